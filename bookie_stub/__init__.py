@@ -1,0 +1,1 @@
+"""A small, complete bookie: journal, write cache, entry logs, location index, BookKeeper's v2 wire."""

@@ -1,0 +1,1 @@
+"""The broker: rooms from `model` up to `net`, joined by `broker_service`; see docs/architecture.md."""

@@ -1,0 +1,1 @@
+"""The REST edge: aiohttp handlers that parse, call `service`, and answer."""

@@ -1,0 +1,38 @@
+"""What every metadata store promises: versioned values under slash-separated keys.
+
+A key looks like a path (`/managed-ledgers/public/default/persistent/orders`). Each successful put adds one
+to the key's version; a fresh key has version 0. A put or delete is answered when it would survive a
+crash of the machine (unless the store is in memory), and operations are applied in the order in which
+they were asked for, many per commit, so waiting for the last of several is enough.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Versioned(NamedTuple):
+    value: bytes
+    version: int
+
+
+ABSENT = -1
+"""As `expected`: the key must not exist yet."""
+
+
+class MetadataStore(Protocol):
+    async def get(self, key: str) -> Versioned | None: ...
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        """Write and answer the new version. `expected` None = whatever is there; else BadVersion on a mismatch."""
+        ...
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        """Remove the key. A missing one is no error unless `expected` names a version."""
+        ...
+
+    async def children(self, key: str) -> list[str]:
+        """The names one level below `key`, sorted, each once, without slashes."""
+        ...
+
+    async def close(self) -> None: ...

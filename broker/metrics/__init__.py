@@ -1,0 +1,1 @@
+"""Numbers that rooms count, as the text that Prometheus scrapes."""

@@ -1,0 +1,1 @@
+"""Topics, producers, subscriptions, dispatchers: what Pulsar promises, without bytes or sockets."""
