@@ -18,9 +18,7 @@ Callback = Callable[[int], None]
 class Turn:
     __slots__ = ("_call_soon", "_confirms", "_dispatches", "_now_ns", "_scheduled", "_writes")
 
-    def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int]
-    ) -> None:
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int]) -> None:
         self._call_soon = call_soon
         self._now_ns = now_ns
         self._scheduled = False

@@ -7,7 +7,7 @@ except `expected_reads`, which falls at the hand-over to a consumer and rises at
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from broker.model.position import Position
 
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from protocol.message_metadata import MessageFacts
 
 Buffer: TypeAlias = bytes | memoryview
+
+
+class Holder(Protocol):
+    """The part of the entry cache that an entry stands in: the cached entries of one ledger."""
+
+    entries: dict[int, Entry]
+    size_bytes: int
 
 
 class Entry:
@@ -26,6 +33,7 @@ class Entry:
         "expected_reads",
         "facts",
         "header",
+        "holder",
         "ledger_id",
         "messages",
         "queued_at_ns",
@@ -33,9 +41,7 @@ class Entry:
         "size",
     )
 
-    def __init__(
-        self, ledger_id: int, entry_id: int, header: bytes, body: Buffer, messages: int
-    ) -> None:
+    def __init__(self, ledger_id: int, entry_id: int, header: bytes, body: Buffer, messages: int) -> None:
         self.ledger_id = ledger_id
         self.entry_id = entry_id
         self.header = header
@@ -49,10 +55,13 @@ class Entry:
         self.facts: MessageFacts | None = None
         """The few metadata fields that dispatchers ask for, read once when the first one asks."""
         self.cached = False
+        self.holder: Holder | None = None
+        """Set while the entry has a slot in the removal queue, cached or not."""
         self.queued_at_ns = 0
         """When the entry last joined the removal queue."""
         self.expected_reads = 0
-        """How many active cursors are still to read it (PIP-430); -1 = never counted."""
+        """How many active cursors are still to read it (PIP-430); -1 = never counted. Below -1: see
+        `entry_cache.profile`, which alone counts it down and up."""
         self.requeue_count = 0
         self.accessed = False
         """Read since the removal queue last looked at it."""

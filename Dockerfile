@@ -1,0 +1,55 @@
+# The image of broker, bookie and the client commands: `docker build -t magnetar .`
+#
+# Three stages: the first installs the pins with their hashes, the second cuts from the base image what a running
+# broker never reads, the third is what is left, in one layer and under a user of its own (10000, group 0, as
+# Pulsar's images have it, so that it also runs under an arbitrary user id of group 0).
+#
+# The base must have `python` 3.11 or newer; any Debian-like image will do: --build-arg BASE=...
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS install
+WORKDIR /build
+RUN apt-get -q update && apt-get -q install -y --no-install-recommends binutils
+COPY constraints.txt pyproject.toml README.md ./
+RUN sed '/^# development/,$d' constraints.txt >runtime.txt \
+    && python -m venv /opt/magnetar \
+    && /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --require-hashes -r runtime.txt
+COPY protocol protocol
+COPY settings settings
+COPY broker broker
+COPY bookie_stub bookie_stub
+COPY magnetar magnetar
+RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --no-deps --no-build-isolation . \
+    && /opt/magnetar/bin/pip uninstall -q -y setuptools pip \
+    && find /opt/magnetar \( -name tests -o -name test \) -type d -prune -exec rm -rf {} + \
+    && find /opt/magnetar \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' \) -delete \
+    && find /opt/magnetar -name '*.so' -exec strip --strip-unneeded {} + \
+    && /opt/magnetar/bin/python -c 'import aiohttp, crc32c, google.protobuf.message, pulsar, rocksdict, uvloop'
+
+FROM ${BASE} AS trim
+COPY docker/trim /tmp/trim
+RUN sh /tmp/trim && rm /tmp/trim
+COPY --from=install /opt/magnetar /opt/magnetar
+COPY docker/bin /pulsar/bin
+COPY conf/broker.conf conf/standalone.conf conf/bookkeeper.conf conf/client.conf /pulsar/conf/
+RUN chmod 0755 /pulsar/bin/* \
+    && ln -s /opt/magnetar/bin/magnetar /usr/local/bin/magnetar \
+    && echo 'pulsar:x:10000:0:pulsar:/pulsar:/bin/sh' >>/etc/passwd \
+    && mkdir -p /pulsar/data /pulsar/logs \
+    && chown -R 10000:0 /pulsar \
+    && chmod -R g=u /pulsar
+
+FROM scratch
+COPY --from=trim / /
+ENV PATH=/opt/magnetar/bin:/pulsar/bin:/usr/local/bin:/usr/bin:/bin \
+    LANG=C.UTF-8 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /pulsar
+USER 10000:0
+VOLUME /pulsar/data
+EXPOSE 6650 8080 3181 8000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=5s --start-period=20s --retries=6 \
+    CMD ["healthcheck", "http://127.0.0.1:8080/admin/v2/brokers/health"]
+CMD ["bin/pulsar", "standalone"]

@@ -1,0 +1,70 @@
+# One entrance for people and for CI. A bare checkout needs Python 3.11 or newer, make and git; `make run` and
+# `make test` build their own virtual environment from constraints.txt (pins with hashes) and reuse it.
+#
+#   make run      start the broker in the foreground     ARGS="--set key=value" adds options
+#   make demo     an official client's producer and two subscriptions at work against a broker
+#   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
+#   make bench    workloads through the official client  ARGS="--help" shows the choices
+#   make lint | format | generate | constraints | image | clean
+
+VENV ?= .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --no-input -q
+# The first one that is new enough; evaluated only when the environment has to be built.
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+RUNTIME := $(VENV)/.runtime-installed
+DEVELOPMENT := $(VENV)/.development-installed
+ARGS ?=
+TESTS ?=
+
+.PHONY: run demo test lint format bench image generate constraints clean
+.DEFAULT_GOAL := run
+
+run: $(RUNTIME)
+	@exec $(PY) -m magnetar standalone $(ARGS)
+
+demo: $(RUNTIME)
+	@exec $(PY) -m magnetar.demo $(ARGS)
+
+test: lint
+	$(PY) -m pytest -ra --durations=10 --durations-min=2 $(TESTS)
+
+lint: $(DEVELOPMENT)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(DEVELOPMENT)
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(DEVELOPMENT)
+	$(PY) -m bench $(ARGS)
+
+image:
+	docker build -t magnetar:latest .
+
+generate: $(DEVELOPMENT)
+	$(PY) -m magnetar.generate
+
+constraints: $(DEVELOPMENT)
+	$(PIP) install uv
+	$(PY) .ci/pin.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# editable_mode=compat: a plain path instead of an import hook, which every start of Python would pay for.
+$(RUNTIME): constraints.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 2; }
+	@test -x $(PY) || { echo "building $(VENV) with $(PYTHON) ..."; $(PYTHON) -m venv $(VENV); }
+	@sed '/^# development/,$$d' constraints.txt > $(VENV)/runtime.txt
+	$(PIP) install --require-hashes -r $(VENV)/runtime.txt
+	$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
+	@touch $@
+
+$(DEVELOPMENT): $(RUNTIME)
+	$(PIP) install --require-hashes -r constraints.txt
+	@touch $@

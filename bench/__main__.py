@@ -1,0 +1,119 @@
+"""`python -m bench`: every workload against every peer, round by round, then a table with ratios.
+
+Law of the place: peers take turns within each round (A B A B), so that what else the machine does falls on
+both; a peer that fails a workload is named with the reason and the rest goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+from bench.clients import WorkerError
+from bench.peers import Peer, PeerError, peers_of
+from bench.report import Rounds, median_of, table
+from bench.workloads import FULL, QUICK, WORKLOADS, Numbers, Scale, Workload
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    scale = QUICK if arguments.quick else FULL
+    chosen = [each for each in WORKLOADS if not arguments.only or each.name in arguments.only]
+    rounds: Rounds = {}
+    failures: list[str] = []
+    began = time.monotonic()
+    try:
+        peers = peers_of(arguments.peers)
+    except PeerError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    try:
+        for peer in peers:
+            peer.start()
+        for workload in chosen:
+            rounds[workload.name] = _measure(workload, peers, scale, failures)
+    except PeerError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    finally:
+        for peer in peers:
+            peer.close()
+    names = [peer.name for peer in peers]
+    text = table(rounds, names)
+    print(f"\n{text}\n\n{time.monotonic() - began:.0f} s, {_machine()}")
+    for failure in failures:
+        print(f"failed: {failure}")
+    if arguments.json:
+        _keep(arguments.json, rounds, names, arguments.quick, failures, text)
+    return 1 if failures else 0
+
+
+def _measure(
+    workload: Workload, peers: list[Peer], scale: Scale, failures: list[str]
+) -> dict[str, list[Numbers]]:
+    by_peer: dict[str, list[Numbers]] = {peer.name: [] for peer in peers}
+    for turn in range(min(scale.rounds, workload.rounds_max)):
+        for peer in peers:
+            began = time.monotonic()
+            try:
+                numbers = workload.run(peer, scale)
+            except (PeerError, WorkerError, OSError) as error:
+                failures.append(f"{workload.name}, {peer.name}, round {turn + 1}: {error}")
+                print(f"{workload.name:<14}{peer.name:<14}round {turn + 1}  FAILED: {error}", flush=True)
+                continue
+            by_peer[peer.name].append(numbers)
+            shown = "  ".join(
+                f"{name} {value:,.4g}" for name, value in numbers.items() if value or name == "lost"
+            )
+            print(
+                f"{workload.name:<14}{peer.name:<14}round {turn + 1} {time.monotonic() - began:5.1f} s  {shown}",
+                flush=True,
+            )
+    return by_peer
+
+
+def _keep(path: Path, rounds: Rounds, peers: list[str], quick: bool, failures: list[str], text: str) -> None:
+    kept = {
+        "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": _machine(),
+        "quick": quick,
+        "peers": peers,
+        "medians": {
+            workload: {peer: median_of(each) for peer, each in by_peer.items()}
+            for workload, by_peer in rounds.items()
+        },
+        "rounds": rounds,
+        "failures": failures,
+        "table": text.splitlines(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+    print(f"kept in {path}")
+
+
+def _machine() -> str:
+    load = os.getloadavg()[0]
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, load average {load:.1f} at the end"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m bench", description="Brokers side by side under one script.")
+    names = ", ".join(workload.name for workload in WORKLOADS)
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=[], help=f"of {names}")
+    parser.add_argument("--quick", action="store_true", help="less of everything, one round, under 2 minutes")
+    parser.add_argument(
+        "--peers",
+        default="magnetar,pulsar-lite",
+        help="comma separated: magnetar, pulsar-lite, 'url=pulsar://host:port[;pid=N;metrics=URL;name=TEXT]'",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep everything, e.g. in bench/results/")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,211 @@
+"""The brokers under test: started here (Magnetar, pulsar-lite) or named by their address.
+
+Law of the place: a peer that we start listens on loopback on ports of its own, keeps its data in a folder
+that goes away with it, and syncs to disk by its own default. Only processes started here are stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parent.parent
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+
+
+class Peer(Protocol):
+    """A broker: where it is, which process, and whether we may restart it."""
+
+    name: str
+    url: str
+    metrics_url: str | None
+    pid: int | None
+    """Of the process to measure; None: CPU and memory stay unknown."""
+    ours: bool
+    """Started here, so that it can be restarted."""
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def restart(self) -> None: ...
+    def close(self) -> None: ...
+    def fresh(self) -> Peer:
+        """Another one of the same kind with empty data, not started."""
+        ...
+
+
+class PeerError(Exception):
+    """A peer does not start or cannot be understood; the text says which and why."""
+
+
+class StartedPeer:
+    """A broker process of ours; a subclass says which command line."""
+
+    ours = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+        self.port, self.http_port = free_port(), free_port()
+        self.url = f"pulsar://127.0.0.1:{self.port}"
+        self.metrics_url: str | None = f"http://127.0.0.1:{self.http_port}/metrics"
+        self.pid: int | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Returns as soon as the port accepts."""
+        self.spawn()
+        self.wait_for_port()
+
+    def spawn(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self.command(), cwd=ROOT, stdout=log, stderr=log)
+        self.pid = self._process.pid
+
+    def wait_for_port(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            if self._process.poll() is not None:
+                raise PeerError(f"{self.name} exited with {self._process.returncode}: {self._log_end()}")
+            time.sleep(0.002)
+        raise PeerError(f"{self.name} does not listen after {START_TIMEOUT_S:.0f} s: {self._log_end()}")
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = self.pid = None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _log_end(self) -> str:
+        lines = (self.folder / "log").read_text(errors="replace").splitlines()
+        return " | ".join(lines[-3:]) or "no output"
+
+
+class Magnetar(StartedPeer):
+    """`magnetar standalone` of this tree, fsync on."""
+
+    def __init__(self) -> None:
+        super().__init__("magnetar")
+
+    def command(self) -> list[str]:
+        settings = [f"brokerServicePort={self.port}", f"webServicePort={self.http_port}"]
+        flags = [part for setting in settings for part in ("--set", setting)]
+        data = str(self.folder / "data")
+        return [sys.executable, "-m", "magnetar", "standalone", "--data", data, *flags]
+
+    def fresh(self) -> Peer:
+        return Magnetar()
+
+
+class PulsarLite(StartedPeer):
+    """`pulsar-lite` from the package index; it never syncs to disk."""
+
+    def __init__(self) -> None:
+        super().__init__("pulsar-lite")
+
+    def command(self) -> list[str]:
+        try:
+            import pulsar_lite
+        except ImportError as missing:
+            raise PeerError("the peer pulsar-lite needs `pip install pulsar-lite`") from missing
+        config = self.folder / "pulsar-lite.toml"
+        config.write_text(
+            f'addr = "127.0.0.1:{self.port}"\ndb_path = "{self.folder / "data"}"\n'
+            f'default_partitions = 0\nlog_level = "error"\n'
+            f'[metrics]\nenabled = true\naddr = "127.0.0.1:{self.http_port}"\n'
+        )
+        binary = Path(pulsar_lite.__file__).parent / "bin" / "pulsar-lite"
+        return [str(binary), "--config", str(config)]
+
+    def fresh(self) -> Peer:
+        return PulsarLite()
+
+
+@dataclass
+class AddressPeer:
+    """A broker that somebody else runs; it is never stopped or restarted."""
+
+    name: str
+    url: str
+    metrics_url: str | None = None
+    pid: int | None = None
+    ours: bool = field(default=False, init=False)
+
+    def start(self) -> None:
+        host, port = address_of(self.url)
+        try:
+            socket.create_connection((host, port), 5).close()
+        except OSError as error:
+            raise PeerError(f"{self.name}: nothing answers at {self.url}: {error}") from error
+
+    def stop(self) -> None:
+        """Not ours to stop."""
+
+    def restart(self) -> None:
+        """Not ours to restart."""
+
+    def close(self) -> None:
+        """Not ours to close."""
+
+    def fresh(self) -> Peer:
+        return self
+
+
+def peers_of(text: str) -> list[Peer]:
+    """`magnetar,pulsar-lite,url=pulsar://h:p;pid=1;metrics=http://…;name=…` to peers. Raises PeerError."""
+    return [_peer(part.strip()) for part in text.split(",") if part.strip()]
+
+
+def _peer(text: str) -> Peer:
+    if text == "magnetar":
+        return Magnetar()
+    if text == "pulsar-lite":
+        return PulsarLite()
+    words = dict(word.partition("=")[::2] for word in text.split(";"))
+    unknown = set(words) - {"url", "pid", "metrics", "name"}
+    if "url" not in words or unknown:
+        raise PeerError(
+            f"unknown peer {text!r}: allowed are magnetar, pulsar-lite, url=…[;pid=…;metrics=…;name=…]"
+        )
+    pid = int(words["pid"]) if "pid" in words else None
+    return AddressPeer(words.get("name", words["url"]), words["url"], words.get("metrics"), pid)
+
+
+def address_of(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "127.0.0.1", parts.port or 6650
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

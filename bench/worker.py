@@ -1,0 +1,300 @@
+"""A client process of the bench: `python -m bench.worker`, one job as JSON on standard input.
+
+The worker connects and prepares, prints `ready`, waits for a line, does the job, prints one JSON result.
+Law of the place: official client only; times are `time.monotonic_ns`, which all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from bench.integrity import Checker, Verdict
+
+if TYPE_CHECKING:
+    import pulsar
+
+HEAD = struct.Struct(">QQ")
+"""Number and time of sending (monotonic ns, 0 where latency is not asked for), in front of every body."""
+CATCH_UP_BATCH = 1000
+BATCH_DELAY_MS = 10
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Job(TypedDict):
+    """What to do; `kind` is the name of a function below."""
+
+    kind: str
+    url: str
+    topic: str
+    count: int
+    size: NotRequired[int]
+    batch: NotRequired[int]
+    """Messages in a batch; 1: unbatched. Fixed, so that entries are alike whatever the timing."""
+    rate: NotRequired[float]
+    subscriptions: NotRequired[list[str]]
+    bulk: NotRequired[bool]
+    """Consume with batch_receive and cumulative acks instead of one by one."""
+    idle_s: NotRequired[float]
+
+
+class Result(TypedDict, total=False):
+    """Numbers of one job; times are monotonic ns."""
+
+    started_ns: int
+    ended_ns: int
+    done: int
+    failed: int
+    entries: int
+    latencies_us: list[int]
+    verdict: list[int]
+    create_s: float
+
+
+def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
+    """Sends `count` numbered messages as fast as the client can, or at `rate`; ends with the last receipt."""
+    producer = client.create_producer(
+        job["topic"],
+        batching_enabled=job.get("batch", 1) > 1,
+        batching_max_messages=max(2, job.get("batch", 1)),
+        batching_max_publish_delay_ms=BATCH_DELAY_MS,
+        block_if_queue_full=True,
+    )
+    filler = b"x" * (job.get("size", 128) - HEAD.size)
+    timed = bool(job.get("rate"))
+    receipts = Receipts()
+    ready()
+    started = time.monotonic_ns()
+    for number, now in _paced(job["count"], job.get("rate", 0.0)):
+        body = HEAD.pack(number, now) + filler
+        producer.send_async(body, partial(receipts.timed, now) if timed else receipts.counted)
+    producer.flush()
+    ended = time.monotonic_ns()
+    producer.close()
+    return {
+        "started_ns": started,
+        "ended_ns": ended,
+        "done": receipts.done,
+        "failed": receipts.failed,
+        "latencies_us": receipts.latencies_us,
+    }
+
+
+class Receipts:
+    """Counts receipts on the client's thread."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.failed = 0
+        self.latencies_us: list[int] = []
+
+    def counted(self, result: object, _id: object) -> None:
+        if getattr(result, "name", "") == "Ok":
+            self.done += 1
+        else:
+            self.failed += 1
+
+    def timed(self, sent_ns: int, result: object, message_id: object) -> None:
+        self.latencies_us.append((time.monotonic_ns() - sent_ns) // 1000)
+        self.counted(result, message_id)
+
+
+def consume(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
+    """Reads every subscription to the end, one thread each; ends with the last new message."""
+    import pulsar
+
+    policy = pulsar.ConsumerBatchReceivePolicy(CATCH_UP_BATCH, -1, 10)
+    consumers = [
+        client.subscribe(
+            job["topic"],
+            name,
+            receiver_queue_size=CATCH_UP_BATCH * 2 if job.get("bulk") else 1000,
+            initial_position=pulsar.InitialPosition.Earliest,
+            batch_receive_policy=policy,
+        )
+        for name in job.get("subscriptions", ["sub"])
+    ]
+    readers = [Reader(consumer, job) for consumer in consumers]
+    ready()
+    started = time.monotonic_ns()
+    threads = [threading.Thread(target=reader.run) for reader in readers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    verdict = Verdict(0, 0, 0)
+    for reader in readers:
+        verdict = verdict.plus(reader.checker.verdict())
+    return {
+        "started_ns": started,
+        "ended_ns": max(reader.ended_ns for reader in readers),
+        "done": sum(reader.checker.first_seen for reader in readers),
+        "entries": len(readers[0].entries),
+        "latencies_us": readers[0].latencies_us,
+        "verdict": list(verdict),
+    }
+
+
+class Reader:
+    """One consumer read to the end; gives up when nothing came for `idle_s`."""
+
+    def __init__(self, consumer: pulsar.Consumer, job: Job) -> None:
+        self._consumer = consumer
+        self._idle_ns = int(job.get("idle_s", 5.0) * 1e9)
+        self._timed = bool(job.get("rate"))
+        self._bulk = job.get("bulk", False)
+        self.checker = Checker(job["count"])
+        self.latencies_us: list[int] = []
+        self.entries: set[tuple[int, int]] = set()
+        self.ended_ns = time.monotonic_ns()
+
+    def run(self) -> None:
+        if self._bulk:
+            self._run_bulk()
+        else:
+            self._run_single()
+
+    def _run_single(self) -> None:
+        import pulsar
+
+        timeout_ms = self._idle_ns // 1_000_000
+        unpack = HEAD.unpack_from
+        while not self.checker.complete():
+            try:
+                message = self._consumer.receive(timeout_ms)
+            except pulsar.Timeout:
+                return
+            number, sent_ns = unpack(message.data())
+            self.checker.see(number)
+            if self._timed:
+                self.latencies_us.append((time.monotonic_ns() - sent_ns) // 1000)
+            identity = message.message_id()
+            self.entries.add((identity.ledger_id(), identity.entry_id()))
+            self._consumer.acknowledge(message)
+        self.ended_ns = time.monotonic_ns()
+
+    def _run_bulk(self) -> None:
+        # The wrapped consumer's own list: the public method wraps every message once more, at half the speed.
+        native = self._consumer._consumer
+        see, unpack = self.checker.see, HEAD.unpack_from
+        last_ns = time.monotonic_ns()
+        while not self.checker.complete():
+            messages = native.batch_receive()
+            now = time.monotonic_ns()
+            if not messages:
+                if now - last_ns > self._idle_ns:
+                    return
+                continue
+            last_ns = now
+            for message in messages:
+                see(unpack(message.data())[0])
+            native.acknowledge_cumulative(messages[-1])
+            self.ended_ns = time.monotonic_ns()
+
+
+def many_topics(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
+    """`count` topics with a producer and a subscription each, one message through every one of them."""
+    import pulsar
+
+    ready()
+    started = time.monotonic_ns()
+    pairs = [_pair(client, f"{job['topic']}-{index}") for index in range(job["count"])]
+    created = time.monotonic_ns()
+    receipts = Receipts()
+    for producer, _ in pairs:
+        producer.send_async(HEAD.pack(0, 0), receipts.counted)
+        producer.flush()
+    verdict = Verdict(0, 0, 0)
+    for _, consumer in pairs:
+        checker = Checker(1)
+        with contextlib.suppress(pulsar.Timeout):
+            message = consumer.receive(2000)
+            checker.see(HEAD.unpack_from(message.data())[0])
+            consumer.acknowledge(message)
+        verdict = verdict.plus(checker.verdict())
+    _say({"created": True})
+    _wait()
+    return {
+        "started_ns": started,
+        "ended_ns": created,
+        "create_s": (created - started) / 1e9,
+        "failed": receipts.failed,
+        "verdict": list(verdict),
+    }
+
+
+def first_message(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
+    """Subscribes, sends one message and receives it; connects only when told to go."""
+    ready()
+    producer, consumer = _pair(client, job["topic"])
+    producer.send(HEAD.pack(0, 0))
+    message = consumer.receive(20_000)
+    ended = time.monotonic_ns()
+    consumer.acknowledge(message)
+    return {"ended_ns": ended}
+
+
+def _pair(client: pulsar.Client, topic: str) -> tuple[pulsar.Producer, pulsar.Consumer]:
+    return client.create_producer(topic), client.subscribe(topic, "sub")
+
+
+def _paced(count: int, rate: float) -> Iterator[tuple[int, int]]:
+    """(number, time of sending); the time is 0 when there is no rate to keep."""
+    if not rate:
+        for number in range(count):
+            yield number, 0
+        return
+    step = int(1e9 / rate)
+    due = time.monotonic_ns()
+    for number in range(count):
+        ahead = due - time.monotonic_ns()
+        if ahead > 0:
+            time.sleep(ahead / 1e9)
+        yield number, time.monotonic_ns()
+        due += step
+
+
+JOBS: dict[str, Callable[[pulsar.Client, Job, Callable[[], None]], Result]] = {
+    "produce": produce,
+    "consume": consume,
+    "many_topics": many_topics,
+    "first_message": first_message,
+}
+
+
+def _say(value: object) -> None:
+    print(json.dumps(value), flush=True)
+
+
+def _wait() -> None:
+    if not sys.stdin.readline():
+        sys.exit("the bench has gone")
+
+
+def main() -> None:
+    import pulsar
+
+    job: Job = json.loads(sys.stdin.readline())
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+    client = pulsar.Client(job["url"], logger=logger, stats_interval_in_seconds=0)
+
+    def ready() -> None:
+        _say({"ready": True})
+        _wait()
+
+    result = JOBS[job["kind"]](client, job, ready)
+    _say(result)
+    closer = threading.Thread(target=client.close, daemon=True)
+    closer.start()
+    closer.join(CLOSE_TIMEOUT_S)
+
+
+if __name__ == "__main__":
+    main()

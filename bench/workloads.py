@@ -1,0 +1,274 @@
+"""The workloads: what is done to a broker, and the numbers that come of it.
+
+Each takes a peer and a scale and returns numbers by name; `lost`, `doubled`, `out_of_order` and `failed`
+are among them wherever messages flow. Law of the place: topics are new each time; broker CPU is read
+before the clients start and after they end; a peer without a known process yields no CPU numbers.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from bench import processes
+from bench.clients import Client
+from bench.peers import Peer, StartedPeer, address_of
+from bench.probe import StallProbe
+from bench.worker import Job, Result
+
+Numbers = dict[str, float]
+LATENCY_RATE = 1000.0
+LATENCY_WARM_SHARE = 0.1
+FAN_OUT_SUBSCRIPTIONS = 10
+BATCH = 10
+CATCH_UP_SUBSCRIPTIONS = 5
+SCRAPES = 5
+IDLE_BEFORE_MEMORY_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much of everything; `QUICK` is for a look, `FULL` for numbers to keep."""
+
+    unbatched: int
+    batched: int
+    fan_out: int
+    catch_up: int
+    latency: int
+    topics: int
+    rounds: int
+
+
+FULL = Scale(30_000, 60_000, 40_000, 200_000, 6_000, 1_000, 3)
+QUICK = Scale(5_000, 15_000, 8_000, 40_000, 2_000, 200, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    name: str
+    title: str
+    run: Callable[[Peer, Scale], Numbers]
+    rounds_max: int = 3
+
+
+def produce_and_consume(peer: Peer, scale: Scale, *, size: int, batch: int) -> Numbers:
+    """A producer at full speed and one tailing Exclusive subscription that acks one by one."""
+    count = scale.batched if batch > 1 else scale.unbatched
+    topic = new_topic("flow")
+    base: Job = {"kind": "", "url": peer.url, "topic": topic, "count": count}
+    with (
+        Client({**base, "kind": "consume"}) as consumer,
+        Client({**base, "kind": "produce", "size": size, "batch": batch}) as producer,
+    ):
+        meter = Meter(peer)
+        consumer.go()
+        producer.go()
+        sent, got = producer.result(), consumer.result()
+        numbers = meter.per_message(count)
+    seconds = (max(sent["ended_ns"], got["ended_ns"]) - sent["started_ns"]) / 1e9
+    numbers["produce_per_s"] = count / seconds_of(sent)
+    numbers["flow_per_s"] = count / seconds
+    numbers["messages_per_entry"] = got["done"] / max(1, got["entries"])
+    return numbers | integrity(sent, got)
+
+
+def fan_out(peer: Peer, scale: Scale) -> Numbers:
+    """128 B batched to ten tailing subscriptions, in two consumer processes."""
+    count, topic = scale.fan_out, new_topic("fan")
+    names = [f"sub-{index}" for index in range(FAN_OUT_SUBSCRIPTIONS)]
+    base: Job = {"kind": "", "url": peer.url, "topic": topic, "count": count}
+    reading: Job = {**base, "kind": "consume", "bulk": True}
+    half = FAN_OUT_SUBSCRIPTIONS // 2
+    with (
+        Client({**reading, "subscriptions": names[:half]}) as first,
+        Client({**reading, "subscriptions": names[half:]}) as second,
+        Client({**base, "kind": "produce", "size": 128, "batch": BATCH}) as producer,
+    ):
+        meter = Meter(peer)
+        for client in (first, second, producer):
+            client.go()
+        sent, got = producer.result(), [first.result(), second.result()]
+        deliveries = count * FAN_OUT_SUBSCRIPTIONS
+        numbers = meter.per_message(deliveries)
+    ended = max(result["ended_ns"] for result in (sent, *got))
+    numbers["deliveries_per_s"] = sum(result["done"] for result in got) / ((ended - sent["started_ns"]) / 1e9)
+    return numbers | integrity(sent, *got)
+
+
+def catch_up(peer: Peer, scale: Scale) -> Numbers:
+    """A backlog of 128 B batched messages, the broker restarted, read by one, then by five subscriptions."""
+    count, topic = scale.catch_up, new_topic("backlog")
+    alone, together = ["alone"], [f"sub-{index}" for index in range(CATCH_UP_SUBSCRIPTIONS)]
+    base: Job = {"kind": "", "url": peer.url, "topic": topic, "count": count}
+    _subscribe(base, [*alone, *together])
+    with Client({**base, "kind": "produce", "size": 128, "batch": BATCH}) as producer:
+        producer.go()
+        sent = producer.result()
+    reading: Job = {**base, "kind": "consume", "bulk": True}
+    numbers: Numbers = {}
+    results = []
+    half = CATCH_UP_SUBSCRIPTIONS // 2
+    for label, groups in (("one", [alone]), ("five", [together[:half], together[half:]])):
+        peer.restart()
+        meter = Meter(peer)
+        got = _read_all([{**reading, "subscriptions": names} for names in groups])
+        done = sum(result["done"] for result in got)
+        numbers |= {f"{name}_{label}": value for name, value in meter.per_message(max(1, done)).items()}
+        begun = min(result["started_ns"] for result in got)
+        ended = max(result["ended_ns"] for result in got)
+        numbers[f"catch_up_{label}_per_s"] = done / ((ended - begun) / 1e9)
+        results += got
+    return numbers | integrity(sent, *results)
+
+
+def latency(peer: Peer, scale: Scale) -> Numbers:
+    """1,000 messages of 1 KiB a second, unbatched: time to the receipt and to the consumer."""
+    count, topic = scale.latency, new_topic("latency")
+    base: Job = {"kind": "", "url": peer.url, "topic": topic, "count": count, "rate": LATENCY_RATE}
+    with (
+        Client({**base, "kind": "consume"}) as consumer,
+        Client({**base, "kind": "produce", "size": 1024}) as producer,
+    ):
+        meter = Meter(peer)
+        consumer.go()
+        producer.go()
+        sent, got = producer.result(), consumer.result()
+        numbers = meter.per_message(count)
+    warm = int(count * LATENCY_WARM_SHARE)
+    for name, result in (("receipt", sent), ("to_consume", got)):
+        values = sorted(result["latencies_us"][warm:])
+        numbers[f"{name}_p50_ms"] = at_percent(values, 50) / 1000
+        numbers[f"{name}_p99_ms"] = at_percent(values, 99) / 1000
+    return numbers | integrity(sent, got)
+
+
+def many_topics(peer: Peer, scale: Scale) -> Numbers:
+    """Topics with a producer and a subscription each: creation, scrape, and the longest wait meanwhile."""
+    host, port = address_of(peer.url)
+    job: Job = {"kind": "many_topics", "url": peer.url, "topic": new_topic("many"), "count": scale.topics}
+    with Client(job) as client, StallProbe(host, port) as probe:
+        client.go()
+        client.wait_line()
+        numbers: Numbers = {"stall_create_ms": probe.take_worst_ms()}
+        if peer.metrics_url:
+            scrapes = [_scrape(peer.metrics_url) for _ in range(SCRAPES)]
+            numbers["scrape_ms"] = statistics.median(seconds for seconds, _ in scrapes) * 1000
+            numbers["scrape_kib"] = scrapes[-1][1] / 1024
+            numbers["stall_scrape_ms"] = probe.take_worst_ms()
+        if peer.pid is not None:
+            numbers["rss_mib"] = processes.memory(peer.pid).rss
+        client.go()
+        result = client.result()
+    numbers["create_s"] = result["create_s"]
+    return numbers | integrity(result, result)
+
+
+def start(peer: Peer, scale: Scale) -> Numbers:
+    """A broker on empty data: from spawning the process to the first message, then its memory when idle."""
+    another = peer.fresh()
+    if not isinstance(another, StartedPeer):
+        return {}
+    job: Job = {"kind": "first_message", "url": another.url, "topic": new_topic("first"), "count": 1}
+    try:
+        with Client(job) as client:
+            begun = time.monotonic_ns()
+            another.spawn()
+            another.wait_for_port()
+            accepts = time.monotonic_ns()
+            client.go()
+            result = client.result()
+        time.sleep(IDLE_BEFORE_MEMORY_S)
+        assert another.pid is not None
+        cpu_before = processes.cpu_s(another.pid)
+        time.sleep(1.0)
+        used = processes.memory(another.pid)
+        return {
+            "accepts_s": (accepts - begun) / 1e9,
+            "first_message_s": (result["ended_ns"] - begun) / 1e9,
+            "idle_pss_mib": used.pss,
+            "idle_rss_mib": used.rss,
+            "idle_cpu_percent": (processes.cpu_s(another.pid) - cpu_before) * 100,
+        }
+    finally:
+        another.close()
+
+
+WORKLOADS = (
+    Workload("start", "start to first message, idle memory", start),
+    Workload("1k-unbatched", "1 KiB unbatched", partial(produce_and_consume, size=1024, batch=1)),
+    Workload("1k-batched", "1 KiB batched", partial(produce_and_consume, size=1024, batch=BATCH)),
+    Workload("128-unbatched", "128 B unbatched", partial(produce_and_consume, size=128, batch=1)),
+    Workload("128-batched", "128 B batched", partial(produce_and_consume, size=128, batch=BATCH)),
+    Workload("latency", "latency at 1,000 msg/s", latency),
+    Workload("fan-out", "10 subscriptions", fan_out),
+    Workload("catch-up", "catch-up after restart", catch_up, rounds_max=2),
+    Workload("topics", "many topics", many_topics, rounds_max=2),
+)
+
+
+class Meter:
+    """Broker CPU between its construction and a question."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._pid = peer.pid
+        self._before = processes.cpu_s(peer.pid) if peer.pid is not None else 0.0
+
+    def per_message(self, messages: int) -> Numbers:
+        if self._pid is None:
+            return {}
+        return {
+            "cpu_us": (processes.cpu_s(self._pid) - self._before) * 1e6 / messages,
+            "rss_mib": processes.memory(self._pid).rss,
+        }
+
+
+def new_topic(prefix: str) -> str:
+    return f"persistent://public/default/bench-{prefix}-{time.time_ns():x}"
+
+
+def seconds_of(result: Result) -> float:
+    return max((result["ended_ns"] - result["started_ns"]) / 1e9, 1e-9)
+
+
+def at_percent(ordered: list[int], percent: float) -> int:
+    """The value at or below which `percent` of the ordered ones lie; 0 when there is none."""
+    if not ordered:
+        return 0
+    return ordered[min(len(ordered) - 1, max(0, round(len(ordered) * percent / 100) - 1))]
+
+
+def integrity(sent: Result, *got: Result) -> Numbers:
+    lost, doubled, out_of_order = (sum(result["verdict"][at] for result in got) for at in range(3))
+    return {
+        "lost": lost,
+        "doubled": doubled,
+        "out_of_order": out_of_order,
+        "failed": sent.get("failed", 0),
+    }
+
+
+def _subscribe(base: Job, names: list[str]) -> None:
+    """Creates the subscriptions and goes away."""
+    with Client({**base, "kind": "consume", "count": 0, "subscriptions": names}) as client:
+        client.go()
+        client.result()
+
+
+def _read_all(jobs: list[Job]) -> list[Result]:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(job)) for job in jobs]
+        for client in clients:
+            client.go()
+        return [client.result() for client in clients]
+
+
+def _scrape(url: str) -> tuple[float, int]:
+    started = time.perf_counter()
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        size = len(answer.read())
+    return time.perf_counter() - started, size

@@ -1,0 +1,404 @@
+"""The bookie: ledgers, write cache, journal and checkpoints behind a handful of calls with completions.
+
+All calls come from the loop's thread and never block; completions come on that thread, never inside the
+call that asked, adds only after the journal's sync. An entry goes to the write cache first and to the journal
+second, so whatever a mark covers is in a half or in a log. A fence is answered when its record is durable,
+also for a ledger without entries. An internal failure is 101, never "no entry".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from functools import partial
+
+from bookie_stub.checkpoint import Checkpoint, Checkpointer
+from bookie_stub.config import BookieSettings
+from bookie_stub.errors import BookieError
+from bookie_stub.file_system import FileSystem
+from bookie_stub.held_adds import HeldAdds
+from bookie_stub.journal import Done, Journal, nothing
+from bookie_stub.journal_file import Mark, journal_ids
+from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_index import LedgerData
+from bookie_stub.metrics import BookieStats
+from bookie_stub.posting import Answers, Post
+from bookie_stub.reader import ReadPool, StoredEntries
+from bookie_stub.reads import BatchReadDone, ReadDone, Reads
+from bookie_stub.record import (
+    ENTRY_BYTES_MIN,
+    LENGTH_BYTES,
+    MASTER_KEY_BYTES,
+    delete_record,
+    fence_record,
+    master_key_record,
+)
+from bookie_stub.start import Disk, open_disk, recover
+from bookie_stub.write_cache import WriteCache
+from protocol.bookie_frame import (
+    LAST_ENTRY,
+    RC_BAD_REQUEST,
+    RC_FENCED,
+    RC_IO_ERROR,
+    RC_NO_LEDGER,
+    RC_OK,
+    RC_READ_ONLY,
+    RC_UNAUTHORIZED,
+)
+
+log = logging.getLogger(__name__)
+
+
+class _Living:
+    """Ledgers whose entries a log must keep: known ones, and deleted ones that the index still has."""
+
+    def __init__(self, ledgers: dict[int, Ledger], hidden: dict[int, int]) -> None:
+        self._ledgers = ledgers
+        self._hidden = hidden
+
+    def __contains__(self, ledger_id: object) -> bool:
+        return ledger_id in self._ledgers or ledger_id in self._hidden
+
+
+class Bookie:
+    def __init__(
+        self,
+        settings: BookieSettings,
+        post: Post,
+        disk: Disk,
+        ledgers: dict[int, Ledger],
+        mark: Mark,
+        stats: BookieStats,
+        file_system: FileSystem,
+    ) -> None:
+        """Use `open`."""
+        self.settings = settings
+        self.stats = stats
+        self.read_only = settings.read_only
+        self._disk = disk
+        self._ledgers = ledgers
+        self._cache = WriteCache(settings.write_cache_bytes)
+        self._journal = Journal(
+            disk.directories.journal,
+            last_id=max(journal_ids(disk.directories.journal), default=0),
+            mark=mark,
+            sync=settings.journal_sync_data,
+            alignment=settings.journal_alignment,
+            file_bytes_max=settings.journal_bytes_max,
+            allocate_bytes=settings.journal_allocate_bytes,
+            file_system=file_system,
+            stats=stats,
+            post=post,
+            on_failure=self._journal_failed,
+        )
+        self._saved_mark = mark
+        self._changed: set[int] = set()
+        """Ledgers whose row in the ledger index is out of date."""
+        self._deleted: set[int] = set()
+        """Ledgers that the next checkpoint takes out of the indexes."""
+        self._hidden: dict[int, int] = {}
+        """Deleted ledgers whose rows the indexes may still have, with the checkpoint that takes them out."""
+        self._checkpoint_number = 0
+        self._running: Checkpoint | None = None
+        self._held = HeldAdds(settings.throttle_s_max, post, stats)
+        self._answers = Answers(post)
+        self._answer = self._answers.add
+        self._pool = ReadPool(settings.read_threads, post)
+        stored = StoredEntries(disk.locations, disk.log_reader)
+        self._reads = Reads(
+            ledgers,
+            self._cache,
+            self._hidden,
+            stored,
+            self._pool,
+            self._answer,
+            settings.batch_bytes_max,
+            stats,
+        )
+        self._closed = False
+        self._long_way = self.read_only
+        """Plain adds are not to take the short way: read-only, closed, or both halves of the cache full."""
+        self._checkpointer = Checkpointer(
+            disk.writer,
+            self._journal,
+            interval_s=settings.flush_interval_s,
+            backups=settings.journal_backups,
+            living=_Living(ledgers, self._hidden),
+            post=post,
+            due=self.checkpoint,
+            done=self._checkpoint_done,
+        )
+
+    @classmethod
+    def open(cls, settings: BookieSettings, post: Post, *, file_system: FileSystem | None = None) -> Bookie:
+        """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
+
+        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`).
+        """
+        started = time.perf_counter()
+        file_system = file_system or FileSystem()
+        stats = BookieStats()
+        disk = open_disk(settings, file_system, stats)
+        try:
+            ledgers, mark = recover(settings, disk, started)
+        except BaseException:
+            disk.locations.close()
+            disk.ledger_index.close()
+            raise
+        bookie = cls(settings, post, disk, ledgers, mark, stats, file_system)
+        bookie._journal.start()
+        bookie._checkpointer.start()
+        return bookie
+
+    # Adds.
+
+    def add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        record: bytes,
+        master_key: bytes,
+        recovery: bool,
+        done: Done,
+    ) -> None:
+        """Store an entry; `record` is the entry with its int32 length in front. `done(rc, entry id)`.
+
+        The ids must be those inside the entry. The first add or fence of a ledger sets its master key.
+        """
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None or ledger.writable_key != master_key or entry_id < 0 or self._long_way:
+            self._add_the_long_way(ledger_id, entry_id, record, master_key, recovery, done)
+            return
+        active = self._cache.active
+        active.put(ledger_id, entry_id, record)
+        if entry_id > ledger.last:
+            ledger.last = entry_id
+        self._journal.append(record, done, entry_id)
+        if active.size >= self._cache.half_bytes_max:
+            self._half_full()
+
+    def _add_the_long_way(
+        self, ledger_id: int, entry_id: int, record: bytes, master_key: bytes, recovery: bool, done: Done
+    ) -> None:
+        rc, ledger = self._judge_add(ledger_id, entry_id, record, master_key, recovery)
+        if ledger is None:
+            self.stats.add_entries.observe_ns(False, 0)
+            self._answer(partial(done, rc, entry_id))
+        elif self._held or (self._cache.half_full and self._running is not None):
+            self._held.hold((ledger_id, entry_id, record, master_key, recovery, done))
+        else:
+            self._journal_key(ledger)
+            self._cache.active.put(ledger_id, entry_id, record)
+            ledger.last = max(ledger.last, entry_id)
+            self._journal.append(record, done, entry_id)
+            if self._cache.half_full:
+                self._half_full()
+
+    def _judge_add(
+        self, ledger_id: int, entry_id: int, record: bytes, master_key: bytes, recovery: bool
+    ) -> tuple[int, Ledger | None]:
+        """(rc, None), or the ledger to add to."""
+        if self._closed:
+            return RC_IO_ERROR, None
+        if self.read_only and not recovery:
+            return RC_READ_ONLY, None
+        if (
+            ledger_id < 0
+            or entry_id < 0
+            or len(record) < LENGTH_BYTES + ENTRY_BYTES_MIN
+            or len(master_key) != MASTER_KEY_BYTES
+        ):
+            return RC_BAD_REQUEST, None
+        ledger = self._known(ledger_id, master_key)
+        if ledger is None:
+            return RC_UNAUTHORIZED, None
+        if ledger.fenced and not recovery:
+            return RC_FENCED, None
+        return RC_OK, ledger
+
+    def _known(self, ledger_id: int, master_key: bytes) -> Ledger | None:
+        """The ledger, created if need be; None when its key is another one."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(master_key), stored=False)
+            self._changed.add(ledger_id)
+        elif ledger.key_open:
+            ledger.master_key = master_key
+            ledger.key_open = False
+            self._changed.add(ledger_id)
+        return ledger if ledger.master_key == master_key else None
+
+    def _journal_key(self, ledger: Ledger) -> None:
+        """Before the first record of the ledger: a replay skips ledgers whose key it does not find."""
+        if not ledger.key_journaled:
+            ledger.key_journaled = True
+            self._journal.append(master_key_record(ledger.ledger_id, ledger.master_key), nothing, 0)
+        if not ledger.fenced:
+            ledger.writable_key = ledger.master_key
+
+    def _journal_failed(self) -> None:
+        """Key records may not have been written: every ledger writes its own again."""
+        for ledger in self._ledgers.values():
+            ledger.key_journaled = False
+            ledger.writable_key = None
+
+    def _half_full(self) -> None:
+        if self._running is None:
+            self.checkpoint()
+        else:
+            self._long_way = True
+
+    def _release_held(self) -> None:
+        """Room again: the held adds are judged anew, a fence may have come in between."""
+        self._long_way = self.read_only or self._closed
+        for add in self._held.take():
+            self.add(*add)
+
+    # Reads.
+
+    def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
+        """`done(rc, entry)`; entry id -1 asks for the last entry."""
+        self._reads.read(ledger_id, entry_id, done)
+
+    def batch_read(
+        self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
+    ) -> None:
+        """`done(rc, entries)`: consecutive entries from `first` on, at least one when rc is 0.
+
+        `count_max` <= 0 sets no count; `bytes_max` is the size of the whole answer on the wire: 36 bytes and
+        for each entry 4 more than it has (and never more than maxBatchReadSize).
+        """
+        self._reads.batch_read(ledger_id, first, count_max, bytes_max, done)
+
+    # Fencing and deletion.
+
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
+        """Refuse plain adds from now on; once that is durable, `done(rc, last entry)`, rc 2 without entries."""
+        self.fence_ledger(ledger_id, master_key, partial(self._fenced_read, LAST_ENTRY, done))
+
+    def _fenced_read(self, entry_id: int, done: ReadDone, rc: int, ledger_id: int) -> None:
+        if rc == RC_OK:
+            self.read(ledger_id, entry_id, done)
+        else:
+            done(rc, b"")
+
+    def fence_ledger(self, ledger_id: int, master_key: bytes, done: Done) -> None:
+        """`done(rc, ledger id)` once the fence is durable: 0, or 102 with another key, 101 when it is not."""
+        if self._closed or ledger_id < 0:
+            self._answer(partial(done, RC_IO_ERROR if self._closed else RC_NO_LEDGER, ledger_id))
+            return
+        ledger = self._known(ledger_id, master_key)
+        if ledger is None:
+            self._answer(partial(done, RC_UNAUTHORIZED, ledger_id))
+            return
+        if not ledger.fenced:
+            ledger.fenced = True
+            self._changed.add(ledger_id)
+        ledger.writable_key = None
+        if ledger.fence_durable:
+            self._answer(partial(done, RC_OK, ledger_id))
+            return
+        self._journal_key(ledger)
+        self._journal.append(fence_record(ledger_id), partial(self._fence_done, ledger, done), ledger_id)
+
+    def _fence_done(self, ledger: Ledger, done: Done, rc: int, ledger_id: int) -> None:
+        if rc == RC_OK:
+            ledger.fence_durable = True
+        done(rc, ledger_id)
+
+    def delete_ledger(self, ledger_id: int) -> None:
+        """Forget a ledger. Durable with the journal's next group; space comes back with the next checkpoint."""
+        if self._ledgers.pop(ledger_id, None) is None or self._closed:
+            return
+        self.stats.deleted_ledgers += 1
+        self._cache.forget(ledger_id)
+        self._changed.discard(ledger_id)
+        self._deleted.add(ledger_id)
+        self._hidden[ledger_id] = self._checkpoint_number + 1
+        self._journal.append(delete_record(ledger_id), nothing, 0)
+
+    # Checkpoints.
+
+    def checkpoint(self) -> None:
+        """Start one, unless one is running or there is nothing to write."""
+        if self._closed or self._running is not None:
+            return
+        self._running = self._next_checkpoint()
+        if self._running is not None:
+            self._checkpointer.submit(self._running)
+
+    def _next_checkpoint(self) -> Checkpoint | None:
+        mark = self._journal.mark  # before the swap: whatever it covers is then in the swapped half
+        nothing_new = mark == self._saved_mark and not self._changed and not self._deleted
+        if nothing_new and not self._cache.active.entries:
+            return None
+        changed = {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self._changed}
+        deleted = frozenset(self._deleted)
+        self._changed.clear()
+        self._deleted.clear()
+        self._checkpoint_number += 1
+        return Checkpoint(self._checkpoint_number, mark, self._cache.swap(), changed, deleted)
+
+    def _checkpoint_done(self, checkpoint: Checkpoint) -> None:
+        if self._closed:
+            return
+        self._running = None
+        self._saved_mark = checkpoint.mark
+        self._cache.flushed()
+        for ledger_id in [key for key, number in self._hidden.items() if number <= checkpoint.number]:
+            del self._hidden[ledger_id]
+        if self._cache.half_full:
+            self.checkpoint()
+        self._release_held()
+
+    # The rest.
+
+    def close(self) -> None:
+        """Sync the journal, write everything out, close the files. Blocks; completions are still posted.
+
+        When the disk refuses, the journal still has what was acknowledged, and the next start replays it.
+        """
+        if self._closed:
+            return
+        self._closed = self._long_way = True
+        for _, entry_id, _, _, _, done in self._held.take():
+            self._answer(partial(done, RC_IO_ERROR, entry_id))
+        self._journal.close()
+        self._checkpointer.close()
+        self._pool.close()
+        clean = self._last_checkpoint()
+        self._disk.locations.close()
+        self._disk.ledger_index.close()
+        self._disk.log_reader.close()
+        if clean:
+            self._disk.directories.end()
+
+    def _last_checkpoint(self) -> bool:
+        try:
+            if self._checkpointer.unfinished is not None:
+                self._checkpointer.run(self._checkpointer.unfinished)
+            self._cache.flushed()
+            checkpoint = self._next_checkpoint()
+            if checkpoint is not None:
+                self._checkpointer.run(checkpoint)
+            self._disk.logs.finish()
+        except (OSError, BookieError) as error:
+            log.error("the last checkpoint failed, the next start replays the journal: %s", error)
+            return False
+        return True
+
+    @property
+    def ledger_count(self) -> int:
+        return len(self._ledgers)
+
+    @property
+    def write_cache(self) -> WriteCache:
+        return self._cache
+
+    @property
+    def journal_queue_length(self) -> int:
+        return self._journal.queue_length
+
+    @property
+    def read_queue_length(self) -> int:
+        return self._pool.queue_length

@@ -1,0 +1,323 @@
+"""The bookie's keys: BookKeeper's names, with the defaults of the file that Pulsar ships.
+
+Data only; `bookie_stub.config` turns the values into what the rooms take. A key stands in a section only
+if the bookie reads it; the others that Pulsar's bookkeeper.conf has are accepted and named once.
+"""
+
+from __future__ import annotations
+
+from settings.keys import Key, KeyTable, Section
+
+PORT_MAX = 65535
+
+SERVER: Section = (
+    "Server",
+    [
+        Key(
+            "magnetarDataDirectory",
+            "string",
+            "data",
+            "Directory for everything kept on disk; journal and ledgers lie below it unless they have"
+            " directories"
+            " of their own. A relative path starts at the working directory.",
+            ours=True,
+        ),
+        Key(
+            "bookiePort", "int", 3181, "TCP port of the bookie; 0 takes any free port.", low=0, high=PORT_MAX
+        ),
+        Key(
+            "bindAddress",
+            "string",
+            "0.0.0.0",
+            "Address that both ports listen on (BookKeeper names a network card, listeningInterface,"
+            " instead).",
+            ours=True,
+        ),
+        Key(
+            "advertisedAddress",
+            "string",
+            None,
+            "Host name under which brokers find this bookie; part of its identity, which its directories"
+            " remember.",
+            computed="the machine's host name",
+        ),
+        Key(
+            "bookieId",
+            "string",
+            None,
+            "Identity of the bookie, remembered by its directories.",
+            computed="advertisedAddress:bookiePort",
+        ),
+        Key(
+            "prometheusStatsHttpPort",
+            "int",
+            8000,
+            "TCP port of the bookie's `/metrics`; 0 takes any free port.",
+            low=0,
+            high=PORT_MAX,
+        ),
+        Key(
+            "nettyMaxFrameSizeBytes",
+            "int",
+            5 * 1024 * 1024 + 10 * 1024,
+            "Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top.",
+            low=1024,
+        ),
+    ],
+)
+
+JOURNAL: Section = (
+    "Journal",
+    [
+        Key(
+            "journalDirectories",
+            "list",
+            None,
+            "Directories of the journal; the first one is used.",
+            computed="journalDirectory",
+        ),
+        Key(
+            "journalDirectory",
+            "string",
+            None,
+            "Directory of the journal, where every entry is written and synced before it is confirmed.",
+            computed="magnetarDataDirectory/bookkeeper/journal",
+        ),
+        Key(
+            "journalSyncData",
+            "bool",
+            True,
+            "Confirm entries only after fsync. Without it a crash of the machine loses confirmed entries;"
+            " the bookie"
+            " says so at its start.",
+        ),
+        Key(
+            "journalWriteData",
+            "bool",
+            True,
+            "Write the journal at all. Without it a crash of the process loses what the write cache held.",
+        ),
+        Key(
+            "journalMaxGroupWaitMSec",
+            "long",
+            1,
+            "Milliseconds that a group of entries may wait for more before it is written and synced.",
+            low=0,
+        ),
+        Key(
+            "journalBufferedWritesThreshold",
+            "long",
+            512 * 1024,
+            "Bytes after which a group is written without waiting for more.",
+            low=1,
+        ),
+        Key(
+            "journalBufferedEntriesThreshold",
+            "long",
+            0,
+            "Entries after which a group is written without waiting for more; 0: no such limit.",
+            low=0,
+        ),
+        Key(
+            "journalFlushWhenQueueEmpty",
+            "bool",
+            False,
+            "Write a group as soon as no further entry waits.",
+        ),
+        Key(
+            "journalMaxSizeMB",
+            "long",
+            2048,
+            "MiB after which the journal goes on to a new file.",
+            low=1,
+        ),
+        Key(
+            "journalMaxBackups",
+            "int",
+            5,
+            "Journal files that are kept although a checkpoint made them superfluous.",
+            low=0,
+        ),
+        Key(
+            "journalPreAllocSizeMB",
+            "int",
+            16,
+            "MiB that a journal file grows by ahead of the writes.",
+            low=1,
+        ),
+        Key(
+            "journalAlignmentSize",
+            "int",
+            4096,
+            "Bytes to whose multiple every group is filled up; a power of two from 512.",
+            low=512,
+        ),
+        Key(
+            "journalFormatVersionToWrite",
+            "int",
+            5,
+            "Version of the journal's file format.",
+            low=5,
+            high=6,
+        ),
+    ],
+)
+
+STORAGE: Section = (
+    "Ledger storage",
+    [
+        Key(
+            "ledgerDirectories",
+            "list",
+            None,
+            "Directories of entry logs and indexes; ledgers are spread over them by their id.",
+            computed="magnetarDataDirectory/bookkeeper/ledgers",
+        ),
+        Key(
+            "indexDirectories",
+            "list",
+            None,
+            "Directories of the indexes, as many as ledgerDirectories.",
+            computed="ledgerDirectories",
+        ),
+        Key(
+            "logSizeLimit",
+            "long",
+            1 << 30,
+            "Bytes after which entries go on to a new entry log.",
+            low=1024,
+        ),
+        Key(
+            "flushInterval",
+            "long",
+            60_000,
+            "Milliseconds between two checkpoints: write cache to entry log, sync, index, log mark.",
+            low=1,
+        ),
+        Key(
+            "dbStorage_writeCacheMaxSizeMb",
+            "long",
+            None,
+            "MiB of entries that wait in memory for their way to the entry log.",
+            low=1,
+            computed="a quarter of direct memory",
+        ),
+        Key(
+            "dbStorage_readAheadCacheMaxSizeMb",
+            "long",
+            None,
+            "MiB of entries read ahead of the readers.",
+            low=1,
+            computed="a quarter of direct memory",
+        ),
+        Key(
+            "dbStorage_readAheadCacheBatchSize",
+            "int",
+            1000,
+            "Entries that one read from an entry log brings along.",
+            low=1,
+        ),
+        Key(
+            "dbStorage_readAheadCacheBatchBytesSize",
+            "int",
+            -1,
+            "Bytes that one read from an entry log brings along; -1: no such limit.",
+            low=-1,
+        ),
+        Key(
+            "dbStorage_maxThrottleTimeMs",
+            "long",
+            10_000,
+            "Milliseconds that an add waits for room in the write cache before it is refused.",
+            low=1,
+        ),
+        Key(
+            "gcWaitTime",
+            "long",
+            900_000,
+            "Milliseconds between two looks for entry logs without live ledgers.",
+            standalone=300_000,
+            low=1,
+        ),
+        Key(
+            "minorCompactionThreshold",
+            "double",
+            0.2,
+            "Share of live entries below which an entry log is rewritten by the minor compaction; 0 or less:"
+            " never.",
+            high=1,
+        ),
+        Key(
+            "minorCompactionInterval",
+            "long",
+            3600,
+            "Seconds between two minor compactions; 0 or less: never.",
+        ),
+        Key(
+            "majorCompactionThreshold",
+            "double",
+            0.5,
+            "Share of live entries below which an entry log is rewritten by the major compaction; 0 or less:"
+            " never.",
+            high=1,
+        ),
+        Key(
+            "majorCompactionInterval",
+            "long",
+            86_400,
+            "Seconds between two major compactions; 0 or less: never.",
+        ),
+        Key(
+            "diskUsageThreshold",
+            "double",
+            0.95,
+            "Share of a disk in use at which its directory takes no more writes.",
+            standalone=0.99,
+            low=0,
+            high=1,
+        ),
+        Key(
+            "readOnlyModeEnabled",
+            "bool",
+            True,
+            "Go on serving reads when no directory takes writes, instead of stopping.",
+        ),
+    ],
+)
+
+UNUSED = """
+allowEphemeralPorts allowLoopback=false|true allowMultipleDirsUnderSameDiskPartition
+allowShadedLedgerManagerFactoryClass allowStorageExpansion auditorPeriodicBookieCheckInterval=86400
+auditorPeriodicCheckInterval=604800 autoRecoveryDaemonEnabled=true bookieAuthProviderFactoryClass
+bookieDeathWatchInterval=1000 byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin
+compactionMaxOutstandingRequests=100000 compactionRate=1000 compactionRateByBytes=1000000
+compactionRateByEntries=1000 dbStorage_rocksDB_blockCacheSize dbStorage_rocksDB_blockSize=4096|65536
+dbStorage_rocksDB_bloomFilterBitsPerKey=10 dbStorage_rocksDB_maxSizeInLevel1MB=256
+dbStorage_rocksDB_numFilesInLevel0=4 dbStorage_rocksDB_numLevels=-1 dbStorage_rocksDB_sstSizeInMB=4|64
+dbStorage_rocksDB_writeBufferSizeMB=4|64 disableServerSocketBind diskCheckInterval=10000
+diskUsageLwmThreshold diskUsageWarnThreshold=0.99 enableBusyWait=false enableLocalTransport enableStatistics
+ensemblePlacementPolicy entryLogFilePreallocationEnabled=true entryLogPerLedgerEnabled extraServerComponents
+fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432 forceAllowCompaction=true forceReadOnlyBookie
+gcOverreplicatedLedgerWaitTime=86400000 httpServerClass=org.apache.bookkeeper.http.vertx.VertxHttpServer
+httpServerEnabled=false httpServerPort=8000 isForceGCAllowWhenNoSpace isThrottleByBytes=false
+journalAdaptiveGroupWrites=true journalRemoveFromPageCache=true journalWriteBufferSizeKB=64
+ledgerManagerFactoryClass ledgerManagerType
+ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage listeningInterface
+lostBookieRecoveryDelay=0 maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500
+metadataServiceUri minUsableSizeForIndexFileCreation=1073741824 numAddWorkerThreads=0
+numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads numReadWorkerThreads=8
+openFileLimit=0 openLedgerRereplicationGracePeriod=30000 pageLimit=0 pageSize persistBookieStatusEnabled
+readBufferSizeBytes=4096 readWorkerThreadsThrottlingEnabled=true reorderReadSequenceEnabled=true
+reppDnsResolverClass=org.apache.pulsar.zookeeper.ZkBookieRackAffinityMapping requestTimerNumTicks
+requestTimerTickDurationMs rereplicationEntryBatchSize=100 serverSockKeepalive serverTcpLinger
+serverTcpNoDelay=true shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize
+skipListSizeLimit sortedLedgerStorageEnabled
+statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider stickyReadSEnabled=true
+tlsClientAuthentication tlsKeyStore tlsKeyStorePasswordPath tlsKeyStoreType=JKS tlsProvider
+tlsProviderFactoryClass tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType=JKS
+useHostNameAsBookieID=false useShortHostName useV2WireProtocol=true verifyMetadataOnGC
+writeBufferSizeBytes=65536 zkEnableSecurity=false zkLedgersRootPath=/ledgers zkRetryBackoffMaxMs
+zkRetryBackoffStartMs zkServers=localhost:2181 zkTimeout=30000
+"""
+
+BOOKIE_KEYS = KeyTable("bookkeeper", (SERVER, JOURNAL, STORAGE), unused=UNUSED)

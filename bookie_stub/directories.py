@@ -1,0 +1,110 @@
+"""The bookie's directories: layout, cookie, last mark, and the flag of an unclean end.
+
+`<journal>/current/*.txn`, `<ledgers>/current/*.log, lastId, lastMark`, `<index>/current/{ledgers,locations}`;
+each `current` has the cookie `VERSION`. Either all of them carry the same cookie or none does: a bookie never
+starts on half of its data. One directory of each kind so far.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from uuid import uuid4
+
+from bookie_stub.errors import ForeignDirectory
+from bookie_stub.file_system import FileSystem
+from bookie_stub.journal_file import HEADER_BYTES, Mark, file_name, journal_ids
+
+COOKIE_FILE = "VERSION"
+MARK_FILE = "lastMark"
+DIRTY_FILE = "DIRTY"
+COOKIE_LAYOUT = 5
+_MARK = struct.Struct(">qq")
+_NO_MARK = Mark(0, 0)
+
+
+class Directories:
+    def __init__(self, journal: Path, ledgers: Path, index: Path, file_system: FileSystem) -> None:
+        """The three directories as configured; everything lives in their `current`."""
+        self._configured = (journal, ledgers, index)
+        self.journal = journal / "current"
+        self.ledgers = ledgers / "current"
+        self.index = index / "current"
+        self._file_system = file_system
+
+    def prepare(self, bookie_id: str) -> None:
+        """Create what is missing, and check the cookies. Raises ForeignDirectory."""
+        current = {self.journal, self.ledgers, self.index}
+        found = {path: _read_text(path / COOKIE_FILE) for path in current}
+        cookies = {text for text in found.values() if text is not None}
+        missing = [path for path, text in found.items() if text is None]
+        if len(cookies) > 1:
+            raise ForeignDirectory(f"{COOKIE_FILE} differs between {', '.join(map(str, sorted(current)))}")
+        if cookies and missing:
+            raise ForeignDirectory(
+                f"{missing[0]} has no {COOKIE_FILE}, others of this bookie have: data missing?"
+            )
+        if cookies:
+            _check_layout(cookies.pop())
+            return
+        for path in sorted(current):
+            if path.is_dir() and any(path.iterdir()):
+                raise ForeignDirectory(f"{path} is not empty and has no {COOKIE_FILE}")
+        cookie = self._cookie(bookie_id).encode()
+        for path in sorted(current):
+            path.mkdir(parents=True, exist_ok=True)
+            self._file_system.replace(path / COOKIE_FILE, cookie)
+
+    def _cookie(self, bookie_id: str) -> str:
+        journal, ledgers, index = self._configured
+        return (
+            f'{COOKIE_LAYOUT}\nbookieHost: "{bookie_id}"\njournalDir: "{journal}"\nledgerDirs: "1\\t{ledgers}"\n'
+            f'instanceId: "{uuid4()}"\nindexDirs: "1\\t{index}"\n'
+        )
+
+    def read_mark(self) -> Mark:
+        """Where a replay begins. ForeignDirectory when the marked journal is gone: its entries would be lost."""
+        try:
+            content = (self.ledgers / MARK_FILE).read_bytes()
+        except FileNotFoundError:
+            return _NO_MARK
+        if len(content) < _MARK.size:
+            raise ForeignDirectory(f"{self.ledgers / MARK_FILE} has {len(content)} bytes, not {_MARK.size}")
+        mark = Mark(*_MARK.unpack_from(content))
+        if (
+            mark.journal_id
+            and mark.journal_id not in journal_ids(self.journal)
+            and mark.offset > HEADER_BYTES
+        ):
+            raise ForeignDirectory(f"{MARK_FILE} names {file_name(mark.journal_id)}, which is missing")
+        return mark
+
+    def write_mark(self, mark: Mark) -> None:
+        self._file_system.replace(self.ledgers / MARK_FILE, _MARK.pack(*mark))
+
+    def begin(self) -> bool:
+        """Note that the bookie is at work. Returns whether the last one ended without a clean stop."""
+        dirty = self.ledgers / DIRTY_FILE
+        unclean = dirty.exists()
+        dirty.touch()
+        return unclean
+
+    def end(self) -> None:
+        (self.ledgers / DIRTY_FILE).unlink(missing_ok=True)
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _check_layout(cookie: str) -> None:
+    lines = cookie.splitlines()
+    if not lines or lines[0] != str(COOKIE_LAYOUT):
+        raise ForeignDirectory(f"{COOKIE_FILE} has layout version {lines[:1]}, not {COOKIE_LAYOUT}")
+    for line in lines:
+        name, _, value = line.partition(": ")
+        if name in ("ledgerDirs", "indexDirs") and not value.startswith('"1\\t'):
+            raise ForeignDirectory(f"{COOKIE_FILE} lists several {name}; one is supported: {value}")

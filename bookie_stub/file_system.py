@@ -1,0 +1,71 @@
+"""The few operations on files that durability depends on, as one object, so that tests can make them fail.
+
+Everything that the journal, the entry logs and the mark write goes through here; reads of the journal at
+start too. RocksDB has its own files and is not covered. Errors are the operating system's `OSError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class FileSystem:
+    """The real one. A descriptor is an int of the operating system."""
+
+    def create(self, path: Path) -> int:
+        """A new, empty file; FileExistsError if there is one."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def allocate(self, descriptor: int, offset: int, length: int) -> None:
+        """Reserve space that reads as zeros."""
+        os.posix_fallocate(descriptor, offset, length)
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        """All of `buffers` or an error; after an error any part may have been written."""
+        total = sum(map(len, buffers))
+        written = os.pwritev(descriptor, buffers, offset)
+        if written < total:
+            rest = memoryview(b"".join(buffers))
+            while written < total:
+                written += os.pwrite(descriptor, rest[written:], offset + written)
+
+    def sync_data(self, descriptor: int) -> None:
+        os.fdatasync(descriptor)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        os.ftruncate(descriptor, length)
+
+    def close(self, descriptor: int) -> None:
+        os.close(descriptor)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def sync_directory(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Atomically and durably: after a crash the file holds the old content or the new."""
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.unlink(missing_ok=True)
+        descriptor = self.create(temporary)
+        try:
+            self.write(descriptor, (content,), 0)
+            self.sync_data(descriptor)
+        finally:
+            self.close(descriptor)
+        os.replace(temporary, path)
+        self.sync_directory(path.parent)
+
+
+def remove_quietly(file_system: FileSystem, path: Path) -> None:
+    """For files that nobody needs any more: a failure costs space and is tried again at the next start."""
+    with contextlib.suppress(OSError):
+        file_system.remove(path)

@@ -1,0 +1,283 @@
+"""The journal: one thread, and for all that waits one write, one fdatasync and one call into the loop.
+
+Nothing is answered OK before its bytes are synced (unless `journalSyncData=false`). A write or sync that
+fails is never repeated: its group is answered with an I/O error, the file is cut back to its last synced
+group and given up, and so is everything queued until the loop has heard of the failure; then the next
+group tries with a new file. Records are queued by the loop's thread only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+
+from crc32c import crc32c
+
+from bookie_stub.file_system import FileSystem, remove_quietly
+from bookie_stub.journal_file import HEADER_BYTES, Mark, closing, file_name, header, journal_ids
+from bookie_stub.metrics import BookieStats
+from bookie_stub.posting import Post, post_quietly
+from protocol.bookie_frame import RC_IO_ERROR, RC_OK
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[int, int], None]
+"""(rc, the number given with the record)"""
+Item = tuple[bytes, Done, int]
+
+GROUP_BYTES_MAX = 8 << 20
+"""A longer queue is committed in several groups, so that a reader can hold a group in memory."""
+
+
+def nothing(_rc: int, _number: int) -> None:
+    """For records whose fate nobody waits for."""
+
+
+_RESUME: Item = (b"", nothing, 0)
+_STOP: Item = (b"", nothing, 0)
+
+
+class Journal:
+    __slots__ = (
+        "_alignment",
+        "_allocate_bytes",
+        "_allocated",
+        "_descriptor",
+        "_directory",
+        "_failing",
+        "_file_bytes_max",
+        "_file_system",
+        "_last_id",
+        "_oldest",
+        "_on_failure",
+        "_position",
+        "_post",
+        "_queue",
+        "_stats",
+        "_sync",
+        "_thread",
+        "mark",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        last_id: int,
+        mark: Mark,
+        sync: bool,
+        alignment: int,
+        file_bytes_max: int,
+        allocate_bytes: int,
+        file_system: FileSystem,
+        stats: BookieStats,
+        post: Post,
+        on_failure: Callable[[], None],
+    ) -> None:
+        """`last_id` is the newest journal that exists (0 = none); all that lies in it counts as durable.
+
+        `on_failure` runs in the loop before the failed records are answered: what was put into the journal
+        once for all, such as master keys, may be missing from it.
+        """
+        self._directory = directory
+        self._last_id = last_id
+        self.mark = mark
+        """Durable up to here; moves with every synced group."""
+        self._sync = sync
+        self._alignment = alignment
+        self._file_bytes_max = file_bytes_max
+        self._allocate_bytes = allocate_bytes
+        self._file_system = file_system
+        self._stats = stats
+        self._post = post
+        self._on_failure = on_failure
+        self._queue: SimpleQueue[Item] = SimpleQueue()
+        self._descriptor = -1
+        self._position = 0
+        self._allocated = 0
+        self._failing = False
+        self._oldest = 0
+        self._thread = threading.Thread(target=self._run, name="bookie-journal", daemon=True)
+
+    def start(self) -> None:
+        if not self._sync:
+            log.warning("journalSyncData=false: entries are acknowledged before they are on disk")
+        self._thread.start()
+
+    def append(self, record: bytes, done: Done, number: int) -> None:
+        """`done(rc, number)` comes through `post` once the record is durable, or has failed."""
+        self._queue.put((record, done, number))
+
+    @property
+    def queue_length(self) -> int:
+        return self._queue.qsize()
+
+    def close(self) -> None:
+        """Commit what is queued, then end the thread. Completions are still posted."""
+        self._queue.put(_STOP)
+        self._thread.join()
+
+    def remove_older(self, mark: Mark, backups: int) -> None:
+        """Journals that a replay from `mark` does not need, except the newest `backups` of them."""
+        old = [journal_id for journal_id in journal_ids(self._directory) if journal_id < mark.journal_id]
+        for journal_id in old[: len(old) - backups if backups else None]:
+            remove_quietly(self._file_system, self._directory / file_name(journal_id))
+
+    # The journal's thread from here on.
+
+    def _run(self) -> None:
+        get, size = self._queue.get, self._queue.qsize
+        self._prepare_first()
+        drained = time.perf_counter_ns()
+        while True:
+            idle = not size()
+            items = [get()]
+            # What was queued while the last group was written has waited since then at most.
+            self._oldest = time.perf_counter_ns() if idle else drained
+            drained = time.perf_counter_ns()
+            items += [get() for _ in range(size())]
+            stop = items[-1] is _STOP
+            if self._failing:
+                items = self._refuse(items)
+            for group in _groups(items):
+                self._commit(group)
+            if stop:
+                self._leave_file()
+                return
+
+    def _prepare_first(self) -> None:
+        """Have a file at hand when the first record comes."""
+        try:
+            self._roll()
+        except OSError as error:
+            log.error("journal: %s", error)
+            self._leave_file()
+
+    def _refuse(self, items: list[Item]) -> list[Item]:
+        """Fail what was queued before the loop heard of the failure; what follows may be committed."""
+        for index, item in enumerate(items):
+            if item is _RESUME:
+                self._failing = False
+                self._answer(items[:index], RC_IO_ERROR)
+                return items[index + 1 :]
+        self._answer(items, RC_IO_ERROR)
+        return []
+
+    def _commit(self, items: list[Item]) -> None:
+        if self._failing:
+            self._answer(items, RC_IO_ERROR)
+            return
+        data = b"".join([item[0] for item in items])
+        try:
+            if data:
+                self._write(data)
+        except OSError as error:
+            self._fail(items, error)
+            return
+        self._stats.journal_group(len(items), len(data), time.perf_counter_ns() - self._oldest)
+        self._answer(items, RC_OK)
+
+    def _write(self, data: bytes) -> None:
+        if self._descriptor < 0 or self._position >= self._file_bytes_max:
+            self._roll()
+        end = self._position + len(data)
+        padding = closing(len(data), crc32c(data), end, self._alignment)
+        end += len(padding)
+        if end > self._allocated:
+            self._allocate(end)
+        self._file_system.write(self._descriptor, (data, padding), self._position)
+        if self._sync:
+            started = time.perf_counter_ns()
+            self._file_system.sync_data(self._descriptor)
+            self._stats.journal_sync(time.perf_counter_ns() - started)
+        self._position = end
+        self.mark = Mark(self._last_id, end)
+
+    def _roll(self) -> None:
+        self._leave_file()
+        journal_id = max(self._last_id + 1, 1 if self._last_id else int(time.time() * 1000))
+        path = self._directory / file_name(journal_id)
+        descriptor = self._file_system.create(path)
+        self._last_id = journal_id
+        self._descriptor = descriptor
+        self._allocated = 0
+        self._position = HEADER_BYTES
+        self._allocate(HEADER_BYTES)
+        self._file_system.write(descriptor, (header(),), 0)
+        self._file_system.sync_directory(self._directory)
+
+    def _allocate(self, end: int) -> None:
+        """Reserve whole steps of `journalPreAllocSizeMB`; without room for a step, the write itself decides."""
+        length = -(-(end - self._allocated) // self._allocate_bytes) * self._allocate_bytes
+        try:
+            self._file_system.allocate(self._descriptor, self._allocated, length)
+        except OSError as error:
+            log.debug("journal %x: no pre-allocation: %s", self._last_id, error)
+        self._allocated += length
+
+    def _fail(self, items: list[Item], error: OSError) -> None:
+        log.error("journal %x: %s; %d records failed", self._last_id, error, len(items))
+        self._stats.journal_failed(len(items))
+        self._failing = True
+        self._leave_file()
+        post_quietly(self._post, partial(self._failed, items))
+
+    def _leave_file(self) -> None:
+        """Cut the current file to its last synced group, which frees what was reserved, and close it.
+
+        A file without a group goes altogether, or a full disk would collect them.
+        """
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        if self._position == HEADER_BYTES:
+            remove_quietly(self._file_system, self._directory / file_name(self._last_id))
+        try:
+            self._file_system.truncate(descriptor, self._position)
+        except OSError as error:
+            # The torn group has no valid trailer, so a replay ends before it all the same.
+            log.warning("journal %x: could not be cut to %d: %s", self._last_id, self._position, error)
+        try:
+            self._file_system.close(descriptor)
+        except OSError as error:
+            log.warning("journal %x: %s", self._last_id, error)
+
+    def _answer(self, items: list[Item], rc: int) -> None:
+        if items:
+            post_quietly(self._post, partial(complete, items, rc))
+
+    # The loop's thread.
+
+    def _failed(self, items: list[Item]) -> None:
+        # Resume first: what a completion adds again must come behind it, with its master key record.
+        self._on_failure()
+        self._queue.put(_RESUME)
+        complete(items, RC_IO_ERROR)
+
+
+def _groups(items: list[Item]) -> list[list[Item]]:
+    """Cut a long queue into groups of at most about GROUP_BYTES_MAX, in order."""
+    if sum([len(item[0]) for item in items]) <= GROUP_BYTES_MAX:
+        return [items] if items else []
+    groups: list[list[Item]] = [[]]
+    group_bytes = 0
+    for item in items:
+        if group_bytes + len(item[0]) > GROUP_BYTES_MAX and groups[-1]:
+            groups.append([])
+            group_bytes = 0
+        groups[-1].append(item)
+        group_bytes += len(item[0])
+    return groups
+
+
+def complete(items: list[Item], rc: int) -> None:
+    for _, done, number in items:
+        try:
+            done(rc, number)
+        except Exception:  # one caller's bug must not swallow the answers of the others in its group
+            log.exception("a completion of the journal failed")

@@ -1,0 +1,100 @@
+"""The ledger index: what the bookie knows of a ledger besides its entries. RocksDB directory `ledgers`.
+
+Key: ledger id as big-endian int64. Value: protobuf LedgerData { exists = 1, fenced = 2, masterKey = 3,
+explicitLac = 4, limbo = 5 }. All of it is in memory while the bookie runs; changes are written at
+checkpoints, before the mark passes the journal records that carry them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bookie_stub.errors import BookieStorageError
+from bookie_stub.rocks import Rocks
+
+_KEY = struct.Struct(">q")
+FLAGS_KEY = -0xEEFD
+"""BookKeeper keeps storage flags under this id; it is no ledger."""
+_BUFFER_BYTES = 1 << 20
+
+
+class LedgerData(NamedTuple):
+    master_key: bytes
+    fenced: bool = False
+    explicit_lac: bytes | None = None
+    limbo: bool = False
+
+
+def encode(data: LedgerData) -> bytes:
+    out = bytearray((0x08, 1, 0x10, data.fenced, 0x1A))
+    out += _varint(len(data.master_key)) + data.master_key
+    if data.explicit_lac is not None:
+        out += b"\x22" + _varint(len(data.explicit_lac)) + data.explicit_lac
+    if data.limbo:
+        out += b"\x28\x01"
+    return bytes(out)
+
+
+def decode(value: bytes) -> LedgerData:
+    """Raises BookieStorageError for what is no LedgerData."""
+    numbers: dict[int, int] = {}
+    texts: dict[int, bytes] = {}
+    offset = 0
+    try:
+        while offset < len(value):
+            tag, offset = _read_varint(value, offset)
+            number, offset = _read_varint(value, offset)
+            if tag & 7 == 0:
+                numbers[tag >> 3] = number
+            elif tag & 7 == 2 and offset + number <= len(value):
+                texts[tag >> 3] = value[offset : offset + number]
+                offset += number
+            else:
+                raise BookieStorageError(f"ledger index: field {tag >> 3} of wire type {tag & 7}")
+        return LedgerData(texts[3], bool(numbers[2]), texts.get(4), bool(numbers.get(5, 0)))
+    except (IndexError, KeyError) as error:
+        raise BookieStorageError(f"ledger index: damaged value {value.hex()}") from error
+
+
+class LedgerIndex:
+    def __init__(self, path: Path) -> None:
+        self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES)
+
+    def load(self) -> dict[int, LedgerData]:
+        found = {}
+        for key, value in self._rocks.items_from(b""):
+            (ledger_id,) = _KEY.unpack(key)
+            if ledger_id != FLAGS_KEY:
+                found[ledger_id] = decode(value)
+        return found
+
+    def write(self, changed: Mapping[int, LedgerData], deleted: Iterable[int]) -> None:
+        """Delete, then put; durable on return. Raises BookieStorageError."""
+        puts = [(_KEY.pack(ledger_id), encode(data)) for ledger_id, data in changed.items()]
+        self._rocks.write(puts, deletes=[_KEY.pack(ledger_id) for ledger_id in deleted], ranges=[])
+
+    def close(self) -> None:
+        self._rocks.close()
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, offset
+        shift += 7

@@ -1,0 +1,117 @@
+"""From the journals back to ledgers and write cache, at start: everything behind the last mark, again.
+
+Replaying is idempotent: what a flush had already written is written once more and the index follows. Entries
+of a ledger that neither the index nor a master key record knows belong to a deleted ledger and are skipped.
+A fence of such a ledger is kept: losing it would let a fenced-off writer go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from bookie_stub.journal_file import JournalReader, Mark, file_name, journal_ids
+from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_index import LedgerData
+from bookie_stub.record import (
+    DELETE_ID,
+    EXPLICIT_LAC_ID,
+    FENCE_ID,
+    FORCE_ID,
+    KEY,
+    LENGTH_BYTES,
+    MASTER_KEY_ID,
+    UNSET_KEY,
+    special_body,
+)
+from bookie_stub.write_cache import CacheHalf
+
+log = logging.getLogger(__name__)
+
+
+class Replay:
+    """`half`, `changed` and `deleted` are what the next flush has to write; the caller empties them."""
+
+    def __init__(self, ledgers: dict[int, Ledger], half_bytes_max: int, flush: Callable[[], None]) -> None:
+        self._ledgers = ledgers
+        self._half_bytes_max = half_bytes_max
+        self._flush = flush
+        self.half = CacheHalf()
+        self.changed: set[int] = set()
+        self.deleted: set[int] = set()
+        self.records = 0
+        self.skipped = 0
+
+    def run(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
+        """Returns where the last journal ends. Raises CorruptJournal."""
+        end = mark
+        for journal_id in journal_ids(directory):
+            if journal_id < mark.journal_id:
+                continue
+            offset = mark.offset if journal_id == mark.journal_id else 0
+            reader = JournalReader(directory / file_name(journal_id), offset, skip_invalid=skip_invalid)
+            for record in reader:
+                self._apply(record)
+            end = Mark(journal_id, reader.end)
+        return end
+
+    def _apply(self, record: bytes) -> None:
+        self.records += 1
+        if len(record) < LENGTH_BYTES + KEY.size:
+            self.skipped += 1
+            return
+        ledger_id, entry_id = KEY.unpack_from(record, LENGTH_BYTES)
+        if entry_id >= 0:
+            self._entry(ledger_id, entry_id, record)
+        elif entry_id == MASTER_KEY_ID:
+            self._master_key(ledger_id, special_body(record))
+        elif entry_id == FENCE_ID:
+            self._fence(ledger_id)
+        elif entry_id == EXPLICIT_LAC_ID:
+            self._explicit_lac(ledger_id, special_body(record))
+        elif entry_id == DELETE_ID:
+            self._delete(ledger_id)
+        elif entry_id != FORCE_ID:
+            log.warning("journal record with id %d of ledger %d skipped", entry_id, ledger_id)
+            self.skipped += 1
+
+    def _entry(self, ledger_id: int, entry_id: int, record: bytes) -> None:
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            self.skipped += 1
+            return
+        self.half.put(ledger_id, entry_id, record)
+        ledger.last = max(ledger.last, entry_id)
+        if self.half.size >= self._half_bytes_max:
+            self._flush()
+
+    def _master_key(self, ledger_id: int, master_key: bytes) -> None:
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(master_key), stored=True)
+        elif ledger.key_open:
+            ledger.master_key = master_key
+            ledger.key_open = master_key in (b"", UNSET_KEY)
+        else:
+            return
+        self.changed.add(ledger_id)
+
+    def _fence(self, ledger_id: int) -> None:
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)
+        ledger.fenced = ledger.fence_durable = True
+        self.changed.add(ledger_id)
+
+    def _explicit_lac(self, ledger_id: int, body: bytes) -> None:
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is not None:
+            ledger.explicit_lac = body
+            self.changed.add(ledger_id)
+
+    def _delete(self, ledger_id: int) -> None:
+        self._ledgers.pop(ledger_id, None)
+        self.half.entries.pop(ledger_id, None)
+        self.changed.discard(ledger_id)
+        self.deleted.add(ledger_id)

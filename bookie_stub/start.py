@@ -1,0 +1,85 @@
+"""Starting: directories, indexes, ledgers, and the journal's replay, before the first request.
+
+When `recover` returns, all that was ever acknowledged is in the entry logs and indexes, and the mark says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import NamedTuple
+
+from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
+from bookie_stub.config import BookieSettings
+from bookie_stub.directories import Directories
+from bookie_stub.entry_log import EntryLogReader, EntryLogWriter
+from bookie_stub.file_system import FileSystem
+from bookie_stub.garbage_collector import GarbageCollector
+from bookie_stub.journal_file import Mark
+from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_index import LedgerIndex
+from bookie_stub.location_index import LocationIndex
+from bookie_stub.metrics import BookieStats
+from bookie_stub.replay import Replay
+from bookie_stub.write_cache import CacheHalf
+
+log = logging.getLogger(__name__)
+
+
+class Disk(NamedTuple):
+    """The files of a bookie, in the order of their opening."""
+
+    directories: Directories
+    logs: EntryLogWriter
+    log_reader: EntryLogReader
+    locations: LocationIndex
+    ledger_index: LedgerIndex
+    writer: CheckpointWriter
+
+
+def open_disk(settings: BookieSettings, file_system: FileSystem, stats: BookieStats) -> Disk:
+    directories = Directories(
+        settings.journal_directory, settings.ledgers_directory, settings.index_directory, file_system
+    )
+    directories.prepare(f"{settings.host}:{settings.port}")
+    logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
+    log_reader = EntryLogReader(directories.ledgers)
+    locations = LocationIndex(directories.index / "locations")
+    ledger_index = LedgerIndex(directories.index / "ledgers")
+    garbage = GarbageCollector(directories.ledgers, logs, log_reader, file_system)
+    writer = CheckpointWriter(directories, logs, locations, ledger_index, garbage, stats)
+    return Disk(directories, logs, log_reader, locations, ledger_index, writer)
+
+
+def recover(settings: BookieSettings, disk: Disk, started: float) -> tuple[dict[int, Ledger], Mark]:
+    """Ledgers from index and journal; what was replayed is in the logs when this returns."""
+    directories = disk.directories
+    unclean = directories.begin()
+    ledgers = {
+        ledger_id: Ledger(ledger_id, data, stored=True)
+        for ledger_id, data in disk.ledger_index.load().items()
+    }
+    mark = directories.read_mark()
+
+    def flush() -> None:
+        changed = {ledger_id: ledgers[ledger_id].data() for ledger_id in replay.changed}
+        disk.writer.write(Checkpoint(0, mark, replay.half, changed, frozenset(replay.deleted)))
+        replay.half = CacheHalf()
+        replay.changed.clear()
+        replay.deleted.clear()
+
+    replay = Replay(ledgers, settings.write_cache_bytes // 2, flush)
+    end = replay.run(directories.journal, mark, skip_invalid=settings.skip_invalid_records)
+    if replay.records:
+        flush()
+    if end != mark:
+        disk.writer.move_mark(end)
+    log.info(
+        "bookie opened in %.0f ms: %d ledgers, %d journal records replayed, %d skipped%s",
+        (time.perf_counter() - started) * 1000,
+        len(ledgers),
+        replay.records,
+        replay.skipped,
+        ", the last stop was not clean" if unclean else "",
+    )
+    return ledgers, end

@@ -1,0 +1,186 @@
+"""BrokerService: builds the rooms, starts them from the ground up, stops them from the top down.
+
+Start: metadata, namespaces, topics' ground, data port, then the admin port (aiohttp is imported only now: it takes
+longer than all the rest). Stop: no new connections, topics closed (acknowledgements and positions written), clients
+disconnected, admin, ledgers, metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from broker import clock
+from broker.background_tasks import BackgroundTasks
+from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.ledger_client.ledger_client import LedgerClient
+from broker.ledger_client.ledger_ids import LedgerIds
+from broker.managed_ledger.ground import Ground
+from broker.metadata.metadata_store import MetadataStore
+from broker.net.listener import listen
+from broker.net.net_ground import NetGround
+from broker.net.publish_buffer import PublishBuffer
+from broker.room_settings import cache_settings, ledger_settings, net_settings, service_settings
+from broker.service.namespaces import Namespaces
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic_registry import TopicRegistry
+from broker.turn import Turn
+from settings.settings import Settings
+
+log = logging.getLogger("magnetar")
+
+STARTS_KEY = "/counters/broker-starts"
+IDLE_CACHE_LOOK_S = 0.1
+"""How often an empty cache is looked at: nothing in it can expire sooner than a time threshold later."""
+FLUSH_CURSORS_S = 0.2
+ROLL_CHECK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    service_url: str
+    admin_url: str
+
+
+class BrokerService:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        metadata: MetadataStore,
+        ledgers: LedgerClient,
+        turn: Turn,
+        version: str,
+    ) -> None:
+        self.settings = settings
+        self.metadata = metadata
+        self.ledgers = ledgers
+        self.turn = turn
+        self.version = version
+        self.started_ms = clock.wall_ms()
+        self.tasks = BackgroundTasks()
+        self.caches = EntryCacheManager(cache_settings(settings))
+        self.ground = Ground(
+            metadata=metadata,
+            ledgers=ledgers,
+            ids=LedgerIds(metadata),
+            caches=self.caches,
+            turn=turn,
+            now_ns=clock.monotonic_ns,
+            wall_ms=clock.wall_ms,
+        )
+        self.namespaces = Namespaces(metadata, settings.str("clusterName"))
+        loop = asyncio.get_running_loop()
+        self.registry = TopicRegistry(
+            self.ground,
+            ledger_settings(settings),
+            service_settings(settings),
+            self.namespaces,
+            call_later=loop.call_later,
+        )
+        self.net = NetGround(
+            registry=self.registry,
+            settings=net_settings(settings),
+            turn=turn,
+            call_later=loop.call_later,
+            spawn=self.tasks.spawn,
+            wall_ms=clock.wall_ms,
+            now_ns=clock.monotonic_ns,
+            producer_name_prefix="",
+            server_version=f"Magnetar {version}",
+            publish_buffer=PublishBuffer(net_settings(settings).publish_buffer_bytes_max),
+        )
+        self.addresses = Addresses("", "")
+        self._loop = loop
+        self._server: asyncio.Server | None = None
+        self._admin: Admin | None = None
+        self._stopping = False
+
+    # Start
+
+    async def start(self) -> Addresses:
+        await self.namespaces.open()
+        self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        self._server, port = await listen(
+            self.net, self.settings.str("bindAddress"), self.settings.int("brokerServicePort")
+        )
+        host = self.settings.str("advertisedAddress")
+        self.net.service_url = f"pulsar://{host}:{port}"
+        self.net.listeners = _listeners(self.settings)
+        self._look_after_cache()
+        self._every(FLUSH_CURSORS_S, lambda: self.ground.dirty_cursors.flush_due(clock.monotonic_ns()))
+        self._every(ROLL_CHECK_S, self._roll_ledgers)
+        self.addresses = Addresses(self.net.service_url, "")
+        return self.addresses
+
+    async def start_admin(self) -> Addresses:
+        """After the data port listens, so that clients need not wait for it."""
+        from broker.admin.server import start_admin  # noqa: PLC0415  aiohttp takes 0.3 s to import
+
+        self._admin = await start_admin(self)
+        host = self.settings.str("advertisedAddress")
+        self.addresses = Addresses(self.net.service_url, f"http://{host}:{self._admin.port}")
+        return self.addresses
+
+    async def _count_start(self) -> int:
+        """How often a broker has started on this metadata: part of the producer names that it makes up."""
+        found = await self.metadata.get(STARTS_KEY)
+        count = int(found.value) if found else 0
+        await self.metadata.put(STARTS_KEY, b"%d" % (count + 1))
+        return count
+
+    # What happens now and then
+
+    def _every(self, seconds: float, action: Callable[[], object]) -> None:
+        def again() -> None:
+            if not self._stopping:
+                action()
+                self._loop.call_later(seconds, again)
+
+        self._loop.call_later(seconds, again)
+
+    def _look_after_cache(self) -> None:
+        """The periodic pass (PIP-430), in slices that leave the loop free for the sockets in between."""
+        if self._stopping:
+            return
+        caches = self.caches
+        if not caches.entries:
+            delay = IDLE_CACHE_LOOK_S
+        elif caches.tick(clock.monotonic_ns(), VISITS_PER_SLICE):
+            delay = 0.0
+        else:
+            delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
+        self._loop.call_later(delay, self._look_after_cache)
+
+    def _roll_ledgers(self) -> None:
+        now_ns = clock.monotonic_ns()
+        for topic in self.registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.ledger.roll_if_due(now_ns)
+
+    # Stop
+
+    async def stop(self) -> None:
+        """Drain: nothing that was confirmed or acknowledged is lost, and the next start has nothing to recover."""
+        self._stopping = True
+        started = time.monotonic()
+        if self._server is not None:
+            self._server.close()
+        await self.registry.close()
+        for cnx in list(self.net.connections):
+            cnx.close("the broker stops")
+        if self._admin is not None:
+            await self._admin.close()
+        await self.tasks.close()
+        await self.ledgers.close()
+        await self.metadata.close()
+        log.info("stopped in %.2f s", time.monotonic() - started)
+
+
+def _listeners(settings: Settings) -> dict[str, str]:
+    """`name:pulsar://host:port` texts by name."""
+    pairs = [text.partition(":") for text in settings.list("advertisedListeners")]
+    return {name.strip(): url.strip() for name, _, url in pairs}

@@ -1,0 +1,309 @@
+"""Keys of the broker's storage side: managed ledgers, cursors, the entry cache, the ledger client.
+
+Names and defaults are Pulsar's (its configuration class, release 4.2, where 4.0 and 5.0 differ they have
+a column); the words are ours. A key stands here only if some room of ours reads it.
+"""
+
+from __future__ import annotations
+
+from settings.keys import COMPUTED, Key, Section
+
+IGNORED = " Has no effect while cacheEvictionByExpectedReadCount is true."
+
+BOOKIES: Section = (
+    "Ledgers and bookies",
+    [
+        Key(
+            "managedLedgerDigestType",
+            "string",
+            "CRC32C",
+            "Digest that closes every entry in a ledger and is checked when it is read back.",
+            choices=("CRC32C", "CRC32", "MAC", "DUMMY"),
+        ),
+        Key(
+            "managedLedgerPassword",
+            "string",
+            None,
+            "Password of the ledgers; part of the key of the MAC digest.",
+        ),
+        Key(
+            "bookkeeperClientTimeoutInSeconds",
+            "long",
+            30,
+            "Seconds after which an unanswered request to a bookie has failed.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerReadEntryTimeoutSeconds",
+            "long",
+            0,
+            "Seconds after which a read for a subscription has failed; 0 leaves it to"
+            " bookkeeperClientTimeoutInSeconds.",
+            low=0,
+        ),
+        Key(
+            "managedLedgerAddEntryTimeoutSeconds",
+            "long",
+            0,
+            "Seconds after which a publish that no bookie confirmed has failed; 0 leaves it to"
+            " bookkeeperClientTimeoutInSeconds.",
+            low=0,
+        ),
+    ],
+)
+
+LEDGERS: Section = (
+    "Managed ledger",
+    [
+        Key(
+            "managedLedgerMaxEntriesPerLedger",
+            "int",
+            50_000,
+            "Entries after which a topic goes on to a new ledger, once"
+            " managedLedgerMinLedgerRolloverTimeMinutes are over.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerMaxSizePerLedgerMbytes",
+            "int",
+            2048,
+            "MiB after which a topic goes on to a new ledger, under the same condition.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerMinLedgerRolloverTimeMinutes",
+            "int",
+            10,
+            "Minutes that a ledger is kept open at least, however full it is; 0: it rolls as soon as it is"
+            " full.",
+            low=0,
+        ),
+        Key(
+            "managedLedgerMaxLedgerRolloverTimeMinutes",
+            "int",
+            240,
+            "Minutes after which a ledger that has entries is closed and a new one opened; 0 or less: never"
+            " by time.",
+        ),
+        Key(
+            "managedLedgerNewEntriesCheckDelayInMillis",
+            "int",
+            10,
+            "Milliseconds after which a cursor that found nothing looks again before it waits to be woken.",
+            low=0,
+        ),
+        Key(
+            "managedLedgerStatsPeriodSeconds",
+            "int",
+            60,
+            "Seconds over which the rates of the managed ledgers and of the entry cache are computed.",
+            low=1,
+        ),
+        Key(
+            "defaultRetentionTimeInMinutes",
+            "int",
+            0,
+            "Minutes that acknowledged entries are kept; -1 means for ever.",
+            low=-1,
+        ),
+        Key(
+            "defaultRetentionSizeInMB",
+            "int",
+            0,
+            "MiB of acknowledged entries that a topic keeps; -1 means all.",
+            low=-1,
+        ),
+        Key(
+            "retentionCheckIntervalInSeconds",
+            "int",
+            120,
+            "Seconds between two looks for ledgers that nobody needs any more.",
+            low=1,
+        ),
+    ],
+)
+
+CURSORS: Section = (
+    "Cursors",
+    [
+        Key(
+            "managedLedgerCursorMaxEntriesPerLedger",
+            "int",
+            50_000,
+            "Position records after which a cursor goes on to a new ledger.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerCursorRolloverTimeInSeconds",
+            "int",
+            14_400,
+            "Seconds after which a cursor goes on to a new ledger.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerDefaultMarkDeleteRateLimit",
+            "double",
+            1.0,
+            "Times per second that one cursor's position is written; acknowledgments in between share a"
+            " write."
+            " 0 writes every one.",
+            low=0,
+        ),
+        Key(
+            "managedLedgerCursorPositionFlushSeconds",
+            "int",
+            60,
+            "Seconds after which a position that the rate limit held back is written even if nothing else is"
+            " acknowledged.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerMaxUnackedRangesToPersist",
+            "int",
+            10_000,
+            "Ranges of individually acknowledged entries that are stored with the position; more are"
+            " delivered again"
+            " after a restart.",
+            v50=200_000,
+            low=0,
+        ),
+        Key(
+            "managedLedgerMaxBatchDeletedIndexToPersist",
+            "int",
+            10_000,
+            "Batches acknowledged in part whose bits are stored with the position.",
+            low=0,
+        ),
+        Key(
+            "managedLedgerMaxUnackedRangesToPersistInMetadataStore",
+            "int",
+            1000,
+            "Ranges up to which a closing cursor is stored in the metadata store instead of a ledger.",
+            low=0,
+        ),
+        Key(
+            "managedLedgerPersistIndividualAckAsLongArray",
+            "bool",
+            True,
+            "Store acknowledged entries as bit sets, one bit per entry, instead of as a list of ranges.",
+            v40=False,
+        ),
+    ],
+)
+
+ENTRY_CACHE: Section = (
+    "Entry cache",
+    [
+        Key(
+            "managedLedgerCacheSizeMB",
+            "int",
+            None,
+            "MiB of entries that the broker keeps for its readers; 0 switches the cache off.",
+            low=0,
+            dynamic=True,
+            computed="a fifth of direct memory, at least 64",
+        ),
+        Key(
+            "managedLedgerCacheCopyEntries",
+            "bool",
+            False,
+            "Copy entries into memory of their own. Without it they share the receive buffer that they came"
+            " in, which is"
+            " cheaper and keeps the whole buffer alive as long as one of them.",
+        ),
+        Key(
+            "managedLedgerCacheEvictionWatermark",
+            "double",
+            0.9,
+            "Share of the cache that is left filled by an eviction for want of room.",
+            low=0,
+            high=1,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerCacheEvictionIntervalMs",
+            "long",
+            10,
+            "Milliseconds between two evictions by age.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerCacheEvictionTimeThresholdMillis",
+            "long",
+            1000,
+            "Milliseconds that an entry stays in the cache (its time to live).",
+            low=1,
+            dynamic=True,
+        ),
+        Key(
+            "cacheEvictionByExpectedReadCount",
+            "bool",
+            True,
+            "Keep an entry longer while subscriptions are still going to read it (PIP-430).",
+            v40=False,
+        ),
+        Key(
+            "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes",
+            "int",
+            5,
+            "Times that an entry which is still awaited gets another time to live.",
+            low=0,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed",
+            "bool",
+            True,
+            "Also give one to an entry that was read since its last time to live began.",
+            v50=False,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis",
+            "long",
+            None,
+            "Milliseconds for which new entries are still cached after the last subscription left, so that"
+            " one that"
+            " comes back finds them; 0 or less: none. Needs cacheEvictionByExpectedReadCount.",
+            computed="twice managedLedgerCacheEvictionTimeThresholdMillis",
+        ),
+        Key(
+            "cacheEvictionByMarkDeletedPosition",
+            "bool",
+            False,
+            "Keep entries until every subscription has acknowledged them instead of read them." + IGNORED,
+        ),
+        Key(
+            "managedLedgerCursorBackloggedThreshold",
+            "long",
+            1000,
+            "Entries of backlog above which a subscription no longer counts as a reader of the cache."
+            + IGNORED,
+        ),
+        Key(
+            "managedLedgerMaxReadsInFlightSizeInMB",
+            "long",
+            0,
+            "MiB of entries that may be on their way from bookies to clients; above it reads wait. 0 means"
+            " no limit.",
+            v50=COMPUTED,
+            low=0,
+            computed="15 % of direct memory, at least dispatcherMaxReadSizeBytes (profile 5.0)",
+        ),
+        Key(
+            "managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis",
+            "long",
+            60_000,
+            "Milliseconds that a read waits for its share of managedLedgerMaxReadsInFlightSizeInMB before it"
+            " fails.",
+            low=1,
+        ),
+        Key(
+            "managedLedgerMaxReadsInFlightPermitsAcquireQueueSize",
+            "int",
+            50_000,
+            "Reads that may wait for their share; one more fails at once.",
+            low=1,
+        ),
+    ],
+)

@@ -1,0 +1,52 @@
+"""Ledger ids: unique in the metadata store for ever, taken from it a block at a time.
+
+One key counts the ids that any broker may have given out; a broker advances it by a block with a
+compare-and-set and then answers from memory, so that opening a thousand topics writes it once. What is left
+of a block at a stop is never used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.errors import BadVersion
+from broker.metadata.metadata_store import ABSENT, MetadataStore
+
+KEY = "/ledgers/idgen"
+BLOCK_IDS = 1000
+
+
+class LedgerIds:
+    def __init__(self, metadata: MetadataStore, block_ids: int = BLOCK_IDS) -> None:
+        assert block_ids > 0
+        self._metadata = metadata
+        self._block_ids = block_ids
+        self._next = 0
+        self._end = 0
+        self._reserving = asyncio.Lock()
+
+    async def next(self, above: int = -1) -> int:
+        """A fresh id greater than `above`, because a log's ledgers are ordered by their ids.
+
+        Raises MetadataError when the store cannot be written.
+        """
+        if not self._has(above):
+            async with self._reserving:
+                while not self._has(above):
+                    await self._reserve(above)
+        ledger_id = max(self._next, above + 1)
+        self._next = ledger_id + 1
+        return ledger_id
+
+    def _has(self, above: int) -> bool:
+        return max(self._next, above + 1) < self._end
+
+    async def _reserve(self, above: int) -> None:
+        found = await self._metadata.get(KEY)
+        start = max(int(found.value) if found else 0, above + 1)
+        end = start + self._block_ids
+        try:
+            await self._metadata.put(KEY, b"%d" % end, found.version if found else ABSENT)
+        except BadVersion:
+            return  # Another broker took a block in between: look again.
+        self._next, self._end = start, end

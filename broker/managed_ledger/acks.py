@@ -1,0 +1,202 @@
+"""Acks: what one cursor has acknowledged: a mark-delete position, entries beyond it, parts of batches.
+
+Everything up to the mark-delete position is acknowledged. Acknowledged entries further on are kept in a
+RangeSet until the gap before them closes; then the mark-delete position moves over them. Positions come
+from clients and may be anything: what does not name an existing, unacknowledged entry changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from broker.managed_ledger.ledger_info import CursorSnapshot
+from broker.managed_ledger.ledger_list import LedgerList
+from broker.model.position import Position
+from broker.model.range_set import RangeSet
+
+WORD_BITS = 64
+_WORD = 2**WORD_BITS - 1
+_SIGN = 2 ** (WORD_BITS - 1)
+
+
+class Acks:
+    __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id")
+
+    def __init__(self, ledgers: LedgerList, mark_delete: Position) -> None:
+        self._ledgers = ledgers
+        self.ledger_id, self.entry_id = mark_delete
+        """The mark-delete position."""
+        self.beyond = RangeSet()
+        """Acknowledged entries behind the mark-delete position."""
+        self._batches: dict[tuple[int, int], int] = {}
+        """Partly acknowledged batches: a bit per message, set = not acknowledged."""
+
+    @classmethod
+    def restore(cls, ledgers: LedgerList, snapshot: CursorSnapshot) -> Acks:
+        """From a snapshot. What it says of entries that are not there any more is forgotten."""
+        mark_delete = min(snapshot.mark_delete, ledgers.last())
+        acks = cls(ledgers, mark_delete)
+        for ledger_id, first, last in snapshot.acked:
+            last = min(last, ledgers.last_entry(ledger_id))
+            if first <= last and (ledger_id, first) > mark_delete:
+                acks.beyond.add_range(ledger_id, first, last)
+        for position, bits in snapshot.batches:
+            if acks._is_open(*position):
+                acks._batches[position] = bits
+        acks._advance()
+        return acks
+
+    def snapshot(self, properties: dict[str, int], ranges_max: int, batches_max: int) -> CursorSnapshot:
+        """The lowest ranges and batches, as many as may be kept."""
+        return CursorSnapshot(
+            self.mark_delete,
+            properties,
+            [found for found, _ in zip(self.beyond.ranges(), range(ranges_max), strict=False)],
+            [(Position(*key), self._batches[key]) for key in sorted(self._batches)[:batches_max]],
+        )
+
+    @property
+    def mark_delete(self) -> Position:
+        return Position(self.ledger_id, self.entry_id)
+
+    def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
+        """Acknowledge whole entries; answers how many were not acknowledged before."""
+        newly = 0
+        last = self._ledgers.last_entry(self.ledger_id)
+        for ledger_id, entry_id in positions:
+            if (
+                entry_id == self.entry_id + 1
+                and ledger_id == self.ledger_id
+                and entry_id <= last
+                and not self.beyond
+                and not self._batches
+            ):
+                self.entry_id = entry_id
+                newly += 1
+            elif self._acknowledge_one(ledger_id, entry_id):
+                newly += 1
+                last = self._ledgers.last_entry(self.ledger_id)
+        return newly
+
+    def _acknowledge_one(self, ledger_id: int, entry_id: int) -> bool:
+        if not self._ledgers.has_entry(ledger_id, entry_id) or (
+            ledger_id <= self.ledger_id and (ledger_id < self.ledger_id or entry_id <= self.entry_id)
+        ):
+            return False
+        if not self.beyond.add(ledger_id, entry_id):
+            return False
+        if self._batches:
+            self._batches.pop((ledger_id, entry_id), None)
+        # Only the next entry of the same ledger, or the first of a later one, can close the gap.
+        if entry_id == self.entry_id + 1 if ledger_id == self.ledger_id else entry_id == 0:
+            self._advance()
+        return True
+
+    def acknowledge_batch(self, position: tuple[int, int], ack_set: Sequence[int], batch_size: int) -> bool:
+        """Acknowledge the messages whose bit is clear; True when none of the entry is left.
+
+        `batch_size` 0 = not known: what the words do not mention is then acknowledged.
+        """
+        if not self._is_open(*position):
+            return False
+        bits = bits_of(ack_set)
+        everything = (1 << batch_size) - 1 if batch_size > 0 else -1
+        key = (position[0], position[1])
+        left = self._batches.get(key, everything) & bits & everything
+        if not left:
+            return self.acknowledge((key,)) == 1
+        if left != everything:
+            self._batches[key] = left
+        return False
+
+    def acknowledge_cumulative(self, position: tuple[int, int], ack_set: Sequence[int] | None) -> bool:
+        """Acknowledge everything up to the position, as far as there is something; True when that changed
+        anything. With an `ack_set`, of the entry itself only the messages whose bit is clear."""
+        ledger_id, entry_id = position
+        if entry_id >= _SIGN:  # -1 as an unsigned number of 64 bits.
+            entry_id = -1
+        if ledger_id >= _SIGN:
+            ledger_id = -1
+        if ack_set is not None and bits_of(ack_set):
+            moved = self._move_to(self._ledgers.previous((ledger_id, entry_id)))
+            before = self._batches.get((ledger_id, entry_id))
+            self.acknowledge_batch((ledger_id, entry_id), ack_set, 0)
+            return moved or self._batches.get((ledger_id, entry_id)) != before
+        return self._move_to(self._ledgers.at_or_before((ledger_id, entry_id)))
+
+    def _move_to(self, mark_delete: Position) -> bool:
+        if mark_delete <= self.mark_delete:
+            return False
+        self._set(mark_delete)
+        self._advance()
+        return True
+
+    def reset(self, mark_delete: Position) -> None:
+        """Put the mark-delete position anywhere, also back; nothing behind it stays acknowledged."""
+        self.ledger_id, self.entry_id = mark_delete
+        self.beyond.clear()
+        self._batches.clear()
+
+    def is_acknowledged(self, position: tuple[int, int]) -> bool:
+        return tuple(position) <= (self.ledger_id, self.entry_id) or position in self.beyond
+
+    def ack_set_of(self, position: tuple[int, int]) -> tuple[int, ...] | None:
+        """The words for MESSAGE.ack_set (bit set = to deliver), None when all of the entry is to be."""
+        bits = self._batches.get((position[0], position[1]))
+        return None if bits is None else words_of(bits)
+
+    @property
+    def batches(self) -> int:
+        """How many entries are acknowledged in part."""
+        return len(self._batches)
+
+    def first_open(self, position: Position) -> Position:
+        """The first place at or behind the position that holds an unacknowledged entry, or will."""
+        position = self._ledgers.at_or_after(max(position, self._ledgers.next_valid(self.mark_delete)))
+        while position in self.beyond:
+            entry_id = self.beyond.first_missing(*position)
+            position = self._ledgers.at_or_after((position.ledger_id, entry_id))
+        return position
+
+    def _is_open(self, ledger_id: int, entry_id: int) -> bool:
+        return self._ledgers.has_entry(ledger_id, entry_id) and not self.is_acknowledged(
+            (ledger_id, entry_id)
+        )
+
+    def _advance(self) -> None:
+        """Move the mark-delete position over what is acknowledged right behind it."""
+        following = self._ledgers.next_valid((self.ledger_id, self.entry_id))
+        while following in self.beyond:
+            ledger_id = following.ledger_id
+            last = self.beyond.first_missing(*following) - 1
+            self._set(Position(ledger_id, last))
+            following = self._ledgers.next_valid((ledger_id, last))
+
+    def _set(self, mark_delete: Position) -> None:
+        self.ledger_id, self.entry_id = mark_delete
+        if self.beyond:
+            for ledger_id in self.beyond.ledger_ids():
+                if ledger_id < mark_delete.ledger_id:
+                    self.beyond.remove_ledger(ledger_id)
+            self.beyond.remove_through(*mark_delete)
+        if self._batches:
+            for key in [key for key in self._batches if key <= mark_delete]:
+                del self._batches[key]
+
+
+def bits_of(words: Sequence[int]) -> int:
+    """Words of 64 bits, signed or not, lowest first, as one number."""
+    bits = 0
+    for place, word in enumerate(words):
+        bits |= (word & _WORD) << place * WORD_BITS
+    return bits
+
+
+def words_of(bits: int) -> tuple[int, ...]:
+    """The number as signed words of 64 bits, lowest first, without empty ones at the end."""
+    words = []
+    while bits:
+        word = bits & _WORD
+        words.append(word - 2**WORD_BITS if word & _SIGN else word)
+        bits >>= WORD_BITS
+    return tuple(words)

@@ -1,0 +1,52 @@
+"""What a log stands on (Ground) and what it calls: the stamp of its entries and its listener."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.errors import BrokerError
+from broker.ledger_client.ledger_client import LedgerClient
+from broker.ledger_client.ledger_ids import LedgerIds
+from broker.managed_ledger.snapshot_writer import DirtyCursors
+from broker.metadata.metadata_store import MetadataStore
+from broker.model.entry import Entry
+from broker.turn import Turn
+
+
+class EntryStamp(Protocol):
+    """Makes the broker entry metadata of one log's entries (PIP-70) and counts its messages."""
+
+    index: int
+    """Of the last message stamped, -1 = none; set when the log is opened."""
+
+    def stamp(self, messages: int) -> bytes: ...
+
+    def rollback(self, messages: int) -> None: ...
+
+
+class LedgerListener(Protocol):
+    """Who is told of the outcome of adds, in the order in which they were asked for."""
+
+    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
+        """A run was confirmed: it is durable, readable and, if wanted, in the cache."""
+        ...
+
+    def add_failed(self, contexts: list[object], error: BrokerError) -> None: ...
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What all logs of a broker share."""
+
+    metadata: MetadataStore
+    ledgers: LedgerClient
+    ids: LedgerIds
+    caches: EntryCacheManager
+    turn: Turn
+    now_ns: Callable[[], int]
+    wall_ms: Callable[[], int]
+    dirty_cursors: DirtyCursors = field(default_factory=DirtyCursors)
+    """Its owner calls `flush_due(now_ns)` about once a second."""

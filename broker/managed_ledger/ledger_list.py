@@ -1,0 +1,150 @@
+"""LedgerList: the ledgers of one log in order, and the arithmetic of positions over them.
+
+The last ledger is the current one: it is written to, or reserved for the next entry. Positions from
+outside may name ledgers that were never in the list or have been trimmed; every question has an answer
+for those too. Pure bookkeeping, no I/O.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from broker.model.position import Position
+
+
+@dataclass(slots=True)
+class LedgerInfo:
+    ledger_id: int
+    entries: int = 0
+    """Confirmed entries."""
+
+    size_bytes: int = 0
+    """Payload bytes of those."""
+
+    closed_at_ms: int | None = None
+    """None = open."""
+
+
+class LedgerList:
+    __slots__ = ("_ids", "_infos", "current")
+
+    def __init__(self, infos: list[LedgerInfo], current: LedgerInfo) -> None:
+        infos = [*infos, current]
+        self._ids = [info.ledger_id for info in infos]
+        assert self._ids == sorted(set(self._ids)), f"ledgers are not in order: {self._ids}"
+        self._infos = {info.ledger_id: info for info in infos}
+        self.current = current
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __contains__(self, ledger_id: int) -> bool:
+        return ledger_id in self._infos
+
+    def infos(self) -> list[LedgerInfo]:
+        return [self._infos[ledger_id] for ledger_id in self._ids]
+
+    def append(self, info: LedgerInfo) -> None:
+        assert info.ledger_id > self._ids[-1]
+        self._ids.append(info.ledger_id)
+        self._infos[info.ledger_id] = info
+        self.current = info
+
+    def remove(self, ledger_id: int) -> LedgerInfo:
+        assert ledger_id != self.current.ledger_id
+        self._ids.remove(ledger_id)
+        return self._infos.pop(ledger_id)
+
+    @property
+    def entries(self) -> int:
+        return sum(info.entries for info in self._infos.values())
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(info.size_bytes for info in self._infos.values())
+
+    def average_entry_bytes(self, ledger_id: int) -> int:
+        """Of the ledger's entries, at least 1; 1 for a ledger that has none."""
+        info = self._infos.get(ledger_id)
+        return max(1, info.size_bytes // info.entries) if info is not None and info.entries else 1
+
+    def last_entry(self, ledger_id: int) -> int:
+        """The last confirmed entry id of the ledger, -1 when it has none or is not in the list."""
+        info = self._infos.get(ledger_id)
+        return -1 if info is None else info.entries - 1
+
+    def has_entry(self, ledger_id: int, entry_id: int) -> bool:
+        info = self._infos.get(ledger_id)
+        return info is not None and 0 <= entry_id < info.entries
+
+    def first(self) -> Position:
+        """The first entry, or where it will stand."""
+        return self.at_or_after(Position(-1, -1))
+
+    def last(self) -> Position:
+        """The last entry, or (current ledger, -1) when there is none."""
+        found = self.at_or_before(Position(self._ids[-1], self.current.entries))
+        return found if found.entry_id >= 0 else Position(self._ids[-1], -1)
+
+    def at_or_after(self, position: tuple[int, int]) -> Position:
+        """The first entry at or behind the position; behind the last, where the next one will stand."""
+        ledger_id, entry_id = position
+        place = bisect_left(self._ids, ledger_id)
+        if place < len(self._ids) and self._ids[place] == ledger_id:
+            if 0 <= entry_id < self._infos[ledger_id].entries:
+                return Position(ledger_id, entry_id)
+            place += entry_id >= 0
+        for later in self._ids[place:]:
+            if self._infos[later].entries:
+                return Position(later, 0)
+        return Position(self._ids[-1], self.current.entries)
+
+    def next_valid(self, position: tuple[int, int]) -> Position:
+        """The first entry behind the position, or where the next one will stand."""
+        return self.at_or_after((position[0], position[1] + 1))
+
+    def at_or_before(self, position: tuple[int, int]) -> Position:
+        """The last entry at or in front of the position; in front of the first, (first ledger, -1)."""
+        ledger_id, entry_id = position
+        place = bisect_left(self._ids, ledger_id)
+        if place < len(self._ids) and self._ids[place] == ledger_id:
+            entry_id = min(entry_id, self._infos[ledger_id].entries - 1)
+            if entry_id >= 0:
+                return Position(ledger_id, entry_id)
+        for earlier in reversed(self._ids[:place]):
+            if self._infos[earlier].entries:
+                return Position(earlier, self._infos[earlier].entries - 1)
+        return Position(self._ids[0], -1)
+
+    def previous(self, position: tuple[int, int]) -> Position:
+        """The last entry in front of the position, or (first ledger, -1)."""
+        return self.at_or_before((position[0], position[1] - 1))
+
+    def entries_between(self, after: tuple[int, int], through: tuple[int, int]) -> int:
+        """How many entries stand behind `after`, up to and including `through`; 0 when that is backwards."""
+        if after[0] == through[0] == self._ids[-1]:
+            last = min(through[1], self.current.entries - 1)
+            return max(last - max(after[1], -1), 0)
+        return max(self.rank(through) - self.rank(after), 0)
+
+    def rank(self, position: tuple[int, int]) -> int:
+        """How many entries stand at or in front of the position."""
+        ledger_id, entry_id = position
+        count = 0
+        for known in self._ids:
+            if known > ledger_id:
+                break
+            entries = self._infos[known].entries
+            count += entries if known < ledger_id else min(max(entry_id + 1, 0), entries)
+        return count
+
+    def position_at(self, index: int) -> Position:
+        """The entry with so many in front of it; IndexError behind the last."""
+        assert index >= 0
+        for ledger_id in self._ids:
+            entries = self._infos[ledger_id].entries
+            if index < entries:
+                return Position(ledger_id, index)
+            index -= entries
+        raise IndexError("behind the last entry")

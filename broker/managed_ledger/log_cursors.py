@@ -1,0 +1,294 @@
+"""LogCursors: the reading half of a log: its cursors, what the cache is told of them, and trimming.
+
+Cursors that are active count as expected readers of every entry added (PIP-430). A ledger that every
+durable cursor has acknowledged to its end is removed, first from the list, then from the metadata store,
+then from the bookie, and never the current one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from broker.entry_cache.entry_cache import EntryCache
+from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger
+from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.background import Background
+from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.ledger_info import (
+    CursorSnapshot,
+    cursor_key,
+    cursor_name_of,
+    decode_cursor,
+    log_key,
+)
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.log_record import LogRecord
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.snapshot_writer import SnapshotWriter
+from broker.managed_ledger.stats import LogStats
+from broker.managed_ledger.storage_reads import NOT_CACHED, StorageReads
+from broker.metadata.metadata_store import ABSENT
+from broker.model.entry import Entry
+from broker.model.position import LATEST, Position
+
+
+class LogCursors:
+    __slots__ = (
+        "_left_at_ns",
+        "active",
+        "background",
+        "cache",
+        "cursors",
+        "ground",
+        "handed_over",
+        "last_confirmed",
+        "ledgers",
+        "name",
+        "one_change",
+        "record",
+        "settings",
+        "stats",
+        "storage",
+    )
+
+    def __init__(self, name: str, ground: Ground, settings: ManagedLedgerSettings, record: LogRecord) -> None:
+        self.name = name
+        self.ground = ground
+        self.settings = settings
+        self.record = record
+        self.ledgers: LedgerList = record.ledgers
+        self.last_confirmed = self.ledgers.last()
+        """The last entry that can be read; (current ledger, -1) when there is none."""
+        self.stats = LogStats()
+        self.cache: EntryCache = ground.caches.open(name)
+        self.handed_over = ground.caches.handed_over
+        self.storage = StorageReads(ground, self.cache, self.stats, settings.read_bytes_max)
+        self.cursors: dict[str, ManagedCursor] = {}
+        """Durable and not, by name."""
+        self.active: dict[str, ManagedCursor] = {}
+        self._left_at_ns = ground.now_ns()
+        self.background = Background(f"managed ledger {name}")
+        self.one_change = asyncio.Lock()
+        """Held while the log's record is being changed."""
+
+    @property
+    def number_of_entries(self) -> int:
+        return self.ledgers.entries
+
+    @property
+    def total_size(self) -> int:
+        """Payload bytes of all ledgers."""
+        return self.ledgers.size_bytes
+
+    @property
+    def is_terminated(self) -> bool:
+        return self.record.terminated is not None
+
+    @property
+    def terminated_position(self) -> Position | None:
+        """The last entry that the log will ever have; None unless it is terminated."""
+        return self.record.terminated
+
+    # Arithmetic
+
+    def next_valid(self, position: tuple[int, int]) -> Position:
+        """The first entry behind the position, or where the next one will stand."""
+        return self.ledgers.next_valid(position)
+
+    def previous(self, position: tuple[int, int]) -> Position:
+        """The last entry in front of the position, or (first ledger, -1)."""
+        return self.ledgers.previous(position)
+
+    def entries_between(self, after: tuple[int, int], through: tuple[int, int]) -> int:
+        """How many entries stand behind `after`, up to and including `through`."""
+        return self.ledgers.entries_between(after, through)
+
+    def seek_position(self, position: Position) -> Position:
+        """Where reading begins that is asked for at the position: there, or at the next entry that exists,
+        or at the end."""
+        return self.ledgers.at_or_after(position)
+
+    def average_entry_bytes(self, ledger_id: int) -> int:
+        """Of the ledger, at least 1."""
+        return self.ledgers.average_entry_bytes(ledger_id)
+
+    def at_end_of_turn(self, callback: Callable[[], None]) -> None:
+        self.ground.turn.confirm(lambda _: callback())
+
+    # Cursors
+
+    async def load_cursors(self) -> None:
+        for last_part in await self.ground.metadata.children(log_key(self.name)):
+            name = cursor_name_of(last_part)
+            found = await self.ground.metadata.get(cursor_key(self.name, name))
+            if found is not None:
+                self._make_durable(name, decode_cursor(found.value), found.version)
+
+    async def open_cursor(
+        self, name: str, initial: Position, properties: dict[str, int] | None = None
+    ) -> ManagedCursor:
+        """The durable cursor of that name; a new one reads on from `initial` (EARLIEST and LATEST allowed) and
+        is durable when this returns. Raises MetadataError."""
+        cursor = self.cursors.get(name)
+        if cursor is None:
+            start = self.ledgers.at_or_after(initial)
+            snapshot = CursorSnapshot(self.ledgers.previous(start), properties or {})
+            cursor, snapshots = self._make_durable(name, snapshot, ABSENT)
+            snapshots.changed()
+        try:
+            await cursor.flush()
+        except MetadataError:
+            if self.cursors.get(name) is cursor and not cursor.ever_stored:
+                cursor.abandon()
+                del self.cursors[name]
+            raise
+        return cursor
+
+    def _make_durable(
+        self, name: str, snapshot: CursorSnapshot, version: int
+    ) -> tuple[ManagedCursor, SnapshotWriter]:
+        cursor = ManagedCursor(name, self, Acks.restore(self.ledgers, snapshot), dict(snapshot.properties))
+        snapshots = SnapshotWriter(
+            self.ground.metadata,
+            cursor_key(self.name, name),
+            cursor.encode_snapshot,
+            self.ground.turn,
+            self.ground.dirty_cursors,
+            self.settings.snapshot_interval_ns,
+            version,
+        )
+        cursor.make_durable(snapshots)
+        self.cursors[name] = cursor
+        return cursor, snapshots
+
+    def new_non_durable_cursor(self, name: str, start: Position) -> ManagedCursor:
+        """A cursor in memory that reads on from `start` (EARLIEST and LATEST allowed)."""
+        assert name not in self.cursors, f"{self.name} has a cursor {name}"
+        first = self.ledgers.at_or_after(start)
+        cursor = ManagedCursor(name, self, Acks(self.ledgers, self.ledgers.previous(first)), {})
+        self.cursors[name] = cursor
+        return cursor
+
+    async def delete_cursor(self, name: str) -> None:
+        """Forget the cursor; one that does not exist is no error. Raises MetadataError."""
+        cursor = self.cursors.get(name)
+        if cursor is None:
+            return
+        if cursor.durable:
+            cursor.abandon()
+            await cursor.settle()
+            await self.ground.metadata.delete(cursor_key(self.name, name))
+        else:
+            cursor.abandon()
+        self.cursors.pop(name, None)
+        self.trim(self.ground.wall_ms())
+
+    # What cursors report
+
+    def cursor_activated(self, cursor: ManagedCursor) -> None:
+        self.active[cursor.name] = cursor
+
+    def cursor_deactivated(self, cursor: ManagedCursor) -> None:
+        if self.active.pop(cursor.name, None) is not None:
+            self._left_at_ns = self.ground.now_ns()
+
+    def cursor_moved(self, cursor: ManagedCursor) -> None:
+        pass
+
+    def cursor_acknowledged(self, cursor: ManagedCursor) -> None:
+        """Its mark-delete position may have moved."""
+        if cursor.durable and len(self.ledgers) > 1:
+            self.trim(self.ground.wall_ms())
+
+    def cursor_closed(self, cursor: ManagedCursor) -> None:
+        if not cursor.durable and self.cursors.get(cursor.name) is cursor:
+            del self.cursors[cursor.name]
+
+    def readers_at_or_before(self, cursor: ManagedCursor) -> int:
+        """Active cursors that have not read beyond the cursor's place, itself included."""
+        return sum(other.read_position <= cursor.read_position for other in self.active.values())
+
+    def cache_added(self, entries: list[Entry], now_ns: int) -> None:
+        """Confirmed entries enter the cache while there are readers, or have just been some."""
+        if self.active or now_ns - self._left_at_ns < self.settings.continue_caching_ns:
+            expected = len(self.active) if self.settings.expected_reads else NOT_CACHED
+            self.cache.insert_run(entries, expected, now_ns)
+
+    # Trimming
+
+    def trim(self, now_ms: int, keep_ms: int = 0, keep_bytes: int = 0) -> list[int]:
+        """Remove ledgers from the front that every durable cursor has acknowledged to their end, and that were
+        closed more than `keep_ms` ago or are above the newest `keep_bytes` of the log; -1 = keep for ever.
+        Answers their ids; the metadata store and the bookie follow in the background."""
+        removed = []
+        if len(self.ledgers) > 1:
+            slowest = min(
+                [c.mark_delete_position for c in self.cursors.values() if c.durable], default=LATEST
+            )
+            total = self.total_size
+            for info in self.ledgers.infos()[:-1]:
+                expired = keep_ms >= 0 and now_ms - (info.closed_at_ms or now_ms) >= keep_ms
+                oversized = 0 <= keep_bytes < total
+                if slowest < (info.ledger_id, info.entries - 1) or not (expired or oversized):
+                    break
+                total -= info.size_bytes
+                removed.append(info.ledger_id)
+        if removed:
+            for ledger_id in removed:
+                self.ledgers.remove(ledger_id)
+                self.cache.invalidate_ledger(ledger_id)
+            self.last_confirmed = self.ledgers.last()
+            self.background.spawn(self._remove(removed))
+        return removed
+
+    def forget_empty(self, info: LedgerInfo) -> None:
+        """A retired ledger that never got an entry leaves the list at once."""
+        if not info.entries:
+            self.ledgers.remove(info.ledger_id)
+            self.background.spawn(self._remove([info.ledger_id]))
+
+    async def _remove(self, ledger_ids: list[int]) -> None:
+        async with self.one_change:
+            try:
+                await self.record.remove(ledger_ids)
+            except MetadataError:
+                return  # Still written down as existing: the next removal or the next open tries again.
+
+    # Single entries
+
+    async def read_entry(self, position: Position) -> Entry:
+        """Through the cache, which it does not fill. Raises NoSuchLedger, NoSuchEntry, PersistenceError."""
+        ledger_id, entry_id = position
+        if ledger_id not in self.ledgers:
+            raise NoSuchLedger(f"{self.name} has no ledger {ledger_id}")
+        if not self.ledgers.has_entry(ledger_id, entry_id):
+            raise NoSuchEntry(f"{self.name} has no entry {ledger_id}:{entry_id}")
+        cached = self.cache.get(ledger_id, entry_id)
+        if cached is not None:
+            return cached
+        done: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+
+        def arrived(entries: list[Entry], error: BrokerError | None) -> None:
+            if done.done():
+                return
+            if error is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(entries[0])
+
+        self.storage.read(ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
+        return await done
+
+    async def find_newest(self, older_than_ms: Callable[[Entry], bool]) -> Position | None:
+        """The newest entry for which the predicate holds, None when it holds for none. A binary search: it
+        must hold for a beginning of the log and for nothing behind it."""
+        low, high = 0, self.number_of_entries
+        while low < high:
+            middle = (low + high) // 2
+            if older_than_ms(await self.read_entry(self.ledgers.position_at(middle))):
+                low = middle + 1
+            else:
+                high = middle
+        return self.ledgers.position_at(low - 1) if low else None

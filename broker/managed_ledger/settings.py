@@ -1,0 +1,59 @@
+"""ManagedLedgerSettings: what broker.conf says about logs and cursors. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NS_PER_SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedLedgerSettings:
+    entries_per_ledger_max: int = 50_000
+    """`managedLedgerMaxEntriesPerLedger`: a ledger with so many entries is full."""
+
+    ledger_bytes_max: int = 2048 << 20
+    """`managedLedgerMaxSizePerLedgerMbytes` in bytes: a ledger of this size is full too."""
+
+    rollover_ns_min: int = 10 * 60 * NS_PER_SECOND
+    """`managedLedgerMinLedgerRolloverTimeMinutes`: a full ledger younger than this is written on."""
+
+    rollover_ns_max: int = 240 * 60 * NS_PER_SECOND
+    """`managedLedgerMaxLedgerRolloverTimeMinutes`: an older ledger is closed, full or not. 0 = never."""
+
+    mark_delete_rate: float = 1.0
+    """`managedLedgerDefaultMarkDeleteRateLimit`: snapshots of a cursor per second; 0 or less = every change."""
+
+    ack_ranges_max: int = 10_000
+    """`managedLedgerMaxUnackedRangesToPersist`: further ranges are in memory only, so redelivered after a crash."""
+
+    batch_ack_sets_max: int = 10_000
+    """`managedLedgerMaxBatchDeletedIndexToPersist`: likewise for partly acknowledged batches."""
+
+    read_bytes_max: int = 5 << 20
+    """Bytes asked of the ledger client in one batch read; must stay below its frame limit."""
+
+    track_mark_delete: bool = False
+    """`cacheEvictionByMarkDeletedPosition`: active cursors are ranked by mark-delete instead of read position."""
+
+    expected_reads: bool = True
+    """`cacheEvictionByExpectedReadCount`: entries are cached with the number of readers to come."""
+
+    continue_caching_ns: int = 2 * NS_PER_SECOND
+    """`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis`; 0 or less = not at all."""
+
+    bookie_id: str = "127.0.0.1:3181"
+    """The one member of every new ledger's ensemble, as ledger metadata names it."""
+
+    def __post_init__(self) -> None:
+        if self.entries_per_ledger_max < 1:
+            raise ValueError(f"managedLedgerMaxEntriesPerLedger is below 1: {self.entries_per_ledger_max}")
+        if self.ledger_bytes_max < 1:
+            raise ValueError(f"managedLedgerMaxSizePerLedgerMbytes is below 1 byte: {self.ledger_bytes_max}")
+        if self.read_bytes_max < 1:
+            raise ValueError(f"bytes per read are below 1: {self.read_bytes_max}")
+
+    @property
+    def snapshot_interval_ns(self) -> int:
+        """Time between two snapshots of a cursor, 0 = none."""
+        return round(NS_PER_SECOND / self.mark_delete_rate) if self.mark_delete_rate > 0 else 0

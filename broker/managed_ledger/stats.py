@@ -1,0 +1,88 @@
+"""LogStats: what one log counts, in plain integers. Whoever exposes them takes differences or resets windows.
+
+Histogram buckets are counts per interval, not cumulative; the last bucket is everything above the bounds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from broker.model.entry import Entry
+
+ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 20, 50, 100, 200, 1000))
+"""Pulsar's buckets of `pulsar_storage_write_latency_le_*`: 0.5, 1, 5, 10, 20, 50, 100, 200, 1000 ms."""
+
+ENTRY_SIZE_BOUNDS: Final = (128, 512, 1024, 2048, 4096, 16_384, 102_400, 1_048_576)
+"""Pulsar's buckets of `pulsar_entry_size_le_*`, in bytes."""
+
+
+class LogStats:
+    __slots__ = (
+        "add_errors",
+        "add_latency_buckets",
+        "add_latency_sum_ns",
+        "bytes_added",
+        "bytes_read",
+        "entries_added",
+        "entries_read",
+        "entry_size_buckets",
+        "read_errors",
+        "storage_bytes_read",
+        "storage_entries_read",
+    )
+
+    def __init__(self) -> None:
+        self.entries_added = 0
+        self.bytes_added = 0
+        self.add_errors = 0
+        """Entries that were refused after they had been handed to a ledger or queued for one."""
+        self.add_latency_buckets = [0] * (len(ADD_LATENCY_BOUNDS_NS) + 1)
+        self.add_latency_sum_ns = 0
+        """Estimated from the first and the last entry of each run, which the buckets are exact for."""
+        self.entry_size_buckets = [0] * (len(ENTRY_SIZE_BOUNDS) + 1)
+        self.entries_read = 0
+        """Taken by cursors, from the cache or from storage."""
+        self.bytes_read = 0
+        self.storage_entries_read = 0
+        """Read from the ledger client."""
+        self.storage_bytes_read = 0
+        self.read_errors = 0
+
+    def added(self, entries: list[Entry], asked_ns: list[int], now_ns: int) -> int:
+        """Count a confirmed run; answers its bytes."""
+        total = 0
+        size = -1
+        same = 0
+        buckets = self.entry_size_buckets
+        for entry in entries:  # Sizes come in streaks, so a bucket is looked up per streak.
+            if entry.size == size:
+                same += 1
+                continue
+            if same:
+                buckets[bisect_left(ENTRY_SIZE_BOUNDS, size)] += same
+                total += size * same
+            size = entry.size
+            same = 1
+        buckets[bisect_left(ENTRY_SIZE_BOUNDS, size)] += same
+        total += size * same
+        self.entries_added += len(entries)
+        self.bytes_added += total
+        self._count_latency(asked_ns, now_ns)
+        return total
+
+    def _count_latency(self, asked_ns: list[int], now_ns: int) -> None:
+        longest = max(now_ns - asked_ns[0], 0)
+        shortest = max(now_ns - asked_ns[-1], 0)
+        buckets = self.add_latency_buckets
+        bucket = bisect_left(ADD_LATENCY_BOUNDS_NS, longest)
+        if bucket == bisect_left(ADD_LATENCY_BOUNDS_NS, shortest):
+            buckets[bucket] += len(asked_ns)
+        else:
+            for asked in asked_ns:
+                buckets[bisect_left(ADD_LATENCY_BOUNDS_NS, now_ns - asked)] += 1
+        self.add_latency_sum_ns += (longest + shortest) * len(asked_ns) // 2
+
+    def took(self, entries: list[Entry]) -> None:
+        self.entries_read += len(entries)
+        self.bytes_read += sum([entry.size for entry in entries])

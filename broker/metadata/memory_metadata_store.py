@@ -1,0 +1,62 @@
+"""A metadata store in a dictionary, for `--memory` and for tests: gone when the process ends.
+
+It keeps the contract of `MetadataStore` except durability, and answers without waiting.
+"""
+
+from __future__ import annotations
+
+from broker.errors import BadVersion
+from broker.metadata.metadata_store import ABSENT, Versioned
+
+
+class MemoryMetadataStore:
+    def __init__(self) -> None:
+        self._values: dict[str, Versioned] = {}
+        self._children: dict[str, set[str]] = {}
+
+    async def get(self, key: str) -> Versioned | None:
+        return self._values.get(key)
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        version = self._checked_version(key, expected) + 1
+        self._values[key] = Versioned(value, version)
+        if version == 0:
+            self._link(key)
+        return version
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        if self._checked_version(key, expected) != ABSENT:
+            del self._values[key]
+            self._unlink(key)
+
+    async def children(self, key: str) -> list[str]:
+        return sorted(self._children.get(key.rstrip("/"), ()))
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    def _checked_version(self, key: str, expected: int | None) -> int:
+        found = self._values.get(key)
+        version = ABSENT if found is None else found.version
+        if expected is not None and expected != version:
+            raise BadVersion(f"{key} has version {version}, expected {expected}")
+        return version
+
+    def _link(self, key: str) -> None:
+        while key:
+            parent, _, name = key.rpartition("/")
+            names = self._children.setdefault(parent, set())
+            if name in names:
+                return
+            names.add(name)
+            key = parent
+
+    def _unlink(self, key: str) -> None:
+        while key and key not in self._values and key not in self._children:
+            parent, _, name = key.rpartition("/")
+            names = self._children[parent]
+            names.discard(name)
+            if names:
+                return
+            del self._children[parent]
+            key = parent

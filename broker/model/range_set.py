@@ -1,0 +1,173 @@
+"""RangeSet: which positions beyond the mark-delete position are acknowledged.
+
+Kept as bitmaps, one page of 256 entries per integer and a dictionary of pages per ledger, because asking
+"is this one in?" and adding one are what happens per message; ranges are only made when a snapshot is
+written or an operator looks. A page without a set bit does not exist, so room is bounded by one bit per
+entry of the window plus about 150 bytes per touched page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+PAGE_BITS = 8
+PAGE_ENTRIES = 1 << PAGE_BITS
+_OFFSET = PAGE_ENTRIES - 1
+_FULL = (1 << PAGE_ENTRIES) - 1
+_BIT = tuple(1 << offset for offset in range(PAGE_ENTRIES))
+
+
+class EntryRange(NamedTuple):
+    """Consecutive entries of one ledger, both ends included."""
+
+    ledger_id: int
+    first: int
+    last: int
+
+
+class RangeSet:
+    __slots__ = ("_count", "_ledgers")
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, dict[int, int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        """How many entries are in the set."""
+        return self._count
+
+    def __contains__(self, position: tuple[int, int]) -> bool:
+        pages = self._ledgers.get(position[0])
+        if pages is None:
+            return False
+        entry_id = position[1]
+        return bool(pages.get(entry_id >> PAGE_BITS, 0) & _BIT[entry_id & _OFFSET])
+
+    def add(self, ledger_id: int, entry_id: int) -> bool:
+        """True when the entry was not in the set."""
+        pages = self._ledgers.get(ledger_id)
+        if pages is None:
+            pages = self._ledgers[ledger_id] = {}
+        number = entry_id >> PAGE_BITS
+        page = pages.get(number, 0)
+        bit = _BIT[entry_id & _OFFSET]
+        if page & bit:
+            return False
+        pages[number] = page | bit
+        self._count += 1
+        return True
+
+    def add_range(self, ledger_id: int, first: int, last: int) -> int:
+        """How many of `first`..`last` were not in the set."""
+        before = self._count
+        pages = self._ledgers.setdefault(ledger_id, {})
+        for number in range(first >> PAGE_BITS, (last >> PAGE_BITS) + 1):
+            base = number << PAGE_BITS
+            mask = _mask(max(first - base, 0), min(last - base, _OFFSET))
+            page = pages.get(number, 0)
+            self._count += (mask & ~page).bit_count()
+            pages[number] = page | mask
+        return self._count - before
+
+    def first_missing(self, ledger_id: int, entry_id: int) -> int:
+        """The first entry of the ledger at or behind `entry_id` that is not in the set."""
+        pages = self._ledgers.get(ledger_id)
+        if pages is None:
+            return entry_id
+        number = entry_id >> PAGE_BITS
+        page = pages.get(number, 0) | _BIT[entry_id & _OFFSET] - 1
+        while page == _FULL:
+            number += 1
+            page = pages.get(number, 0)
+        return (number << PAGE_BITS) + (~page & (page + 1)).bit_length() - 1
+
+    def first_present(self, ledger_id: int, entry_id: int, last: int) -> int:
+        """The first entry in `entry_id`..`last` that is in the set, or `last` + 1."""
+        pages = self._ledgers.get(ledger_id)
+        if pages is None:
+            return last + 1
+        page_first = entry_id >> PAGE_BITS
+        for number in range(page_first, (last >> PAGE_BITS) + 1):
+            page = pages.get(number, 0)
+            if number == page_first:
+                page &= -_BIT[entry_id & _OFFSET]
+            if page:
+                return min((number << PAGE_BITS) + (page & -page).bit_length() - 1, last + 1)
+        return last + 1
+
+    def remove_through(self, ledger_id: int, entry_id: int) -> int:
+        """Forget the ledger's entries up to and including `entry_id`; answers how many there were."""
+        pages = self._ledgers.get(ledger_id)
+        if pages is None:
+            return 0
+        before = self._count
+        last_page = entry_id >> PAGE_BITS
+        for number in [number for number in pages if number < last_page]:
+            self._count -= pages.pop(number).bit_count()
+        page = pages.get(last_page, 0)
+        kept = page & ~_mask(0, entry_id & _OFFSET)
+        self._count -= (page ^ kept).bit_count()
+        if kept:
+            pages[last_page] = kept
+        else:
+            pages.pop(last_page, None)
+        if not pages:
+            del self._ledgers[ledger_id]
+        return before - self._count
+
+    def remove_ledger(self, ledger_id: int) -> int:
+        """Forget the whole ledger; answers how many entries there were."""
+        count = sum(page.bit_count() for page in self._ledgers.pop(ledger_id, {}).values())
+        self._count -= count
+        return count
+
+    def clear(self) -> None:
+        self._ledgers.clear()
+        self._count = 0
+
+    def ledger_ids(self) -> list[int]:
+        return sorted(self._ledgers)
+
+    def ranges(self) -> Iterator[EntryRange]:
+        """Everything in order, neighbours joined within a ledger."""
+        for ledger_id in sorted(self._ledgers):
+            pages = self._ledgers[ledger_id]
+            start = end = -2
+            for number in sorted(pages):
+                for first, last in _page_ranges(pages[number], number << PAGE_BITS):
+                    if first != end + 1:
+                        if end >= 0:
+                            yield EntryRange(ledger_id, start, end)
+                        start = first
+                    end = last
+            if end >= 0:
+                yield EntryRange(ledger_id, start, end)
+
+    def range_count(self) -> int:
+        """How many ranges `ranges()` yields, without making them."""
+        total = 0
+        for pages in self._ledgers.values():
+            for number, page in pages.items():
+                starts = page & ~(page << 1)
+                total += starts.bit_count()
+                if starts & 1 and pages.get(number - 1, 0) >> _OFFSET:
+                    total -= 1
+        return total
+
+
+def _mask(first: int, last: int) -> int:
+    """Bits `first`..`last`."""
+    return (1 << last + 1) - (1 << first)
+
+
+def _page_ranges(page: int, base: int) -> Iterator[tuple[int, int]]:
+    offset = 0
+    while page:
+        gap = (page & -page).bit_length() - 1
+        page >>= gap
+        offset += gap
+        run = (~page & (page + 1)).bit_length() - 1
+        yield base + offset, base + offset + run - 1
+        page >>= run
+        offset += run

@@ -1,0 +1,96 @@
+"""TopicName: `domain://tenant/namespace/local`, and the partition that a trailing `-partition-N` names."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from broker.errors import InvalidTopicName
+
+PERSISTENT = "persistent"
+NON_PERSISTENT = "non-persistent"
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
+_NAME = re.compile(r"[-=:.\w]+")
+"""What Pulsar allows in a tenant or a namespace."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    domain: str
+    tenant: str
+    namespace_local: str
+    local: str
+
+    @property
+    def namespace(self) -> str:
+        """`tenant/namespace`, as labels and REST paths name it."""
+        return f"{self.tenant}/{self.namespace_local}"
+
+    @property
+    def is_persistent(self) -> bool:
+        return self.domain == PERSISTENT
+
+    @property
+    def partition(self) -> int:
+        """The partition's number, -1 for a topic that is none."""
+        match = _PARTITION.fullmatch(self.local)
+        return int(match[2]) if match else -1
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic that this is a partition of, or the topic itself."""
+        match = _PARTITION.fullmatch(self.local)
+        return TopicName(self.domain, self.tenant, self.namespace_local, match[1]) if match else self
+
+    def with_partition(self, index: int) -> TopicName:
+        return TopicName(self.domain, self.tenant, self.namespace_local, f"{self.local}-partition-{index}")
+
+    @property
+    def ledger_name(self) -> str:
+        """The managed ledger's name: a path whose last part is percent-encoded, so that any topic name fits."""
+        return f"{self.tenant}/{self.namespace_local}/{self.domain}/{quote(self.local, safe='')}"
+
+    @staticmethod
+    def local_from_ledger_name(last_part: str) -> str:
+        return unquote(last_part)
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
+
+
+@functools.lru_cache(maxsize=10_000)
+def parse_topic_name(text: str) -> TopicName:
+    """Short names are completed as clients do: `x` is persistent://public/default/x, `t/n/x` persistent://t/n/x.
+
+    InvalidTopicName says what is wrong with the text.
+    """
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        return _complete(text)
+    if domain not in (PERSISTENT, NON_PERSISTENT):
+        raise InvalidTopicName(f"Invalid topic domain '{domain}': persistent or non-persistent is allowed")
+    parts = rest.split("/", 2)
+    if len(parts) < 3:
+        raise InvalidTopicName(f"Invalid topic name {text}: expected domain://tenant/namespace/topic")
+    tenant, namespace, local = parts
+    if not local.strip():
+        raise InvalidTopicName(f"Invalid topic name {text}: the topic's own name must not be blank")
+    if local.count("/") >= 1:
+        raise InvalidTopicName(
+            f"Topic names with a cluster part are no longer supported, use domain://tenant/namespace/topic: {text}"
+        )
+    for part in (tenant, namespace):
+        if not _NAME.fullmatch(part):
+            raise InvalidTopicName(f"Invalid topic name {text}: '{part}' has a character that is not allowed")
+    return TopicName(domain, tenant, namespace, local)
+
+
+def _complete(text: str) -> TopicName:
+    parts = text.split("/")
+    if len(parts) == 1 and text:
+        return parse_topic_name(f"{PERSISTENT}://public/default/{text}")
+    if len(parts) == 3:
+        return parse_topic_name(f"{PERSISTENT}://{text}")
+    raise InvalidTopicName(f"Invalid short topic name '{text}': expected topic or tenant/namespace/topic")

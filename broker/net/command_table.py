@@ -1,0 +1,48 @@
+"""Which command is handled where. What is not here is not for a broker, and ends the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from broker.net import consumer_handlers, handshake, lookup_handlers, producer_handlers, refusals
+from protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+
+Handler = Callable[["ServerCnx", BaseCommand], None]
+
+ALLOWED_BEFORE_CONNECT: Final = frozenset({BaseCommand.CONNECT, BaseCommand.PING, BaseCommand.PONG})
+
+HANDLERS: Final[Mapping[int, Handler]] = {
+    BaseCommand.CONNECT: handshake.connect,
+    BaseCommand.PING: handshake.ping,
+    BaseCommand.PONG: handshake.pong,
+    BaseCommand.AUTH_RESPONSE: handshake.auth_response,
+    BaseCommand.PARTITIONED_METADATA: lookup_handlers.partitioned_metadata,
+    BaseCommand.LOOKUP: lookup_handlers.lookup,
+    BaseCommand.GET_TOPICS_OF_NAMESPACE: lookup_handlers.topics_of_namespace,
+    BaseCommand.WATCH_TOPIC_LIST: lookup_handlers.watch_topic_list,
+    BaseCommand.WATCH_TOPIC_LIST_CLOSE: lookup_handlers.watch_topic_list_close,
+    BaseCommand.PRODUCER: producer_handlers.producer,
+    BaseCommand.CLOSE_PRODUCER: producer_handlers.close_producer,
+    BaseCommand.SUBSCRIBE: consumer_handlers.subscribe,
+    BaseCommand.FLOW: consumer_handlers.flow,
+    BaseCommand.ACK: consumer_handlers.ack,
+    BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES: consumer_handlers.redeliver,
+    BaseCommand.UNSUBSCRIBE: consumer_handlers.unsubscribe,
+    BaseCommand.CLOSE_CONSUMER: consumer_handlers.close_consumer,
+    BaseCommand.SEEK: consumer_handlers.seek,
+    BaseCommand.GET_LAST_MESSAGE_ID: consumer_handlers.last_message_id,
+    BaseCommand.CONSUMER_STATS: consumer_handlers.consumer_stats,
+    BaseCommand.GET_SCHEMA: refusals.get_schema,
+    BaseCommand.GET_OR_CREATE_SCHEMA: refusals.get_or_create_schema,
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: refusals.transactions,
+    BaseCommand.NEW_TXN: refusals.transactions,
+    BaseCommand.ADD_PARTITION_TO_TXN: refusals.transactions,
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: refusals.transactions,
+    BaseCommand.END_TXN: refusals.transactions,
+    BaseCommand.END_TXN_ON_PARTITION: refusals.transactions,
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: refusals.transactions,
+}

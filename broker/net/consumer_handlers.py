@@ -1,0 +1,318 @@
+"""What a consumer says: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and the questions about its subscription."""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import secrets
+from typing import TYPE_CHECKING
+
+from broker.errors import (
+    BrokerError,
+    ConsumerAssignError,
+    MetadataError,
+    NotAllowed,
+    ProducerBusy,
+    ServiceNotReady,
+)
+from broker.model.position import Position
+from broker.model.topic_name import parse_topic_name
+from broker.net.ports import ConsumerOnConnection
+from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.subscription import Subscription
+from protocol import answers
+from protocol.errors import ProtocolError
+from protocol.frame import command_frame
+from protocol.pulsar_api_pb2 import (
+    BaseCommand,
+    CommandAck,
+    CommandSeek,
+    CommandSubscribe,
+    KeySharedMode,
+    MessageIdData,
+)
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+
+log = logging.getLogger("magnetar.net")
+
+_TOP_BIT = 1 << 63
+
+
+def _signed(number: int) -> int:
+    """Ids are int64 to Pulsar and uint64 on the wire."""
+    return number - (1 << 64) if number & _TOP_BIT else number
+
+
+def _position(message_id: MessageIdData) -> Position:
+    return Position(_signed(message_id.ledgerId), _signed(message_id.entryId))
+
+
+# SUBSCRIBE
+
+
+def subscribe(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.subscribe
+    port = cnx.consumers.get(request.consumer_id)
+    if port is not None:
+        if port.consumer is not None:
+            cnx.send(answers.success(request.request_id))
+        else:
+            message = "Consumer is already present on the connection and being opened"
+            cnx.send(answers.error(request.request_id, ServiceNotReady.code, message))
+        return
+
+    def refuse(error: BrokerError) -> bytes:
+        cnx.consumers.pop(request.consumer_id, None)
+        return answers.error(request.request_id, error.code, str(error))
+
+    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    in_order = request.subType in (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
+    port = ConsumerOnConnection(cnx, request.consumer_id, -1, epoch if in_order else None)
+    cnx.consumers[request.consumer_id] = port
+    cnx.run(_subscribe(cnx, port, request), refuse, "SUBSCRIBE")
+
+
+async def _subscribe(cnx: ServerCnx, port: ConsumerOnConnection, request: CommandSubscribe) -> None:
+    registry = cnx.ground.registry
+    name = parse_topic_name(request.topic)
+    if not request.subscription:
+        raise ProducerBusy("Empty subscription name")
+    if not registry.namespaces.exists(name.namespace):
+        raise ServiceNotReady(
+            f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
+        )
+    topic = await registry.get(name, create=request.force_topic_creation)
+    subscription, consumer = await topic.subscribe(port, _options(cnx, request))
+    if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
+        subscription.remove_consumer(consumer)
+        return
+    port.subscription, port.consumer = subscription, consumer
+    log.info("+ %s consumer %s on %s %s", cnx.address, consumer.name, name, request.subscription)
+    cnx.send(answers.success(request.request_id))
+
+
+def _options(cnx: ServerCnx, request: CommandSubscribe) -> SubscribeOptions:
+    start = None
+    if request.HasField("start_message_id") and not request.durable:
+        start = _position(request.start_message_id)
+    return SubscribeOptions(
+        subscription=request.subscription,
+        kind=SubscriptionType(request.subType),
+        consumer_id=request.consumer_id,
+        consumer_name=request.consumer_name or secrets.token_hex(3)[:5],
+        priority=request.priority_level,
+        durable=request.durable,
+        start=start,
+        rollback_ms=request.start_message_rollback_duration_sec * 1000,
+        earliest=request.initialPosition == CommandSubscribe.Earliest,
+        epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
+        key_shared=_key_shared(request),
+        read_compacted=request.read_compacted,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        properties={pair.key: pair.value for pair in request.subscription_properties},
+        client_version=cnx.client_version,
+        connected_at_ms=cnx.ground.wall_ms(),
+    )
+
+
+def _key_shared(request: CommandSubscribe) -> KeySharedMeta:
+    meta = request.keySharedMeta
+    ranges = tuple((hash_range.start, hash_range.end) for hash_range in meta.hashRanges)
+    sticky = request.HasField("keySharedMeta") and meta.keySharedMode == KeySharedMode.STICKY
+    if sticky and not ranges:
+        raise ConsumerAssignError("Ranges for KeyShared policy must not be empty.")
+    for first, last in ranges:
+        if first < 0 or last < first:
+            raise ConsumerAssignError(f"Invalid hash range {first}-{last}")
+    return KeySharedMeta(sticky=sticky, ranges=ranges, out_of_order=meta.allowOutOfOrderDelivery)
+
+
+def _open_consumer(cnx: ServerCnx, consumer_id: int) -> tuple[Subscription, Consumer] | None:
+    """The consumer of a persistent topic, None where there is nothing to do or to answer."""
+    port = cnx.consumers.get(consumer_id)
+    if port is None or port.consumer is None or not isinstance(port.subscription, Subscription):
+        return None
+    return port.subscription, port.consumer
+
+
+# The stream of messages
+
+
+def flow(cnx: ServerCnx, command: BaseCommand) -> None:
+    permits = command.flow.messagePermits
+    if permits == 0:
+        raise ProtocolError("FLOW without permits")
+    port = cnx.consumers.get(command.flow.consumer_id)
+    if port is not None and port.consumer is not None and port.subscription is not None:
+        port.consumer.last_consumed_flow_ms = cnx.ground.wall_ms()
+        port.subscription.flow(port.consumer, permits)
+
+
+def ack(cnx: ServerCnx, command: BaseCommand) -> None:
+    """An unknown consumer's acknowledgement is ignored, even with a request id, as in Pulsar."""
+    request = command.ack
+    port = cnx.consumers.get(request.consumer_id)
+    if port is None or port.consumer is None:
+        return
+    if request.HasField("txnid_most_bits") or request.HasField("txnid_least_bits"):
+        failure = (NotAllowed.code, "Server don't support transaction ack!")
+        if request.HasField("request_id"):
+            cnx.send(answers.ack_response(request.consumer_id, request.request_id, failure))
+        return
+    if isinstance(port.subscription, Subscription):
+        _acknowledge(port.subscription, port.consumer, request)
+        if request.HasField("request_id"):
+            response = answers.ack_response(request.consumer_id, request.request_id)
+            port.subscription.cursor.when_durable(lambda: cnx.send(response))
+    elif request.HasField("request_id"):
+        cnx.send(answers.ack_response(request.consumer_id, request.request_id))
+
+
+def _acknowledge(subscription: Subscription, consumer: Consumer, request: CommandAck) -> None:
+    if request.ack_type == CommandAck.Cumulative:
+        if len(request.message_id) == 1:
+            message_id = request.message_id[0]
+            subscription.acknowledge_cumulative(
+                consumer, _position(message_id), tuple(message_id.ack_set) or None
+            )
+        return
+    whole: list[tuple[int, int]] = []
+    for message_id in request.message_id:
+        if message_id.ack_set:
+            subscription.acknowledge_batch(
+                consumer, _position(message_id), tuple(message_id.ack_set), message_id.batch_size
+            )
+        else:
+            whole.append((message_id.ledgerId, message_id.entryId))
+    if whole:
+        subscription.acknowledge(consumer, whole)
+
+
+def redeliver(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.redeliverUnacknowledgedMessages
+    found = _open_consumer(cnx, request.consumer_id)
+    if found is None:
+        return
+    subscription, consumer = found
+    keys = [(message_id.ledgerId, message_id.entryId) for message_id in request.message_ids]
+    epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    subscription.redeliver(consumer, keys or None, epoch)
+
+
+# Requests about the subscription
+
+
+def unsubscribe(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.unsubscribe
+    port = cnx.consumers.get(request.consumer_id)
+    if port is None or port.consumer is None:
+        cnx.send(answers.error(request.request_id, MetadataError.code, "Consumer not found"))
+        return
+
+    def refuse(error: BrokerError) -> bytes:
+        return answers.error(request.request_id, error.code, str(error))
+
+    cnx.run(_unsubscribe(cnx, port, request.request_id, force=request.force), refuse, "UNSUBSCRIBE")
+
+
+async def _unsubscribe(cnx: ServerCnx, port: ConsumerOnConnection, request_id: int, *, force: bool) -> None:
+    subscription, consumer = port.subscription, port.consumer
+    assert consumer is not None
+    if isinstance(subscription, Subscription):
+        await subscription.topic.unsubscribe(subscription, consumer, force=force)
+    elif subscription is not None:
+        subscription.remove_consumer(consumer)
+    cnx.consumers.pop(port.consumer_id, None)
+    cnx.send(answers.success(request_id))
+
+
+def close_consumer(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.close_consumer
+    port = cnx.consumers.pop(request.consumer_id, None)
+    if port is not None and port.consumer is not None and port.subscription is not None:
+        port.subscription.remove_consumer(port.consumer)
+        log.info("- %s consumer %s on %s", cnx.address, port.consumer.name, port.subscription.name)
+    cnx.send(answers.success(request.request_id))
+
+
+def seek(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.seek
+    found = _open_consumer(cnx, request.consumer_id)
+    if found is None or not (request.HasField("message_id") or request.HasField("message_publish_time")):
+        message = (
+            "Consumer not found" if found is None else "Message id and message publish time were not present"
+        )
+        cnx.send(answers.error(request.request_id, MetadataError.code, message))
+        return
+
+    def refuse(error: BrokerError) -> bytes:
+        return answers.error(request.request_id, error.code, str(error))
+
+    cnx.run(_seek(cnx, found[0], request), refuse, "SEEK")
+
+
+async def _seek(cnx: ServerCnx, subscription: Subscription, request: CommandSeek) -> None:
+    if request.HasField("message_id"):
+        await subscription.seek(_position(request.message_id), tuple(request.message_id.ack_set))
+    else:
+        await subscription.seek_time(request.message_publish_time)
+    cnx.send(answers.success(request.request_id))
+
+
+def last_message_id(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.getLastMessageId
+    port = cnx.consumers.get(request.consumer_id)
+    if port is None or port.consumer is None:
+        cnx.send(answers.error(request.request_id, MetadataError.code, "Consumer not found"))
+        return
+    if not isinstance(port.subscription, Subscription):
+        message = "A non-persistent topic keeps no messages, so it has no last one"
+        cnx.send(answers.error(request.request_id, 0, message))
+        return
+
+    def refuse(error: BrokerError) -> bytes:
+        return answers.error(request.request_id, error.code, str(error))
+
+    cnx.run(_last_message_id(cnx, port.subscription, request.request_id), refuse, "GET_LAST_MESSAGE_ID")
+
+
+async def _last_message_id(cnx: ServerCnx, subscription: Subscription, request_id: int) -> None:
+    topic: PersistentTopic = subscription.topic
+    last, batch_index = await topic.last_message()
+    cnx.send(
+        answers.last_message_id(
+            request_id,
+            last,
+            partition=topic.name.partition,
+            batch_index=batch_index,
+            mark_delete=subscription.cursor.mark_delete_position,
+        )
+    )
+
+
+def consumer_stats(cnx: ServerCnx, command: BaseCommand) -> None:
+    """Rates are left at zero: the broker counts, and whoever scrapes /metrics divides."""
+    request = command.consumerStats
+    port = cnx.consumers.get(request.consumer_id)
+    if port is None or port.consumer is None:
+        raise ProtocolError(f"CONSUMER_STATS of consumer {request.consumer_id}, which is not open here")
+    consumer = port.consumer
+    reply = BaseCommand(type=BaseCommand.CONSUMER_STATS_RESPONSE)
+    answer = reply.consumerStatsResponse
+    answer.request_id = request.request_id
+    answer.msgRateOut = answer.msgThroughputOut = answer.msgRateRedeliver = 0.0
+    answer.msgRateExpired = answer.messageAckRate = 0.0
+    answer.consumerName = consumer.name
+    answer.availablePermits = max(0, consumer.permits)
+    answer.unackedMessages = consumer.unacked
+    answer.blockedConsumerOnUnackedMsgs = consumer.blocked
+    answer.address = f"/{cnx.address}"
+    connected = datetime.datetime.fromtimestamp(consumer.options.connected_at_ms / 1000, datetime.UTC)
+    answer.connectedSince = connected.isoformat()
+    answer.type = consumer.options.kind.label
+    backlog = port.subscription.cursor.backlog if isinstance(port.subscription, Subscription) else 0
+    answer.msgBacklog = backlog
+    cnx.send(command_frame(reply))

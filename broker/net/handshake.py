@@ -1,0 +1,49 @@
+"""CONNECT, authentication (none yet: every method is accepted), PING and PONG."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from broker.net.ports import VERSION_WITH_ENTRY_METADATA
+from protocol import answers
+from protocol.errors import ProtocolError
+from protocol.pulsar_api_pb2 import AuthenticationError, BaseCommand
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+
+log = logging.getLogger("magnetar.net")
+
+
+def connect(cnx: ServerCnx, command: BaseCommand) -> None:
+    """Without authentication every method and every role is welcome, as in Pulsar."""
+    if cnx.connected:
+        raise ProtocolError("a second CONNECT")
+    request = command.connect
+    cnx.connected = True
+    cnx.client_version = request.client_version
+    cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
+    cnx.accepts_entry_metadata = (
+        cnx.ground.settings.expose_entry_metadata
+        and request.protocol_version >= VERSION_WITH_ENTRY_METADATA
+        and request.feature_flags.supports_broker_entry_metadata
+    )
+    log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
+    cnx.send(
+        answers.connected(
+            cnx.ground.server_version, cnx.protocol_version, cnx.ground.settings.message_bytes_max
+        )
+    )
+
+
+def ping(cnx: ServerCnx, command: BaseCommand) -> None:
+    cnx.send(answers.PONG)
+
+
+def pong(cnx: ServerCnx, command: BaseCommand) -> None:
+    """That bytes arrived is all there is to know."""
+
+
+def auth_response(cnx: ServerCnx, command: BaseCommand) -> None:
+    cnx.send(answers.error(answers.NO_REQUEST_ID, AuthenticationError, "Failed to authenticate"))

@@ -1,0 +1,130 @@
+"""A producer's and a consumer's port on a connection: what the service says, in frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from broker.errors import BrokerError
+from broker.model.entry import Entry
+from protocol import answers
+from protocol.hot_frames import MessageWriter, ReceiptWriter
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+    from broker.service.consumer import Consumer
+    from broker.service.producer import Producer
+    from broker.service.topic import SubscriptionLike
+
+CLIENTS_WITHOUT_END_OF_TOPIC = ("Pulsar-CPP-v", "Pulsar-Go-", "pulsar-client-python")
+"""Their clients close the connection on REACHED_END_OF_TOPIC, and then come back for it without end."""
+
+VERSION_WITH_CLOSE = 5
+VERSION_WITH_END_OF_TOPIC = 9
+VERSION_WITH_CHECKSUM = 11
+VERSION_WITH_ACTIVE_CHANGE = 12
+VERSION_WITH_ENTRY_METADATA = 18
+
+
+class ProducerOnConnection:
+    __slots__ = ("_receipts", "cnx", "producer", "producer_id", "request_id")
+
+    def __init__(self, cnx: ServerCnx, producer_id: int, request_id: int) -> None:
+        self.cnx = cnx
+        self.producer_id = producer_id
+        self.request_id = request_id
+        self.producer: Producer | None = None
+        """None while the request is under way."""
+        self._receipts = ReceiptWriter(producer_id)
+
+    def receipt(
+        self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
+    ) -> None:
+        cnx = self.cnx
+        cnx.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
+        cnx.publish_done(size)
+
+    def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
+        self.cnx.send(answers.send_error(self.producer_id, sequence_id, error.code, str(error)))
+        self.cnx.publish_done(size)
+
+    def ready(self, topic_epoch: int | None) -> None:
+        assert self.producer is not None
+        self.cnx.send(
+            answers.producer_success(
+                self.request_id,
+                self.producer.name,
+                self.producer.topic.last_sequence_id(self.producer.name),
+                topic_epoch=topic_epoch,
+                ready=True,
+            )
+        )
+
+    def failed(self, error: BrokerError) -> None:
+        self.cnx.producers.pop(self.producer_id, None)
+        self.cnx.send(answers.error(self.request_id, error.code, str(error)))
+
+    def closed_by_broker(self) -> None:
+        self.cnx.producers.pop(self.producer_id, None)
+        self.cnx.closed_producers.add(self.producer_id)
+        if self.cnx.protocol_version < VERSION_WITH_CLOSE:
+            self.cnx.close("the topic moved and the client is too old to be told")
+        else:
+            self.cnx.send(answers.close_producer(self.producer_id))
+
+
+class ConsumerOnConnection:
+    __slots__ = ("_writer", "address", "cnx", "consumer", "consumer_id", "protocol_version", "subscription")
+
+    def __init__(self, cnx: ServerCnx, consumer_id: int, partition: int, epoch: int | None) -> None:
+        self.cnx = cnx
+        self.consumer_id = consumer_id
+        self.consumer: Consumer | None = None
+        """None while the request is under way."""
+        self.subscription: SubscriptionLike | None = None
+        self.protocol_version = cnx.protocol_version
+        self.address = cnx.address
+        self._writer = MessageWriter(
+            consumer_id,
+            partition=partition,
+            epoch=epoch,
+            expose_entry_metadata=cnx.accepts_entry_metadata,
+            strip_checksum=cnx.protocol_version < VERSION_WITH_CHECKSUM,
+        )
+
+    @property
+    def writable(self) -> bool:
+        return self.cnx.writable
+
+    def when_writable(self, wake: Callable[[], None]) -> None:
+        self.cnx.when_writable(wake)
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        cnx = self.cnx
+        cnx.unsent_bytes += self._writer.write(entries, cnx.out)
+        cnx.touch()
+
+    def deliver_one(self, entry: Entry, redelivery_count: int, ack_set: Sequence[int]) -> None:
+        cnx = self.cnx
+        cnx.unsent_bytes += self._writer.write_one(entry, redelivery_count, ack_set, cnx.out)
+        cnx.touch()
+
+    def active_changed(self, *, active: bool) -> None:
+        if self.protocol_version >= VERSION_WITH_ACTIVE_CHANGE:
+            self.cnx.send(answers.active_consumer_change(self.consumer_id, active=active))
+
+    def reached_end_of_topic(self) -> None:
+        if self.protocol_version >= VERSION_WITH_END_OF_TOPIC and not self.cnx.client_version.startswith(
+            CLIENTS_WITHOUT_END_OF_TOPIC
+        ):
+            self.cnx.send(answers.reached_end_of_topic(self.consumer_id))
+
+    def renew_epoch(self, epoch: int) -> None:
+        self._writer.renew_epoch(epoch)
+
+    def closed_by_broker(self) -> None:
+        self.cnx.consumers.pop(self.consumer_id, None)
+        if self.protocol_version < VERSION_WITH_CLOSE:
+            self.cnx.close("the subscription moved and the client is too old to be told")
+        else:
+            self.cnx.send(answers.close_consumer(self.consumer_id))

@@ -1,0 +1,130 @@
+"""PRODUCER and CLOSE_PRODUCER: a client's right to publish on a topic."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING
+
+from broker.errors import BrokerError, ConsumerBusy, ServiceNotReady
+from broker.model.position import EARLIEST
+from broker.model.topic_name import parse_topic_name
+from broker.net.ports import ProducerOnConnection
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.producer import AccessMode, Producer
+from broker.service.topic import Topic
+from protocol import answers
+from protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+
+log = logging.getLogger("magnetar.net")
+
+
+def producer(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.producer
+    port = cnx.producers.get(request.producer_id)
+    if port is not None:
+        _ask_again(cnx, port, request.request_id)
+        return
+    port = ProducerOnConnection(cnx, request.producer_id, request.request_id)
+    cnx.producers[request.producer_id] = port
+    cnx.closed_producers.discard(request.producer_id)
+
+    def refuse(error: BrokerError) -> bytes:
+        cnx.producers.pop(request.producer_id, None)
+        return answers.error(request.request_id, error.code, str(error))
+
+    cnx.run(_open(cnx, port, request), refuse, "PRODUCER")
+
+
+def _ask_again(cnx: ServerCnx, port: ProducerOnConnection, request_id: int) -> None:
+    """The client did not wait for the first answer, or lost it."""
+    if port.producer is None:
+        message = "Producer is already present on the connection and being opened"
+        cnx.send(answers.error(request_id, ServiceNotReady.code, message))
+        return
+    known = port.producer
+    cnx.send(
+        answers.producer_success(
+            request_id,
+            known.name,
+            known.topic.last_sequence_id(known.name),
+            topic_epoch=known.topic_epoch if known.access_mode is not AccessMode.SHARED else None,
+            ready=not known.waiting,
+        )
+    )
+
+
+async def _open(cnx: ServerCnx, port: ProducerOnConnection, request: CommandProducer) -> None:
+    registry = cnx.ground.registry
+    name = parse_topic_name(request.topic)
+    if not registry.namespaces.exists(name.namespace):
+        raise ServiceNotReady(
+            f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
+        )
+    topic = await registry.get(name, create=True)
+    opened = Producer(
+        topic,
+        port,
+        producer_id=request.producer_id,
+        name=request.producer_name if request.HasField("producer_name") else _new_name(cnx),
+        access_mode=AccessMode(request.producer_access_mode),
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        encrypted=request.encrypted,
+        connection=cnx,
+        address=cnx.address,
+        client_version=cnx.client_version,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        connected_at_ms=cnx.ground.wall_ms(),
+    )
+    if request.initial_subscription_name:
+        await _create_initial_subscription(topic, request.initial_subscription_name)
+    await topic.add_producer(opened)
+    if not cnx.is_open or cnx.producers.get(request.producer_id) is not port:
+        await topic.remove_producer(opened)
+        return
+    port.producer = opened
+    log.info("+ %s producer %s on %s", cnx.address, opened.name, name)
+    exclusive = opened.access_mode is not AccessMode.SHARED
+    cnx.send(
+        answers.producer_success(
+            request.request_id,
+            opened.name,
+            topic.last_sequence_id(opened.name),
+            topic_epoch=opened.topic_epoch if exclusive and not opened.waiting else None,
+            ready=not opened.waiting,
+        )
+    )
+
+
+def _new_name(cnx: ServerCnx) -> str:
+    return f"{cnx.ground.producer_name_prefix}-{next(cnx.ground.producer_numbers)}"
+
+
+async def _create_initial_subscription(topic: Topic, name: str) -> None:
+    """What a dead-letter producer wants: messages are kept from the first one on."""
+    if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
+        return
+    with contextlib.suppress(ConsumerBusy):  # Somebody else created it in the meantime.
+        await topic.create_subscription(name, EARLIEST)
+
+
+def close_producer(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.close_producer
+    port = cnx.producers.pop(request.producer_id, None)
+    if port is None or port.producer is None:
+        cnx.send(answers.success(request.request_id))
+        return
+
+    def refuse(error: BrokerError) -> bytes:
+        return answers.error(request.request_id, error.code, str(error))
+
+    cnx.run(_close(cnx, port.producer, request.request_id), refuse, "CLOSE_PRODUCER")
+
+
+async def _close(cnx: ServerCnx, closing: Producer, request_id: int) -> None:
+    await closing.topic.remove_producer(closing)
+    log.info("- %s producer %s on %s", cnx.address, closing.name, closing.topic.name)
+    cnx.send(answers.success(request_id))

@@ -1,0 +1,41 @@
+"""Commands whose capability this broker does not have: an error under the request's id, never silence.
+
+Transactions answer as Pulsar does with `transactionCoordinatorEnabled=false`; schemas as if none were stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from broker.errors import NotAllowed
+from protocol import answers
+from protocol.pulsar_api_pb2 import BaseCommand
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+
+_REQUEST_FIELDS = {
+    BaseCommand.TC_CLIENT_CONNECT_REQUEST: "tcClientConnectRequest",
+    BaseCommand.NEW_TXN: "newTxn",
+    BaseCommand.ADD_PARTITION_TO_TXN: "addPartitionToTxn",
+    BaseCommand.ADD_SUBSCRIPTION_TO_TXN: "addSubscriptionToTxn",
+    BaseCommand.END_TXN: "endTxn",
+    BaseCommand.END_TXN_ON_PARTITION: "endTxnOnPartition",
+    BaseCommand.END_TXN_ON_SUBSCRIPTION: "endTxnOnSubscription",
+}
+
+
+def transactions(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = getattr(command, _REQUEST_FIELDS[command.type])
+    cnx.send(answers.error(request.request_id, NotAllowed.code, "Transactions are not enabled."))
+
+
+def get_schema(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.getSchema
+    cnx.send(answers.schema_not_found(request.request_id, f"Topic {request.topic} has no schema"))
+
+
+def get_or_create_schema(cnx: ServerCnx, command: BaseCommand) -> None:
+    request = command.getOrCreateSchema
+    message = "This broker keeps no schemas; send the bytes without one"
+    cnx.send(answers.schema_refused(request.request_id, NotAllowed.code, message))

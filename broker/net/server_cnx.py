@@ -1,0 +1,337 @@
+"""ServerCnx: one client connection, from bytes to commands and back.
+
+In: frames are cut as they arrive; SEND goes straight to its producer, every other command to its handler.
+Out: what handlers and ports say gathers in `out` and is written once at the end of the turn.
+Reading stops while too much is pending (publishes of this connection, of all, or answers the client does not take).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+
+from google.protobuf.message import DecodeError
+from protocol.receive_buffer_sizer import ReceiveBufferSizer
+
+from broker.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
+from broker.net.net_ground import NetGround
+from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
+from broker.net.topic_list_watcher import TopicListWatcher
+from broker.service.producer import Producer
+from protocol import answers
+from protocol.errors import ProtocolError
+from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
+from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
+from protocol.receive_buffer import ReceiveBuffer
+
+log = logging.getLogger("magnetar.net")
+
+_SEND_PREFIX = b"\x08\x06\x32"
+"""How a SEND begins when its type comes first, as every client writes it; then one byte of length."""
+
+_JOIN_BYTES_MAX = 32 * 1024
+"""Frames of this mean size and above are handed to the transport one by one instead of being joined first."""
+
+PENDING_PUBLISHES = 1
+PUBLISH_BUFFER = 2
+UNSENT_ANSWERS = 4
+"""Reasons not to read."""
+
+CLOSED_PRODUCERS_MAX = 1000
+
+
+class ServerCnx(asyncio.BufferedProtocol):
+    def __init__(self, ground: NetGround) -> None:
+        settings = ground.settings
+        self.ground = ground
+        self.protocol_version = 0
+        self.client_version = ""
+        self.accepts_entry_metadata = False
+        self.connected = False
+        """CONNECT was answered."""
+        self.address = ""
+        self.producers: dict[int, ProducerOnConnection] = {}
+        self.closed_producers: set[int] = set()
+        """Closed by the broker: SENDs that were on their way are dropped in silence."""
+        self.consumers: dict[int, ConsumerOnConnection] = {}
+        self.watchers: dict[int, TopicListWatcher] = {}
+        self.out: list[bytes | memoryview] = []
+        self.unsent_bytes = 0
+        """Gathered in `out` since the last write."""
+        self.writable = True
+        self._inbox = ReceiveBuffer(
+            ReceiveBufferSizer(
+                settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
+            ),
+            frame_bytes_max=settings.message_bytes_max + FRAME_PADDING_BYTES,
+            shared=not settings.copy_entries,
+        )
+        self._copy = settings.copy_entries
+        self._transport: asyncio.Transport | None = None
+        self._touched = False
+        self._waiting_for_room: list[Callable[[], None]] = []
+        self._pending_publishes = 0
+        self._pending_bytes = 0
+        self._not_reading = 0
+        self._heard = True
+        self._pinged = False
+        self._timer: object = None
+
+    # The connection's life
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        ground = self.ground
+        ground.counters.created += 1
+        limit = ground.settings.connections_max
+        if limit and len(ground.connections) >= limit:
+            ground.counters.refused += 1
+            log.warning("- %s refused: brokerMaxConnections=%d are open", self.address, limit)
+            transport.abort()
+            return
+        ground.connections.add(self)
+        transport.set_write_buffer_limits(
+            high=ground.settings.write_buffer_high_bytes, low=ground.settings.write_buffer_low_bytes
+        )
+        if ground.settings.keep_alive_s > 0:
+            self._timer = ground.call_later(ground.settings.keep_alive_s, self._keep_alive)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        ground = self.ground
+        ground.counters.closed += 1
+        ground.connections.discard(self)
+        ground.publish_buffer.forget(self)
+        self._transport = None
+        self.out.clear()
+        cancel = getattr(self._timer, "cancel", None)
+        if cancel is not None:
+            cancel()
+        for watcher in self.watchers.values():
+            watcher.stop()
+        consumers, self.consumers = self.consumers, {}
+        for port in consumers.values():
+            if port.subscription is not None and port.consumer is not None:
+                port.subscription.remove_consumer(port.consumer)
+        producers, self.producers = self.producers, {}
+        left = [port.producer for port in producers.values() if port.producer is not None]
+        if left:
+            ground.spawn(_leave_topics(left), f"producers of {self.address} leave")
+        ground.publish_buffer.give_back(self._pending_bytes)
+        self._pending_bytes = 0
+        self._wake_waiting()
+        if self.connected:
+            log.info("- %s %s", self.address, self.client_version)
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    def close(self, reason: str) -> None:
+        """End the connection; what was said before is still written."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        log.warning("! %s closed: %s", self.address, reason)
+        self._write_now()
+        self._transport.close()
+
+    def _keep_alive(self) -> None:
+        """Called once per interval: one silent interval earns a PING, a second one the end."""
+        if self._transport is None:
+            return
+        if not self.connected:
+            self.close("no CONNECT within keepAliveIntervalSeconds")
+            return
+        if self._heard or self._not_reading:
+            self._heard = self._pinged = False
+        elif not self._pinged:
+            self._pinged = True
+            self.send(answers.PING)
+        else:
+            self.close("no answer to PING within keepAliveIntervalSeconds")
+            return
+        self._timer = self.ground.call_later(self.ground.settings.keep_alive_s, self._keep_alive)
+
+    # In
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._inbox.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._heard = True
+        try:
+            frames = self._inbox.received(nbytes)
+            buffer, view = self._inbox.buffer, self._inbox.view
+            for start, command_end, end in frames:
+                if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
+                    send = CommandSend.FromString(view[start + 4 : command_end])
+                    self._publish(send, view[command_end:end])
+                else:
+                    self._command(BaseCommand.FromString(view[start:command_end]), view[command_end:end])
+                if self._transport is None or self._transport.is_closing():
+                    return
+        except (ProtocolError, DecodeError) as error:
+            self.close(f"{type(error).__name__}: {error}")
+        except Exception:  # A defect of ours must cost this client its connection, not all of them theirs.
+            log.exception("! %s closed: a command could not be handled", self.address)
+            self.close("internal error")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def _command(self, command: BaseCommand, rest: memoryview) -> None:
+        if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:
+            raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} before CONNECT")
+        if command.type == BaseCommand.SEND:
+            self._publish(command.send, rest)
+            return
+        handler = HANDLERS.get(command.type)
+        if handler is None:
+            raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} is not for a broker")
+        handler(self, command)
+
+    def _publish(self, send: CommandSend, body: memoryview) -> None:
+        producer_id = send.producer_id
+        port = self.producers.get(producer_id)
+        producer = None if port is None else port.producer
+        if port is None or producer is None or producer.waiting or producer.fenced:
+            if producer_id in self.closed_producers:
+                return
+            raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
+        sequence_id = send.sequence_id
+        size = len(body)
+        self._note_publish(size)
+        if not checksum_matches(body):
+            error = ChecksumMismatch("Checksum failed on the broker")
+            port.refused(sequence_id, size, error)
+        elif send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
+            port.refused(sequence_id, size, _transactions_are_off())
+        else:
+            producer.publish(
+                sequence_id,
+                send.highest_sequence_id,
+                send.num_messages if send.num_messages > 0 else 1,
+                bytes(body) if self._copy else body,
+                chunk=send.is_chunk,
+            )
+
+    def _note_publish(self, size: int) -> None:
+        self._pending_publishes += 1
+        self._pending_bytes += size
+        if self._pending_publishes == self.ground.settings.pending_publishes_max:
+            self._stop_reading(PENDING_PUBLISHES)
+        if self.ground.publish_buffer.take(size) and not self._not_reading & PUBLISH_BUFFER:
+            self._stop_reading(PUBLISH_BUFFER)
+            self.ground.publish_buffer.wait(self)
+
+    def publish_done(self, size: int) -> None:
+        """A publish was answered, well or badly."""
+        if self._transport is None:
+            return
+        self._pending_publishes -= 1
+        self._pending_bytes -= size
+        self.ground.publish_buffer.give_back(size)
+        if (
+            self._not_reading & PENDING_PUBLISHES
+            and self._pending_publishes <= self.ground.settings.pending_publishes_max // 2
+        ):
+            self._read_on(PENDING_PUBLISHES)
+
+    def resume_publishing(self) -> None:
+        self._read_on(PUBLISH_BUFFER)
+
+    def _stop_reading(self, reason: int) -> None:
+        if not self._not_reading and self._transport is not None:
+            self._transport.pause_reading()
+        self._not_reading |= reason
+
+    def _read_on(self, reason: int) -> None:
+        if self._not_reading and not self._not_reading & ~reason and self._transport is not None:
+            self._transport.resume_reading()
+        self._not_reading &= ~reason
+
+    # Out
+
+    def send(self, frame: bytes) -> None:
+        self.out.append(frame)
+        self.unsent_bytes += len(frame)
+        if not self._touched:
+            self.touch()
+
+    def touch(self) -> None:
+        """There is something in `out`: write it at the end of the turn."""
+        if not self._touched:
+            self._touched = True
+            self.ground.turn.write(self._flush)
+
+    def _flush(self, now_ns: int) -> None:
+        self._touched = False
+        self._write_now()
+
+    def _write_now(self) -> None:
+        out = self.out
+        if not out:
+            return
+        self.out = []
+        size, self.unsent_bytes = self.unsent_bytes, 0
+        if self._transport is None:
+            return
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif size < _JOIN_BYTES_MAX * len(out):
+            self._transport.write(b"".join(out))
+        else:
+            self._transport.writelines(out)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+        self._stop_reading(UNSENT_ANSWERS)
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        self._read_on(UNSENT_ANSWERS)
+        self._wake_waiting()
+
+    def when_writable(self, wake: Callable[[], None]) -> None:
+        if wake not in self._waiting_for_room:
+            self._waiting_for_room.append(wake)
+
+    def _wake_waiting(self) -> None:
+        waiting, self._waiting_for_room = self._waiting_for_room, []
+        for wake in waiting:
+            wake()
+
+    # Requests that take time
+
+    def run(
+        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+    ) -> None:
+        """Run a request that has to wait; a BrokerError is answered by what `refuse` makes of it."""
+        self.ground.spawn(self._guarded(work, refuse), f"{name} {self.address}")
+
+    async def _guarded(
+        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes]
+    ) -> None:
+        try:
+            await work
+        except BrokerError as error:
+            log.info("! %s %s: %s", self.address, type(error).__name__, error)
+            self.send(refuse(error))
+        except ProtocolError as error:
+            self.close(f"{type(error).__name__}: {error}")
+        except Exception:  # As in buffer_updated: a defect costs one connection.
+            log.exception("! %s closed: a request could not be handled", self.address)
+            self.close("internal error")
+
+
+async def _leave_topics(producers: list[Producer]) -> None:
+    for producer in producers:
+        await producer.topic.remove_producer(producer)
+
+
+def _transactions_are_off() -> BrokerError:
+    return NotAllowed("Transactions are not enabled")

@@ -1,0 +1,46 @@
+"""TopicListWatcher: a client that wants to hear of the topics of a namespace that match a pattern (PIP-145)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from broker.model.topic_name import TopicName
+from broker.service.topic_registry import matches, topics_hash
+from protocol import answers
+
+if TYPE_CHECKING:
+    from broker.net.server_cnx import ServerCnx
+
+
+class TopicListWatcher:
+    __slots__ = ("_cnx", "_namespace", "_pattern", "_unwatch", "topics", "watcher_id")
+
+    def __init__(
+        self, cnx: ServerCnx, watcher_id: int, namespace: str, pattern: re.Pattern[str], topics: list[str]
+    ) -> None:
+        self.watcher_id = watcher_id
+        self.topics = set(topics)
+        self._cnx = cnx
+        self._namespace = namespace
+        self._pattern = pattern
+        self._unwatch: Callable[[], None] | None = cnx.ground.registry.watch(self._changed)
+
+    def _changed(self, name: TopicName, exists: bool) -> None:
+        topic = str(name)
+        if name.namespace != self._namespace or not name.is_persistent or not matches(self._pattern, topic):
+            return
+        if exists == (topic in self.topics):
+            return
+        if exists:
+            self.topics.add(topic)
+        else:
+            self.topics.discard(topic)
+        new, deleted = ([topic], []) if exists else ([], [topic])
+        self._cnx.send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
+
+    def stop(self) -> None:
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None

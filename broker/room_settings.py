@@ -1,0 +1,121 @@
+"""From broker.conf's keys to what each room is handed: the only place that knows both."""
+
+from __future__ import annotations
+
+from broker.entry_cache.profile import PROFILE_4_2, PROFILE_5_0, Profile
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
+from broker.net.settings import NetSettings
+from broker.service.settings import ServiceSettings
+from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
+from settings.errors import SettingsError
+from settings.settings import Settings
+
+MIB = 1 << 20
+NS_PER_MS = 1_000_000
+INTERCEPTORS = "brokerEntryMetadataInterceptors"
+
+
+def service_settings(settings: Settings) -> ServiceSettings:
+    interceptors = _interceptors(settings)
+    partitioned = settings.str("allowAutoTopicCreationType") == "partitioned"
+    return ServiceSettings(
+        cluster=settings.str("clusterName"),
+        auto_topic_creation=settings.bool("allowAutoTopicCreation"),
+        auto_topic_partitions=settings.int("defaultNumPartitions") if partitioned else 0,
+        auto_subscription_creation=settings.bool("allowAutoSubscriptionCreation"),
+        partitions_max=settings.int("maxNumPartitionsPerPartitionedTopic"),
+        deduplication=settings.bool("brokerDeduplicationEnabled"),
+        deduplication_snapshot_entries=settings.int("brokerDeduplicationEntriesInterval"),
+        deduplication_producers_max=settings.int("brokerDeduplicationMaxNumberOfProducers"),
+        batch_index_acks=settings.bool("acknowledgmentAtBatchIndexLevelEnabled"),
+        redelivery_tracker=settings.bool("subscriptionRedeliveryTrackerEnabled"),
+        read_entries_max=settings.int("dispatcherMaxReadBatchSize"),
+        read_bytes_max=settings.int("dispatcherMaxReadSizeBytes"),
+        round_robin_entries_max=settings.int("dispatcherMaxRoundRobinBatchSize"),
+        unacked_max_per_consumer=settings.int("maxUnackedMessagesPerConsumer"),
+        unacked_max_per_subscription=settings.int("maxUnackedMessagesPerSubscription"),
+        producers_max=settings.int("maxProducersPerTopic"),
+        consumers_max_per_topic=settings.int("maxConsumersPerTopic"),
+        consumers_max_per_subscription=settings.int("maxConsumersPerSubscription"),
+        subscriptions_max=settings.int("maxSubscriptionsPerTopic"),
+        failover_delay_ms=settings.int("activeConsumerFailoverDelayTimeMillis"),
+        failover_consistent_hashing=settings.bool("activeConsumerFailoverConsistentHashing"),
+        key_shared_consistent_hashing=settings.bool("subscriptionKeySharedUseConsistentHashing"),
+        key_shared_points=settings.int("subscriptionKeySharedConsistentHashingReplicaPoints"),
+        look_ahead_per_consumer=settings.int("keySharedLookAheadMsgInReplayThresholdPerConsumer"),
+        look_ahead_per_subscription=settings.int("keySharedLookAheadMsgInReplayThresholdPerSubscription"),
+        entry_timestamp=TIMESTAMP_INTERCEPTOR in interceptors,
+        entry_index=INDEX_INTERCEPTOR in interceptors,
+    )
+
+
+def _interceptors(settings: Settings) -> tuple[str, ...]:
+    known = (TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR)
+    interceptors = settings.list(INTERCEPTORS)
+    for name in interceptors:
+        if name not in known:
+            raise SettingsError(
+                f"{settings.origin(INTERCEPTORS)}: {INTERCEPTORS}={name}: allowed are {' and '.join(known)}"
+            )
+    return interceptors
+
+
+def ledger_settings(settings: Settings) -> ManagedLedgerSettings:
+    minute_ns = 60 * NS_PER_SECOND
+    continue_ms = settings.int("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis")
+    return ManagedLedgerSettings(
+        entries_per_ledger_max=settings.int("managedLedgerMaxEntriesPerLedger"),
+        ledger_bytes_max=settings.int("managedLedgerMaxSizePerLedgerMbytes") * MIB,
+        rollover_ns_min=settings.int("managedLedgerMinLedgerRolloverTimeMinutes") * minute_ns,
+        rollover_ns_max=settings.int("managedLedgerMaxLedgerRolloverTimeMinutes") * minute_ns,
+        mark_delete_rate=settings.float("managedLedgerDefaultMarkDeleteRateLimit"),
+        ack_ranges_max=settings.int("managedLedgerMaxUnackedRangesToPersist"),
+        batch_ack_sets_max=settings.int("managedLedgerMaxBatchDeletedIndexToPersist"),
+        read_bytes_max=min(settings.int("dispatcherMaxReadSizeBytes"), settings.int("maxMessageSize")),
+        track_mark_delete=settings.bool("cacheEvictionByMarkDeletedPosition"),
+        expected_reads=settings.bool("cacheEvictionByExpectedReadCount"),
+        continue_caching_ns=continue_ms * NS_PER_MS,
+        bookie_id=_bookie_id(settings),
+    )
+
+
+def _bookie_id(settings: Settings) -> str:
+    address = settings.str("bookieAddress")
+    return "127.0.0.1:3181" if address == "embedded" else address
+
+
+def cache_settings(settings: Settings) -> EntryCacheSettings:
+    return EntryCacheSettings(
+        size_bytes_max=settings.int("managedLedgerCacheSizeMB") * MIB,
+        watermark=settings.float("managedLedgerCacheEvictionWatermark"),
+        ttl_ns=settings.int("managedLedgerCacheEvictionTimeThresholdMillis") * NS_PER_MS,
+        requeues_max=settings.int(
+            "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
+        ),
+        extend_recently_accessed=settings.bool("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed"),
+        copy_entries=settings.bool("managedLedgerCacheCopyEntries"),
+        profile=_cache_profile(settings),
+    )
+
+
+def _cache_profile(settings: Settings) -> Profile:
+    return PROFILE_5_0 if settings.profile == "5.0" else PROFILE_4_2
+
+
+def net_settings(settings: Settings) -> NetSettings:
+    publish_mb = settings.int("maxMessagePublishBufferSizeInMB")
+    return NetSettings(
+        message_bytes_max=settings.int("maxMessageSize"),
+        keep_alive_s=settings.int("keepAliveIntervalSeconds"),
+        pending_publishes_max=settings.int("maxPendingPublishRequestsPerConnection"),
+        publish_buffer_bytes_max=publish_mb * MIB if publish_mb > 0 else 0,
+        receive_buffer_min=settings.int("brokerAdaptiveRecvByteBufAllocatorMinimumSize"),
+        receive_buffer_initial=settings.int("brokerAdaptiveRecvByteBufAllocatorInitialSize"),
+        receive_buffer_max=settings.int("brokerAdaptiveRecvByteBufAllocatorMaximumSize"),
+        copy_entries=settings.bool("managedLedgerCacheCopyEntries"),
+        expose_entry_metadata=settings.bool("exposingBrokerEntryMetadataToClientEnabled"),
+        connections_max=settings.int("brokerMaxConnections"),
+        write_buffer_high_bytes=settings.int("pulsarChannelWriteBufferHighWaterMark"),
+        write_buffer_low_bytes=settings.int("pulsarChannelWriteBufferLowWaterMark"),
+    )

@@ -1,0 +1,30 @@
+"""Where deduplication keeps what it knows: a cursor of its own, whose snapshot carries the sequence ids (PIP-6).
+
+The cursor is acknowledged through the entry up to which its properties hold; what stands behind it is read again
+when the topic is opened.
+"""
+
+from __future__ import annotations
+
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.position import EARLIEST
+from broker.service.deduplication import Deduplication
+from broker.service.dispatcher import facts_of
+
+DEDUPLICATION_CURSOR = "pulsar.dedup"
+_ENTRIES_PER_READ = 500
+
+
+async def load_deduplication(ledger: ManagedLedger, producers_max: int) -> Deduplication:
+    cursor = await ledger.open_cursor(DEDUPLICATION_CURSOR, EARLIEST)
+    known = Deduplication(cursor.properties, producers_max=producers_max)
+    cursor.rewind()
+    while cursor.has_more():
+        for entry in await cursor.read(_ENTRIES_PER_READ):
+            facts = facts_of(entry)
+            if facts is not None and facts.chunk >= facts.chunks - 1:
+                known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
+    snapshot = known.snapshot()
+    if ledger.last_confirmed.entry_id >= 0:
+        cursor.acknowledge_cumulative(ledger.last_confirmed, properties=snapshot)
+    return Deduplication(snapshot, producers_max=producers_max)

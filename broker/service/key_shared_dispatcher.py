@@ -1,0 +1,206 @@
+"""KeySharedDispatcher: Key_Shared subscriptions, where all messages of a key go to one consumer, in order (PIP-379).
+
+The selector says whose a key's hash is. An entry that its consumer cannot get now (no permits, the hash still
+drains at its former owner, an older message of the hash waits) goes to the replay, and reading looks ahead past it
+as far as the settings allow.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from broker.errors import ConsumerAssignError, ConsumerBusy
+from broker.model.entry import Entry
+from broker.service.consumer import Consumer, KeySharedMeta
+from broker.service.dispatcher import facts_of
+from broker.service.draining_hashes import DrainingHashes
+from broker.service.key_shared import (
+    AutoSplitSelector,
+    ConsistentHashingSelector,
+    StickyRangesSelector,
+    sticky_hash_of,
+)
+from broker.service.replay import Key
+from broker.service.shared_dispatcher import SharedDispatcher
+from protocol.message_metadata import NO_KEY
+
+RANGE_SIZE = 1 << 16
+
+Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
+
+
+class KeySharedDispatcher(SharedDispatcher):
+    __slots__ = ("_draining", "_fetching_hashes", "_out_of_order", "_selector", "meta")
+
+    def __init__(self, *args: object, meta: KeySharedMeta, **named: object) -> None:
+        super().__init__(*args, **named)
+        self.meta = meta
+        self._out_of_order = meta.out_of_order or meta.sticky
+        """Without PIP-379's rules: the client gave up order, or ranges never change hands."""
+        self._selector: Selector = self._new_selector()
+        self._draining = DrainingHashes()
+        self._fetching_hashes: dict[Key, int] = {}
+
+    def _new_selector(self) -> Selector:
+        if self.meta.sticky:
+            return StickyRangesSelector(RANGE_SIZE)
+        if self.settings.key_shared_consistent_hashing:
+            return ConsistentHashingSelector(self.settings.key_shared_points)
+        return AutoSplitSelector(RANGE_SIZE)
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        meta = consumer.options.key_shared
+        if meta.sticky != self.meta.sticky or meta.out_of_order != self.meta.out_of_order:
+            raise ConsumerBusy(
+                "Subscription is of different type: the active key_shared policy differs from the connecting consumer's"
+            )
+        if not self.consumers:
+            self._start_over()
+        self._add_to_selector(consumer)
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda c: c.options.priority)
+        self._drain_moved_hashes()
+
+    def _add_to_selector(self, consumer: Consumer) -> None:
+        selector = self._selector
+        if isinstance(selector, StickyRangesSelector):
+            selector.add(consumer, consumer.options.key_shared.ranges)
+        else:
+            selector.add(consumer, consumer.name)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        self._selector.remove(consumer)
+        self._draining.forget(consumer)
+        super().remove_consumer(consumer)
+        self._drain_moved_hashes()
+
+    def _drain_moved_hashes(self) -> None:
+        """What is pending under a hash that belongs to somebody else now must be settled first."""
+        if self._out_of_order:
+            return
+        self._draining = DrainingHashes()
+        for consumer in self.consumers:
+            for sticky_hash in consumer.hashes.values():
+                if self._selector.select(sticky_hash) is not consumer:
+                    self._draining.add(consumer, sticky_hash)
+
+    def _replay_pending(self, consumer: Consumer, keys: list[Key]) -> None:
+        for key in keys:
+            self.replay.add((key,), consumer.hashes.get(key, 0))
+
+    def _drop_pending(self, owner: Consumer, key: Key) -> None:
+        super()._drop_pending(owner, key)
+        sticky_hash = owner.hashes.pop(key, 0)
+        if sticky_hash and self._draining.settled(owner, sticky_hash):
+            self.wake()
+
+    # Dispatch
+
+    def run_once(self, now_ns: int) -> None:
+        for _ in range(8):
+            permits = self._permits()
+            if permits <= 0:
+                return
+            wanted = min(self._entries_for(permits), self.settings.read_entries_max)
+            if self._hand_out_replay(wanted):
+                continue
+            if self._looked_far_enough():
+                return
+            entries = self.cursor.take(wanted, self.settings.read_bytes_max)
+            if not entries:
+                self._read_more(wanted)
+                return
+            self._deal(entries, from_replay=False)
+        self.wake()
+
+    def _looked_far_enough(self) -> bool:
+        settings = self.settings
+        limits = [
+            limit
+            for limit in (
+                settings.look_ahead_per_consumer * len(self.consumers),
+                settings.look_ahead_per_subscription,
+            )
+            if limit > 0
+        ]
+        return bool(limits) and len(self.replay) >= min(limits)
+
+    def _hand_out(self, entries: list[Entry]) -> list[Entry]:
+        """Entries of the replay; what cannot go now is back in the replay already."""
+        self._deal(entries, from_replay=True)
+        return []
+
+    def _hand_out_replay(self, wanted: int) -> bool:
+        before = self.dispatched_entries
+        entries, self._fetched = self._fetched, []
+        keys = self.replay.take(wanted, self._may_go)
+        if keys:
+            self._fetch_or_find(keys, entries)
+        if entries:
+            entries.sort(key=lambda entry: (entry.ledger_id, entry.entry_id))
+            self._deal([e for e in entries if not self.cursor.is_acknowledged(e.position)], from_replay=True)
+        return self.dispatched_entries > before
+
+    def _fetch_or_find(self, keys: list[Key], entries: list[Entry]) -> None:
+        found, missing = self._look_up(keys)
+        entries += found
+        if missing:
+            self._fetch(missing)
+
+    def _may_go(self, key: Key, sticky_hash: int) -> bool:
+        consumer = self._select(sticky_hash)
+        if consumer is None or not consumer.may_receive():
+            return False
+        return self._out_of_order or not self._draining.blocks(consumer, sticky_hash)
+
+    def _select(self, sticky_hash: int) -> Consumer | None:
+        return cast("Consumer | None", self._selector.select(sticky_hash))
+
+    def _deal(self, entries: list[Entry], *, from_replay: bool) -> None:
+        """Each entry to its key's consumer, or to the replay; runs of one consumer go out together."""
+        taken: dict[Consumer, list[Entry]] = {}
+        room: dict[Consumer, int] = {}
+        blocked: set[int] = set()
+        for entry in entries:
+            sticky_hash = hash_of(entry)
+            consumer = self._select(sticky_hash)
+            if consumer is None or not self._may_take(consumer, sticky_hash, room, blocked, from_replay):
+                blocked.add(sticky_hash)
+                self.replay.add(((entry.ledger_id, entry.entry_id),), sticky_hash)
+                continue
+            room[consumer] -= max(1, entry.messages)
+            consumer.hashes[(entry.ledger_id, entry.entry_id)] = sticky_hash
+            taken.setdefault(consumer, []).append(entry)
+        for consumer, share in taken.items():
+            sent = self._send(consumer, share)
+            for entry in share[sent:]:
+                key = (entry.ledger_id, entry.entry_id)
+                self.replay.add((key,), consumer.hashes.pop(key))
+
+    def _may_take(
+        self,
+        consumer: Consumer,
+        sticky_hash: int,
+        room: dict[Consumer, int],
+        blocked: set[int],
+        from_replay: bool,
+    ) -> bool:
+        if consumer not in room:
+            room[consumer] = consumer.permits if consumer.may_receive() else 0
+        if room[consumer] <= 0:
+            return False
+        if self._out_of_order:
+            return True
+        if sticky_hash in blocked or self._draining.blocks(consumer, sticky_hash):
+            return False
+        return from_replay or not self.replay.waits(sticky_hash)
+
+
+def hash_of(entry: Entry) -> int:
+    facts = facts_of(entry)
+    return sticky_hash_of(NO_KEY if facts is None else facts.key, RANGE_SIZE)
+
+
+__all__ = ["ConsumerAssignError", "KeySharedDispatcher", "hash_of"]

@@ -1,0 +1,132 @@
+"""NonPersistentTopic: messages go to whoever can take them now, and are kept nowhere.
+
+A consumer without permits, or one that does not read, misses the message; what was missed is counted.
+"""
+
+from __future__ import annotations
+
+from broker.errors import ConsumerBusy, NotAllowed, ServiceNotReady
+from broker.model.entry import Buffer, Entry
+from broker.model.topic_name import TopicName
+from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.dispatcher import facts_of
+from broker.service.key_shared import sticky_key_hash
+from broker.service.namespaces import Namespaces
+from broker.service.ports import ConsumerPort
+from broker.service.producer import Producer
+from broker.service.settings import ServiceSettings
+from broker.service.topic import Topic
+from protocol.message_metadata import NO_KEY
+
+
+class NonPersistentSubscription:
+    __slots__ = ("_next", "consumers", "kind", "messages_dropped", "name", "topic")
+
+    def __init__(self, topic: NonPersistentTopic, name: str, kind: SubscriptionType) -> None:
+        self.topic = topic
+        self.name = name
+        self.kind = kind
+        self.consumers: list[Consumer] = []
+        self.messages_dropped = 0
+        self._next = 0
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        options = consumer.options
+        if self.consumers and options.kind is not self.kind:
+            raise ConsumerBusy(f"Subscription is of different type: {self.kind.label} is connected")
+        if self.consumers and self.kind is SubscriptionType.EXCLUSIVE:
+            raise ConsumerBusy("Exclusive consumer is already connected")
+        self.kind = options.kind
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda c: (c.options.priority, c.name))
+        if self.kind is SubscriptionType.FAILOVER:
+            for other in self.consumers:
+                other.port.active_changed(active=other is self.consumers[0])
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        if consumer not in self.consumers:
+            return
+        was_active = self.consumers[0] is consumer
+        self.consumers.remove(consumer)
+        if not self.consumers:
+            self.topic.subscriptions.pop(self.name, None)
+        elif was_active and self.kind is SubscriptionType.FAILOVER:
+            self.consumers[0].port.active_changed(active=True)
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        consumer.permits += permits
+
+    def disconnect(self) -> None:
+        for consumer in list(self.consumers):
+            consumer.port.closed_by_broker()
+            self.remove_consumer(consumer)
+
+    def dispatch(self, entry: Entry) -> None:
+        consumer = self._choose(entry)
+        if consumer is None or not consumer.may_receive():
+            self.messages_dropped += entry.messages
+            return
+        consumer.deliver((entry,), entry.messages, entry.size)
+
+    def _choose(self, entry: Entry) -> Consumer | None:
+        consumers = self.consumers
+        if not consumers:
+            return None
+        if self.kind in (SubscriptionType.EXCLUSIVE, SubscriptionType.FAILOVER):
+            return consumers[0]
+        if self.kind is SubscriptionType.KEY_SHARED:
+            facts = facts_of(entry)
+            return consumers[sticky_key_hash(NO_KEY if facts is None else facts.key) % len(consumers)]
+        for _ in consumers:
+            self._next = (self._next + 1) % len(consumers)
+            if consumers[self._next].may_receive():
+                break
+        return consumers[self._next]
+
+
+class NonPersistentTopic(Topic):
+    __slots__ = ("subscriptions",)
+
+    def __init__(self, name: TopicName, settings: ServiceSettings, namespaces: Namespaces) -> None:
+        super().__init__(name, settings, namespaces)
+        self.subscriptions: dict[str, NonPersistentSubscription] = {}
+
+    def publish(
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        chunk: bool,
+    ) -> None:
+        if self.closed:
+            raise ServiceNotReady(f"Topic {self.name} is being closed")
+        self.entries_in += 1
+        self.messages_in += messages
+        self.bytes_in += len(body)
+        entry = Entry(0, 0, b"", body, messages)
+        for subscription in self.subscriptions.values():
+            subscription.dispatch(entry)
+        producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
+
+    async def subscribe(
+        self, port: ConsumerPort, options: SubscribeOptions
+    ) -> tuple[NonPersistentSubscription, Consumer]:
+        if options.read_compacted:
+            raise NotAllowed("readCompacted only allowed on persistent topics")
+        if self.closed:
+            raise ServiceNotReady(f"Topic {self.name} is being closed; look it up again")
+        subscription = self.subscriptions.get(options.subscription)
+        if subscription is None:
+            subscription = NonPersistentSubscription(self, options.subscription, options.kind)
+        consumer = Consumer(port, options)
+        subscription.add_consumer(consumer)
+        self.subscriptions[options.subscription] = subscription
+        return subscription, consumer
+
+    async def close(self) -> None:
+        self.closed = True
+        self.disconnect_producers()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect()

@@ -1,0 +1,252 @@
+"""SharedDispatcher: Shared subscriptions, where each entry goes to one of many consumers.
+
+Every entry that was sent is pending at its consumer until it is acknowledged. What must be sent again (negative
+acknowledgement, timeout, a consumer that left) waits in the replay and goes out before new entries. Consumers of
+the best priority with permits take turns; a consumer that cannot take more is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+
+from broker.model.entry import Entry
+from broker.model.position import Position
+from broker.service.consumer import Consumer
+from broker.service.dispatcher import Dispatcher, messages_left, messages_of
+from broker.service.replay import Key, Replay
+
+ROUNDS_PER_TURN = 8
+_by_priority = attrgetter("options.priority")
+
+
+class SharedDispatcher(Dispatcher):
+    __slots__ = ("_fetched", "_fetching", "_next", "redeliveries", "replay", "unacked")
+
+    def __init__(self, *args: object, **named: object) -> None:
+        super().__init__(*args, **named)  # type: ignore[arg-type]
+        self.replay = Replay()
+        self.redeliveries: dict[Key, int] = {}
+        """How often a position was asked for again; forgotten when it is acknowledged."""
+        self.unacked = 0
+        """Messages pending at all consumers."""
+        self._next = 0
+        self._fetched: list[Entry] = []
+        """Entries of the replay that storage has answered, not handed out yet."""
+        self._fetching: set[Key] = set()
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        if not self.consumers:
+            self._start_over()
+        self.consumers.append(consumer)
+        self.consumers.sort(key=_by_priority)
+
+    def _start_over(self) -> None:
+        """The first consumer: nothing is pending anywhere, so everything unacknowledged is read afresh."""
+        self.replay.clear()
+        self._fetched.clear()
+        self.cursor.rewind()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        self.unacked -= consumer.unacked
+        self._replay_pending(consumer, list(consumer.pending))
+        consumer.pending.clear()
+        consumer.hashes.clear()
+        if not self.consumers:
+            self.redeliveries.clear()
+        self.wake()
+
+    def _replay_pending(self, consumer: Consumer, keys: list[Key]) -> None:
+        self.replay.add(keys)
+
+    # Dispatch
+
+    def run_once(self, now_ns: int) -> None:
+        for _ in range(ROUNDS_PER_TURN):
+            permits = self._permits()
+            if permits <= 0:
+                return
+            wanted = min(self._entries_for(permits), self.settings.read_entries_max)
+            if self._hand_out_replay(wanted):
+                continue
+            entries = self.cursor.take(wanted, self.settings.read_bytes_max)
+            if not entries:
+                self._read_more(wanted)
+                return
+            rest = self._hand_out(entries)
+            if rest:
+                self.cursor.give_back(rest[0].position)
+        self.wake()
+
+    def _permits(self) -> int:
+        """Messages that consumers can take now, within the subscription's limit of unacknowledged ones."""
+        limit = self.settings.unacked_max_per_subscription
+        if limit and self.unacked >= limit:
+            return 0
+        permits = 0
+        for consumer in self.consumers:
+            if consumer.permits > 0 and not consumer.blocked:
+                if consumer.port.writable:
+                    permits += consumer.permits
+                else:
+                    consumer.port.when_writable(self.wake)
+        return permits
+
+    def _entries_for(self, permits: int) -> int:
+        fewest = min((consumer.messages_per_entry for consumer in self.consumers), default=1.0)
+        return max(1, int(permits / max(1.0, fewest)))
+
+    def _hand_out_replay(self, wanted: int) -> bool:
+        """Send what waits for its redelivery. Whether anything was sent, so that new entries come later."""
+        entries, self._fetched = self._fetched, []
+        keys = self.replay.take(wanted)
+        if keys:
+            found, missing = self.cursor.get_positions([Position(*key) for key in keys])
+            entries += found
+            if missing:
+                self._fetching.update(missing)
+                self.cursor.request_positions(missing, self._fetch_done)
+        if not entries:
+            return False
+        entries = [entry for entry in entries if not self.cursor.is_acknowledged(entry.position)]
+        rest = self._hand_out(entries)
+        self.replay.add((entry.ledger_id, entry.entry_id) for entry in rest)
+        return len(rest) < len(entries)
+
+    def _fetch_done(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            self._fetching.discard((entry.ledger_id, entry.entry_id))
+        self._fetched += entries
+        failed, self._fetching = self._fetching, set()
+        self.replay.add(failed)
+        self.wake()
+
+    def _hand_out(self, entries: list[Entry]) -> list[Entry]:
+        """Deal the entries in turns; answers those that nobody can take."""
+        at = 0
+        while at < len(entries):
+            consumer = self._next_consumer()
+            if consumer is None:
+                break
+            share = entries[at : at + self.settings.round_robin_entries_max]
+            at += self._send(consumer, share)
+        return entries[at:]
+
+    def _next_consumer(self) -> Consumer | None:
+        """The next in turn among those of the best priority that can take a message."""
+        consumers = self.consumers
+        count = len(consumers)
+        if count == 1:
+            return consumers[0] if consumers[0].may_receive() else None
+        chosen: Consumer | None = None
+        for step in range(count):
+            index = (self._next + step) % count
+            consumer = consumers[index]
+            if chosen is not None and consumer.options.priority >= chosen.options.priority:
+                continue
+            if consumer.may_receive():
+                chosen = consumer
+                place = index
+        if chosen is not None:
+            self._next = place + 1
+        return chosen
+
+    def _send(self, consumer: Consumer, entries: list[Entry]) -> int:
+        """Deliver from the front until permits run out; answers how many went."""
+        permits = consumer.permits
+        pending = consumer.pending
+        has_ack_sets = self.cursor.has_ack_sets
+        redeliveries = self.redeliveries
+        plain: list[Entry] = []
+        total = messages = size = sent = 0
+        for entry in entries:
+            if total >= permits:
+                break
+            sent += 1
+            key = (entry.ledger_id, entry.entry_id)
+            left = entry.messages or messages_of(entry)
+            if redeliveries or has_ack_sets:
+                ack_set = self.cursor.ack_set_of(entry.position) or ()
+                count = redeliveries.get(key, 0)
+                if ack_set or count:
+                    left = messages_left(ack_set) if ack_set else left
+                    self._send_plain(consumer, plain, messages, size)
+                    plain, messages, size = [], 0, 0
+                    consumer.deliver_one(
+                        entry, left, count if self.settings.redelivery_tracker else 0, ack_set
+                    )
+                    pending[key] = left
+                    total += left
+                    continue
+            pending[key] = left
+            total += left
+            messages += left
+            size += entry.size
+            plain.append(entry)
+        self._send_plain(consumer, plain, messages, size)
+        self._count_sent(consumer, entries[:sent], total)
+        return sent
+
+    def _send_plain(self, consumer: Consumer, entries: list[Entry], messages: int, size: int) -> None:
+        if entries:
+            consumer.deliver(entries, messages, size)
+
+    def _count_sent(self, consumer: Consumer, entries: list[Entry], messages: int) -> None:
+        self.dispatched_entries += len(entries)
+        self._handed_over(entries)
+        self.unacked += messages
+        consumer.unacked += messages
+        limit = self.settings.unacked_max_per_consumer
+        if limit and consumer.unacked >= limit:
+            consumer.blocked = True
+
+    # Acknowledgements and redelivery
+
+    def settled(self, consumer: Consumer, key: Key, remaining: int = 0) -> None:
+        """An acknowledgement has arrived: `remaining` messages of the entry are still pending."""
+        owner = consumer if key in consumer.pending else self._owner(key)
+        if owner is not None:
+            before = owner.pending[key]
+            if remaining:
+                owner.pending[key] = remaining
+            else:
+                self._drop_pending(owner, key)
+            self._uncount(owner, before - remaining)
+        if not remaining:
+            self.redeliveries.pop(key, None)
+            if len(self.replay):
+                self.replay.discard(key)
+
+    def _owner(self, key: Key) -> Consumer | None:
+        return next((consumer for consumer in self.consumers if key in consumer.pending), None)
+
+    def _drop_pending(self, owner: Consumer, key: Key) -> None:
+        del owner.pending[key]
+
+    def _uncount(self, owner: Consumer, messages: int) -> None:
+        full = self._is_full()
+        self.unacked -= messages
+        owner.unacked -= messages
+        if owner.blocked and owner.unacked <= self.settings.unacked_max_per_consumer // 2:
+            owner.blocked = False
+            self.wake()
+        elif full and not self._is_full():
+            self.wake()
+
+    def _is_full(self) -> bool:
+        limit = self.settings.unacked_max_per_subscription
+        return bool(limit) and self.unacked >= limit
+
+    def redeliver(self, consumer: Consumer, keys: Iterable[Key] | None) -> None:
+        """Send these positions again, or with None all that are pending at the consumer."""
+        wanted = list(consumer.pending) if keys is None else [key for key in keys if key in consumer.pending]
+        self._replay_pending(consumer, wanted)
+        for key in wanted:
+            self._uncount(consumer, consumer.pending[key])
+            self._drop_pending(consumer, key)
+            self.redeliveries[key] = self.redeliveries.get(key, 0) + 1
+        consumer.blocked = False
+        self.wake()

@@ -1,0 +1,332 @@
+"""TopicRegistry: every topic of the broker, loaded when somebody asks for it, and the partitioned topics' metadata."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Iterable
+from urllib.parse import quote, unquote
+
+from crc32c import crc32c
+
+from broker.errors import InvalidTopicName, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
+from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.metadata.metadata_store import ABSENT
+from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
+from broker.service.dispatcher import CallLater
+from broker.service.namespaces import AlreadyExists, Namespaces
+from broker.service.non_persistent_topic import NonPersistentTopic
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.settings import ServiceSettings
+from broker.service.topic import Topic
+from protocol.broker_entry_metadata import EntryStamp
+
+PARTITIONED_ROOT = "/admin/partitioned-topics"
+
+TopicEvent = Callable[[TopicName, bool], None]
+"""(topic, True = it exists now, False = it is gone)"""
+
+
+def topics_hash(names: Iterable[str]) -> str:
+    """CRC-32C over the sorted names joined by commas, least significant byte first, as clients compare it."""
+    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
+
+
+class TopicRegistry:
+    def __init__(
+        self,
+        ground: Ground,
+        ledger_settings: ManagedLedgerSettings,
+        settings: ServiceSettings,
+        namespaces: Namespaces,
+        *,
+        call_later: CallLater,
+    ) -> None:
+        self.settings = settings
+        self.namespaces = namespaces
+        self.topics: dict[str, Topic] = {}
+        """Loaded ones, by full name."""
+        self.load_times_ms: list[float] = []
+        self.closed = False
+        self._ground = ground
+        self._ledger_settings = ledger_settings
+        self._call_later = call_later
+        self._loading: dict[str, asyncio.Task[Topic]] = {}
+        self._partitions: dict[str, int] = {}
+        self._watchers: list[TopicEvent] = []
+
+    # Loading
+
+    async def get(self, name: TopicName, *, create: bool) -> Topic:
+        """The topic, opened if need be. TopicNotFound when it does not exist and may not be created."""
+        topic = self.topics.get(str(name))
+        if topic is not None and not topic.closed:
+            return topic
+        task = self._loading.get(str(name))
+        if task is None:
+            task = asyncio.ensure_future(self._load(name, create=create))
+            self._loading[str(name)] = task
+            task.add_done_callback(lambda done: self._loaded(str(name), done))
+        return await asyncio.shield(task)
+
+    def _loaded(self, name: str, task: asyncio.Task[Topic]) -> None:
+        del self._loading[name]
+        if not task.cancelled():
+            task.exception()  # Whoever waits has it; nobody waiting is no reason to complain.
+
+    async def _load(self, name: TopicName, *, create: bool) -> Topic:
+        if self.closed:
+            raise ServiceNotReady("The broker is shutting down")
+        started_ns = self._ground.now_ns()
+        existed = name.is_persistent and await self._ledger_exists(name)
+        if not existed:
+            await self._check_may_create(name, create=create)
+        topic: Topic
+        if name.is_persistent:
+            topic = await self._open_persistent(name)
+        else:
+            topic = NonPersistentTopic(name, self.settings, self.namespaces)
+        self.topics[str(name)] = topic
+        self.load_times_ms.append((self._ground.now_ns() - started_ns) / 1e6)
+        if not existed:
+            self._announce(name, exists=True)
+        return topic
+
+    async def _check_may_create(self, name: TopicName, *, create: bool) -> None:
+        if not self.namespaces.exists(name.namespace):
+            raise TopicNotFound("Namespace not found")
+        partitions = await self.partitions(name.base)
+        if name.partition >= 0:
+            if partitions and name.partition >= partitions:
+                raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
+            if partitions:
+                return
+        elif partitions:
+            raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
+        if not create or not self.may_create(name.namespace):
+            raise TopicNotFound(f"Topic {name} does not exist")
+
+    async def _open_persistent(self, name: TopicName) -> PersistentTopic:
+        settings = self.settings
+        stamp = EntryStamp(
+            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._ground.wall_ms
+        )
+        ledger = await ManagedLedger.open(name.ledger_name, self._ground, self._ledger_settings, stamp=stamp)
+        topic = PersistentTopic(
+            name, ledger, settings, self.namespaces, turn=self._ground.turn, call_later=self._call_later
+        )
+        await topic.set_deduplication(self.deduplicates(name.namespace))
+        return topic
+
+    def deduplicates(self, namespace: str) -> bool:
+        policy = self.namespaces.policy(namespace, "deduplication")
+        return policy if isinstance(policy, bool) else self.settings.deduplication
+
+    async def namespace_changed(self, namespace: str) -> None:
+        """A policy was set: topics that are open follow."""
+        for topic in list(self.topics.values()):
+            if topic.name.namespace == namespace and isinstance(topic, PersistentTopic):
+                await topic.set_deduplication(self.deduplicates(namespace))
+
+    def may_create(self, namespace: str) -> bool:
+        policy = self.namespaces.policy(namespace, "autoTopicCreation")
+        if isinstance(policy, dict):
+            return policy.get("allowAutoTopicCreation") is True
+        return self.settings.auto_topic_creation
+
+    def _auto_partitions(self, namespace: str) -> int:
+        """Partitions of a topic that is created by being asked for; 0 = none."""
+        policy = self.namespaces.policy(namespace, "autoTopicCreation")
+        if isinstance(policy, dict):
+            count = policy.get("defaultNumPartitions")
+            return count if policy.get("topicType") == "partitioned" and isinstance(count, int) else 0
+        return self.settings.auto_topic_partitions
+
+    async def _ledger_exists(self, name: TopicName) -> bool:
+        return await self._ground.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+
+    async def exists(self, name: TopicName) -> bool:
+        """Loaded, stored, a partitioned topic, or a partition of one."""
+        if str(name) in self.topics or (name.is_persistent and await self._ledger_exists(name)):
+            return True
+        partitions = await self.partitions(name.base)
+        return partitions > max(0, name.partition)
+
+    # Partitioned topics
+
+    async def partitions(self, name: TopicName) -> int:
+        """How many partitions the topic has, 0 = it is not partitioned."""
+        count = self._partitions.get(str(name))
+        if count is None:
+            stored = await self._ground.metadata.get(_partitioned_key(name))
+            count = 0 if stored is None else int(json.loads(stored.value)["partitions"])
+            self._partitions[str(name)] = count
+        return count
+
+    async def partitions_or_create(self, name: TopicName, *, create: bool) -> int:
+        """The answer to PARTITIONED_METADATA: where topics are created partitioned, asking creates them."""
+        if not self.namespaces.exists(name.namespace):
+            raise TopicNotFound("Namespace not found")
+        count = await self.partitions(name)
+        if count or await self.exists(name):
+            return count
+        if name.partition >= 0 and await self.partitions(name.base):
+            raise TopicNotFound("")
+        if not create or not self.may_create(name.namespace):
+            raise TopicNotFound("")
+        wanted = self._auto_partitions(name.namespace)
+        if wanted and name.partition < 0:
+            await self.create_partitioned(name, wanted)
+        return wanted if name.partition < 0 else 0
+
+    async def create_partitioned(self, name: TopicName, count: int) -> None:
+        """AlreadyExists when there is a topic of that name; NotAllowed for a count out of range."""
+        self._check_partitions(count)
+        if name.partition >= 0:
+            raise InvalidTopicName(f"{name} is the name of a partition")
+        if not self.namespaces.exists(name.namespace):
+            raise TopicNotFound("Namespace not found")
+        if await self.exists(name):
+            raise AlreadyExists("This topic already exists")
+        value = json.dumps({"partitions": count}).encode()
+        await self._ground.metadata.put(_partitioned_key(name), value, ABSENT)
+        self._partitions[str(name)] = count
+        await self._create_partitions(name, range(count))
+
+    async def _create_partitions(self, name: TopicName, indexes: range) -> None:
+        if name.is_persistent:
+            await asyncio.gather(*(self.get(name.with_partition(i), create=True) for i in indexes))
+
+    async def grow_partitioned(self, name: TopicName, count: int) -> None:
+        """More partitions; existing subscriptions are created on the new ones too."""
+        self._check_partitions(count)
+        before = await self.partitions(name)
+        if not before:
+            raise TopicNotFound(f"Partitioned topic {name} does not exist")
+        if count < before:
+            raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
+        value = json.dumps({"partitions": count}).encode()
+        await self._ground.metadata.put(_partitioned_key(name), value)
+        self._partitions[str(name)] = count
+        await self._create_partitions(name, range(before, count))
+        await self._copy_subscriptions(name, range(before, count))
+
+    async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
+        if not name.is_persistent:
+            return
+        first = await self.get(name.with_partition(0), create=True)
+        assert isinstance(first, PersistentTopic)
+        durable = [subscription.name for subscription in first.subscriptions.values() if subscription.durable]
+        for index in indexes:
+            topic = await self.get(name.with_partition(index), create=True)
+            assert isinstance(topic, PersistentTopic)
+            for subscription in durable:
+                if subscription not in topic.subscriptions:
+                    await topic.create_subscription(subscription, topic.ledger.first_position)
+
+    def _check_partitions(self, count: int) -> None:
+        most = self.settings.partitions_max
+        if count < 1 or (most and count > most):
+            raise NotAllowed(f"Number of partitions must be from 1 to {most or 'any number'}, not {count}")
+
+    async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
+        count = await self.partitions(name)
+        if not count:
+            raise TopicNotFound(f"Partitioned topic {name} does not exist")
+        for index in range(count):
+            partition = name.with_partition(index)
+            if await self.exists(partition):
+                await self.delete(partition, force=force)
+        await self._ground.metadata.delete(_partitioned_key(name))
+        self._partitions.pop(str(name), None)
+
+    # Life
+
+    async def unload(self, name: TopicName) -> None:
+        """Close the topic; clients look it up and open it again."""
+        topic = self.topics.get(str(name))
+        if topic is None:
+            raise TopicNotFound(f"Topic {name} is not loaded")
+        topic.closed = True
+        try:
+            await topic.close()
+        finally:
+            if self.topics.get(str(name)) is topic:
+                del self.topics[str(name)]
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """MetadataError (412) while clients are connected, unless forced."""
+        topic = await self.get(name, create=False)
+        subscriptions = getattr(topic, "subscriptions", {}).values()
+        connected = len(topic.access.producers) + sum(len(s.consumers) for s in subscriptions)
+        if connected and not force:
+            raise TopicBusy(f"Topic has {connected} connected producers/consumers")
+        if isinstance(topic, PersistentTopic):
+            await topic.delete()
+        else:
+            await topic.close()
+        self.topics.pop(str(name), None)
+        self._announce(name, exists=False)
+
+    async def close(self) -> None:
+        self.closed = True
+        await asyncio.gather(*(topic.close() for topic in self.topics.values()))
+        self.topics.clear()
+
+    # Listing
+
+    async def names(
+        self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
+    ) -> list[str]:
+        """Full names of the namespace's topics, partitions one by one, sorted."""
+        found: set[str] = set()
+        if persistent:
+            found.update(await self._stored_names(namespace))
+        for topic in self.topics.values():
+            wanted = persistent if topic.name.is_persistent else non_persistent
+            if wanted and topic.name.namespace == namespace and not topic.closed:
+                found.add(str(topic.name))
+        return sorted(found)
+
+    async def _stored_names(self, namespace: str) -> list[str]:
+        locals_ = await self._ground.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
+        return [f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}" for last in locals_]
+
+    async def partitioned_names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
+        names = await self._ground.metadata.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
+        return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in names)
+
+    def watch(self, watcher: TopicEvent) -> Callable[[], None]:
+        """Hear of topics that come and go; answers how to stop."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher)
+
+    def _announce(self, name: TopicName, *, exists: bool) -> None:
+        for watcher in list(self._watchers):
+            watcher(name, exists)
+
+
+class TopicBusy(MetadataError):
+    status = 412
+
+
+def compile_topics_pattern(pattern: str) -> re.Pattern[str]:
+    """What a regex consumer asks for, with or without the domain. MetadataError says what is wrong with it."""
+    try:
+        return re.compile(pattern.partition("://")[2] if "://" in pattern else pattern)
+    except re.error as error:
+        raise MetadataError(f"Invalid topics pattern '{pattern}': {error}") from None
+
+
+def matches(pattern: re.Pattern[str], topic: str) -> bool:
+    """Whether `domain://tenant/namespace/topic` fits, partitions under their base name."""
+    base = str(parse_topic_name(topic).base)
+    return pattern.fullmatch(base.partition("://")[2]) is not None
+
+
+def _partitioned_key(name: TopicName) -> str:
+    return f"{PARTITIONED_ROOT}/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"

@@ -1,0 +1,27 @@
+"""`magnetar perf produce|consume`: measures any Pulsar with the official client, as `pulsar-perf` does.
+
+Law of the place: this module only finds the sub-command.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+COMMANDS = {
+    "produce": "publish and report rate and receipt latency",
+    "consume": "consume and report rate and age",
+}
+
+
+def main(argv: list[str]) -> int:
+    if argv and argv[0] in COMMANDS:
+        result: int = import_module(f"magnetar.perf_{argv[0]}").main(argv[1:])
+        return result
+    lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
+    text = "\n".join(["Usage: magnetar perf <command> [options] TOPIC…", "", "Commands:", *lines])
+    if argv and argv[0] in ("-h", "--help"):
+        print(text)
+        return 0
+    print(text, file=sys.stderr)
+    return 2

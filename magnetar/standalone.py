@@ -1,0 +1,220 @@
+"""`magnetar standalone` and `magnetar broker`: joins broker, ledgers and metadata, and runs them until told to stop.
+
+The embedded bookie meets the broker only here, behind the ledger client that a bookie on the network fits too.
+The first SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from broker.config import load_broker_settings
+from magnetar import __version__
+from magnetar.options import BrokerOptions
+from magnetar.process_settings import load_standalone_settings
+from settings.errors import SettingsError
+from settings.settings import Note, Settings
+
+if TYPE_CHECKING:
+    from bookie_stub.bookie import Bookie
+    from broker.broker_service import Addresses, BrokerService
+    from broker.ledger_client.ledger_client import LedgerClient
+    from broker.metadata.metadata_store import MetadataStore
+    from broker.turn import Turn
+
+log = logging.getLogger("magnetar")
+
+READY = "messaging service is ready"
+"""What scripts and test containers wait for in the log of a Pulsar."""
+
+EMBEDDED = "embedded"
+SWITCH_INTERVAL_S = 0.0005
+"""The journal's thread should get its turn soon after it asks; the interpreter's own 5 ms are an fsync's time."""
+
+GC_YOUNG_OBJECTS = 50_000
+"""Entries come and go by the ten thousand and hold no cycles, so looking for cycles can wait."""
+
+
+class ProcessSettings(NamedTuple):
+    broker: Settings
+    bookie: Settings | None
+    notes: tuple[Note, ...]
+    memory: bool
+    data: Path
+
+
+def run(options: BrokerOptions) -> int:
+    """The process's exit status: 0 after a clean stop, 1 when it could not start, 2 for a bad setting."""
+    try:
+        settings = load(options)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for note in settings.notes:
+        log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        _run_loop(_serve(settings, options.ready_file))
+    except (OSError, SettingsError) as error:
+        log.error("cannot start: %s", error)
+        return 1
+    return 0
+
+
+def load(options: BrokerOptions) -> ProcessSettings:
+    path = options.config_path or _default_config(options.role)
+    overrides = list(options.overrides)
+    if options.data is not None:
+        overrides.append(f"magnetarDataDirectory={options.data}")
+    if options.memory:
+        overrides.append("magnetarInMemory=true")
+    bookie: Settings | None = None
+    if options.role == "standalone":
+        both = load_standalone_settings(
+            path, environ=os.environ, overrides=overrides, profile=options.profile
+        )
+        broker, bookie, notes = both.broker, both.bookie, both.notes
+    else:
+        broker = load_broker_settings(
+            path, environ=os.environ, overrides=overrides, profile=options.profile
+        )
+        notes = tuple(broker.notes)
+        if broker.str("bookieAddress") == EMBEDDED and not broker.bool("magnetarInMemory"):
+            raise SettingsError(
+                f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
+                " bookie; `magnetar standalone` has one inside"
+            )
+    data = Path(broker.str("magnetarDataDirectory")).absolute()
+    if options.wipe_data and data.exists():
+        shutil.rmtree(data)
+    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), data)
+
+
+def _default_config(role: str) -> Path | None:
+    """`PULSAR_STANDALONE_CONF` or `PULSAR_BROKER_CONF`, else the file in `conf/` where there is one."""
+    named = os.environ.get(f"PULSAR_{role.upper()}_CONF")
+    if named:
+        return Path(named)
+    beside = Path("conf") / f"{role}.conf"
+    return beside if beside.is_file() else None
+
+
+def _run_loop(main: Coroutine[object, object, None]) -> None:
+    try:
+        import uvloop  # noqa: PLC0415  not on every platform
+    except ImportError:
+        asyncio.run(main)  # type: ignore[arg-type]
+    else:
+        uvloop.run(main)
+
+
+async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
+    stop = _stop_on_signals()
+    service = await _start(settings)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
+    try:
+        _announce(await service.start_admin(), ready_file)
+        await stop.wait()
+        log.info("stopping: draining what is under way")
+    finally:
+        await service.stop()
+
+
+async def _start(settings: ProcessSettings) -> BrokerService:
+    """Everything up to the open data port. The bookie replays its journal while the broker's rooms are imported."""
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(1) as opener:
+        bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
+        from broker import clock  # noqa: PLC0415
+        from broker.broker_service import BrokerService  # noqa: PLC0415
+        from broker.turn import Turn  # noqa: PLC0415
+
+        turn = Turn(loop.call_soon, clock.monotonic_ns)
+        metadata = _metadata(settings)
+        ledgers = await _ledgers(settings, bookie, turn, loop)
+    service = BrokerService(
+        settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__
+    )
+    await service.start()
+    return service
+
+
+def _open_bookie(
+    settings: ProcessSettings, opener: ThreadPoolExecutor, post: Callable[[Callable[[], None]], object]
+) -> Future[Bookie] | None:
+    if settings.memory or settings.bookie is None or settings.broker.str("bookieAddress") != EMBEDDED:
+        return None
+    bookie_settings = settings.bookie
+
+    def open_bookie() -> Bookie:
+        from bookie_stub.bookie import Bookie  # noqa: PLC0415
+        from bookie_stub.config import from_settings  # noqa: PLC0415
+
+        return Bookie.open(from_settings(bookie_settings, settings.data / "bookie"), post)
+
+    return opener.submit(open_bookie)
+
+
+def _metadata(settings: ProcessSettings) -> MetadataStore:
+    if settings.memory:
+        from broker.metadata.memory_metadata_store import MemoryMetadataStore  # noqa: PLC0415
+
+        return MemoryMetadataStore()
+    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore  # noqa: PLC0415
+
+    settings.data.mkdir(parents=True, exist_ok=True)
+    return SqliteMetadataStore(settings.data / "metadata.sqlite")
+
+
+async def _ledgers(
+    settings: ProcessSettings, bookie: Future[Bookie] | None, turn: Turn, loop: asyncio.AbstractEventLoop
+) -> LedgerClient:
+    if settings.memory:
+        from broker.ledger_client.memory import MemoryLedgerClient  # noqa: PLC0415
+
+        return MemoryLedgerClient(loop.call_soon)
+    if bookie is not None:
+        from broker.ledger_client.embedded import EmbeddedLedgerClient  # noqa: PLC0415
+
+        return EmbeddedLedgerClient(await asyncio.wrap_future(bookie))
+    from broker.ledger_client.bookkeeper import connect  # noqa: PLC0415
+
+    return await connect(settings.broker.str("bookieAddress"), turn)
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    return stop
+
+
+def _announce(addresses: Addresses, ready_file: Path | None) -> None:
+    """The file appears whole or not at all, so that whoever waits for it may read it at once."""
+    log.info("%s: %s %s", READY, addresses.service_url, addresses.admin_url)
+    if ready_file is None:
+        return
+    text = json.dumps({"pulsar": addresses.service_url, "admin": addresses.admin_url, "pid": os.getpid()})
+    part = ready_file.with_name(ready_file.name + ".part")
+    part.write_text(text + "\n")
+    part.replace(ready_file)

@@ -1,0 +1,54 @@
+"""The byte layout of Pulsar's frames, and the checksum that covers metadata and payload.
+
+Simple command:   uint32 total size, uint32 command size, command
+Payload command:  the same, then [0x0e02, uint32 size, broker entry metadata] [0x0e01, uint32 CRC32C]
+                  uint32 metadata size, metadata, payload
+All numbers are big-endian. The total size does not count its own four bytes; the CRC32C covers all that follows it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from crc32c import crc32c
+
+from protocol.pulsar_api_pb2 import BaseCommand
+
+FRAME_PADDING_BYTES: Final = 10 * 1024
+"""A frame may be `maxMessageSize` plus this, its own size field included (seen on the wire of Pulsar 4.2.4)."""
+
+CHECKSUM_MAGIC: Final = b"\x0e\x01"
+CHECKSUM_BLOCK_BYTES: Final = 6
+
+SIZES: Final = struct.Struct(">II")
+_U32: Final = struct.Struct(">I")
+
+
+def command_frame(command: BaseCommand) -> bytes:
+    body = command.SerializeToString()
+    return SIZES.pack(len(body) + 4, len(body)) + body
+
+
+def has_checksum(body: bytes | memoryview) -> bool:
+    return len(body) >= CHECKSUM_BLOCK_BYTES and body[0] == 0x0E and body[1] == 0x01
+
+
+def checksum_matches(body: memoryview) -> bool:
+    """True as well where the sender gave no checksum: Pulsar stores such a message as it is."""
+    if not has_checksum(body):
+        return True
+    expected: int = _U32.unpack_from(body, 2)[0]
+    return crc32c(body[CHECKSUM_BLOCK_BYTES:]) == expected
+
+
+def metadata_span(body: bytes | memoryview) -> tuple[int, int]:
+    """Where the serialized message metadata starts and ends in an entry's body. ValueError if it cannot be."""
+    at = CHECKSUM_BLOCK_BYTES if has_checksum(body) else 0
+    if len(body) < at + 4:
+        raise ValueError(f"{len(body)} bytes are too few for a message")
+    size: int = _U32.unpack_from(body, at)[0]
+    start = at + 4
+    if start + size > len(body):
+        raise ValueError(f"metadata of {size} bytes in a message of {len(body)}")
+    return start, start + size

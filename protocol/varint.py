@@ -1,0 +1,32 @@
+"""Protobuf's variable-length integers, for the few fields that change from one hot frame to the next.
+
+Two bytes carry 14 bits, so numbers below 2^14 are one table look-up and numbers below 2^28 two.
+"""
+
+from __future__ import annotations
+
+_BITS = 14
+_SIZE = 1 << _BITS
+_MASK = _SIZE - 1
+
+
+def _encode(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+_LAST = [_encode(value) for value in range(_SIZE)]
+_MORE = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_SIZE)]
+
+
+def varint(value: int) -> bytes:
+    """The bytes of an unsigned number below 2^64."""
+    if value < _SIZE:
+        return _LAST[value]
+    if value < 1 << 28:
+        return _MORE[value & _MASK] + _LAST[value >> _BITS]
+    return _encode(value)

@@ -1,0 +1,152 @@
+"""From file, environment and command line to Settings, in this order; what comes later wins.
+
+1. the conf file, or the shipped values where no file is given
+2. environment variables whose name equals a key (Pulsar's apply-config-from-env.py, first rule)
+3. `PULSAR_PREFIX_<key>` variables in the order of their names (the second rule)
+4. `--set key=value`
+
+An empty value unsets a key. A bad value stops the start with one line (SettingsError). Everything else
+is a note for the log: a key given twice, an unknown key, the keys that Pulsar knows and we do not use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
+
+from settings.errors import SettingsError
+from settings.keys import DEFAULT_PROFILE, PROFILES, KeyTable, format_value, mask
+from settings.properties import parse_properties
+from settings.settings import Assigned, Computed, Note, Settings, parse_value
+
+PREFIX = "PULSAR_PREFIX_"
+PROFILE_KEY = "magnetarProfile"
+NEVER: Container[str] = ()
+
+
+def load_settings(
+    table: KeyTable,
+    path: str | Path | None,
+    *,
+    environ: Mapping[str, str],
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
+    standalone: bool = False,
+    neighbours: Container[str] = NEVER,
+    rules: Mapping[str, Callable[[Settings], Computed]] | None = None,
+) -> Settings:
+    """`overrides` are `key=value` texts; `profile`, where given, outranks the key `magnetarProfile`.
+
+    `neighbours` has the names that another table of the same file answers for: they are left alone here.
+    Raises SettingsError for a file that cannot be read and for the first bad value.
+    """
+    loader = _Loader(table, neighbours)
+    if path is None:
+        loader.add_shipped(standalone)
+    else:
+        loader.add_file(Path(path))
+    loader.add_environment(environ)
+    for override in overrides:
+        loader.add_override(override)
+    chosen = loader.profile(profile)
+    assigned = loader.assigned()
+    return Settings(
+        table, chosen, standalone=standalone, assigned=assigned, rules=rules, notes=tuple(loader.notes)
+    )
+
+
+class _Loader:
+    """Gathers texts by key, the last one standing, and the notes on the way."""
+
+    def __init__(self, table: KeyTable, neighbours: Container[str]) -> None:
+        self.table = table
+        self.neighbours = neighbours
+        self.texts: dict[str, tuple[str, str]] = {}
+        """Key to its text and where it came from."""
+        self.notes: list[Note] = []
+
+    def add_shipped(self, standalone: bool) -> None:
+        for key in self.table.keys.values():
+            if key.shipped is not None and not (standalone and key.standalone is not None):
+                self.texts[key.name] = (format_value(key.shipped), "shipped")
+
+    def add_file(self, path: Path) -> None:
+        lines: dict[str, int] = {}
+        for key, value, line in parse_properties(read_text(path), str(path)):
+            if key in lines:
+                self._warn(f"{path}: {key} stands on lines {lines[key]} and {line}; line {line} wins")
+            lines[key] = line
+            self._add(key, value, f"{path}:{line}")
+
+    def add_environment(self, environ: Mapping[str, str]) -> None:
+        named = [name for name in environ if name in self.table or name in self.texts]
+        prefixed = [name for name in environ if name.startswith(PREFIX) and name != PREFIX]
+        for name in (*sorted(named), *sorted(prefixed)):
+            key, value = name.removeprefix(PREFIX), environ[name].strip()
+            if self._add(key, value, f"environment {name}"):
+                self.notes.append(
+                    Note("info", f"Applying config {key} = {mask(key, value)} (environment {name})")
+                )
+
+    def add_override(self, override: str) -> None:
+        key, equals, value = override.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError(f"--set: {override}: allowed is key=value")
+        self._add(key.strip(), value.strip(), "--set")
+
+    def profile(self, wanted: str | None) -> str:
+        """Also checks that a profile given as an argument is one."""
+        text, where = (wanted, "--profile") if wanted is not None else self.texts.get(PROFILE_KEY, ("", ""))
+        if text and text not in PROFILES:
+            raise SettingsError(f"{where}: {PROFILE_KEY}={text}: allowed is one of {', '.join(PROFILES)}")
+        if wanted is not None and PROFILE_KEY in self.table.keys:
+            self.texts[PROFILE_KEY] = (wanted, "--profile")
+        return text or DEFAULT_PROFILE
+
+    def assigned(self) -> dict[str, Assigned]:
+        assigned: dict[str, Assigned] = {}
+        without_effect: list[str] = []
+        for name, (text, where) in self.texts.items():
+            if name not in self.table:
+                self._warn_unknown(name, where)
+                continue
+            if text and name in self.table.keys:
+                assigned[name] = Assigned(parse_value(self.table, name, text, where), where)
+            if text and self.table.is_unused(name) and not self._says_nothing(name, text):
+                if name in self.table.removed:
+                    self._warn(f"{where}: {name} is not read any more: {self.table.removed[name]}")
+                else:
+                    without_effect.append(name)
+        if without_effect:
+            self._warn("set, but not used here: " + ", ".join(sorted(without_effect)))
+        return assigned
+
+    def _says_nothing(self, name: str, text: str) -> bool:
+        """Whether an unused key is left at one of its defaults."""
+        key = self.table.keys.get(name)
+        if key is None:
+            return text in self.table.unused.get(name, ())
+        return key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
+
+    def _add(self, key: str, value: str, where: str) -> bool:
+        if key in self.neighbours and key not in self.table.keys:
+            return False
+        self.texts[key] = (value, where)
+        return True
+
+    def _warn_unknown(self, name: str, where: str) -> None:
+        near = self.table.nearest(name)
+        hint = f"; did you mean {near}?" if near else ""
+        self._warn(f"{where}: {name} is not a key that Pulsar or Magnetar knows{hint}")
+
+    def _warn(self, text: str) -> None:
+        self.notes.append(Note("warning", text))
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 at byte {error.start}") from None

@@ -1,0 +1,1 @@
+"""The tests, and what can be run by hand: python -m tests.vectors, python -m tests.fuzz."""

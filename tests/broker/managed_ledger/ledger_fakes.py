@@ -1,0 +1,195 @@
+"""A ledger client in a dictionary whose answers a test can hold back or refuse, and a ground to stand on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from broker.clock import monotonic_ns
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.errors import BrokerError
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_ids import LedgerIds
+from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.metadata.metadata_store import MetadataStore
+from broker.model.entry import Entry
+from broker.turn import Turn
+from protocol.broker_entry_metadata import EntryStamp
+
+OK, NO_LEDGER, NO_ENTRY, WRITE_FAILED, FENCED = 0, 1, 2, 101, 104
+
+
+class FakeLedgers:
+    """Answers one `call_soon` later, unless `held`; then `release()` answers, in order or as told."""
+
+    def __init__(self) -> None:
+        self.stored: dict[int, dict[int, bytes]] = {}
+        self.fenced: set[int] = set()
+        self.deleted: list[int] = []
+        self.recovery_adds: list[tuple[int, int]] = []
+        self.batch_reads: list[tuple[int, int, int]] = []
+        self.held: deque[Callable[[], None]] | None = None
+        self.refuse: Callable[[int, int], int] = lambda ledger_id, entry_id: OK
+        self.refuse_reads = OK
+
+    def hold(self) -> None:
+        self.held = deque()
+
+    def release(self, count: int | None = None) -> None:
+        assert self.held is not None
+        for _ in range(len(self.held) if count is None else count):
+            self.held.popleft()()
+
+    def answer_at_once_again(self) -> None:
+        held, self.held = self.held or deque(), None
+        for answer in held:
+            answer()
+
+    def _later(self, answer: Callable[[], None]) -> None:
+        if self.held is None:
+            asyncio.get_running_loop().call_soon(answer)
+        else:
+            self.held.append(answer)
+
+    def add(
+        self, ledger_id: int, entry_id: int, parts: EntryParts, *, master_key: bytes, recovery: bool, done: AddDone
+    ) -> None:
+        rc = self.refuse(ledger_id, entry_id)
+        if rc == OK and ledger_id in self.fenced and not recovery:
+            rc = FENCED
+        if rc == OK:
+            self.stored.setdefault(ledger_id, {})[entry_id] = b"".join(parts)
+        if recovery:
+            self.recovery_adds.append((ledger_id, entry_id))
+        self._later(lambda: done(rc, entry_id))
+
+    def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
+        stored = self.stored.get(ledger_id, {}).get(entry_id)
+        self._later(lambda: done(NO_ENTRY, b"") if stored is None else done(OK, stored))
+
+    def batch_read(
+        self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
+    ) -> None:
+        self.batch_reads.append((ledger_id, first, count_max))
+        entries = self.stored.get(ledger_id, {})
+        run: list[bytes] = []
+        size = 0
+        while len(run) < count_max and (stored := entries.get(first + len(run))) is not None:
+            size += len(stored)
+            if size > bytes_max and run:
+                break
+            run.append(stored)
+        rc = self.refuse_reads or (OK if run else NO_ENTRY if entries else NO_LEDGER)
+        self._later(lambda: done(rc, run if rc == OK else []))
+
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
+        self.fenced.add(ledger_id)
+        entries = self.stored.get(ledger_id)
+        if entries:
+            last = entries[max(entries)]
+            self._later(lambda: done(OK, last))
+        else:
+            self._later(lambda: done(NO_LEDGER, b""))
+
+    def delete(self, ledger_id: int) -> None:
+        self.deleted.append(ledger_id)
+        self.stored.pop(ledger_id, None)
+
+    async def close(self) -> None:
+        pass
+
+
+class Recorder:
+    """A listener that remembers, in order."""
+
+    def __init__(self) -> None:
+        self.added: list[Entry] = []
+        self.contexts: list[object] = []
+        self.failed: list[object] = []
+        self.errors: list[BrokerError] = []
+        self.runs = 0
+
+    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
+        assert len(entries) == len(contexts)
+        self.added += entries
+        self.contexts += contexts
+        self.runs += 1
+
+    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
+        self.failed += contexts
+        self.errors.append(error)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, ns: int) -> None:
+        self.now += ns
+
+
+class World:
+    """Everything below the logs, and what survives a crash of the broker: metadata and stored entries."""
+
+    def __init__(self, metadata: MetadataStore | None = None, ledgers: FakeLedgers | None = None) -> None:
+        self.metadata = metadata or MemoryMetadataStore()
+        self.ledgers = ledgers or FakeLedgers()
+        self.clock = Clock()
+        self.wall = 1_700_000_000_000
+        self.caches = EntryCacheManager(EntryCacheSettings(64 << 20))
+        self.ground = Ground(
+            self.metadata,
+            self.ledgers,
+            LedgerIds(self.metadata),
+            self.caches,
+            Turn(asyncio.get_running_loop().call_soon, self.clock),
+            self.clock,
+            lambda: self.wall,
+        )
+
+    def after_crash(self) -> World:
+        """The same storage under a broker that remembers nothing."""
+        return World(self.metadata, self.ledgers)
+
+    async def open(self, name: str = "t/n/persistent/x", **settings: object) -> ManagedLedger:
+        settings.setdefault("rollover_ns_min", 0)
+        log = await ManagedLedger.open(
+            name,
+            self.ground,
+            ManagedLedgerSettings(**settings),  # type: ignore[arg-type]
+            stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
+        )
+        log.listener = Recorder()
+        return log
+
+
+def recorder(log: ManagedLedger) -> Recorder:
+    assert isinstance(log.listener, Recorder)
+    return log.listener
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Turn the loop until the condition holds; it does not wait for time to pass."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the condition never came true")
+
+
+async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:
+    before = len(recorder(log).added)
+    for number in range(count):
+        log.add(b"%0*d" % (size, before + number), 1, before + number)
+    await until(lambda: len(recorder(log).added) == before + count)
+
+
+def monotonic() -> int:
+    return monotonic_ns()

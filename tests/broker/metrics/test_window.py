@@ -1,0 +1,135 @@
+"""Windows: what happened between two rolls, per second; nothing of what was before."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from broker.metrics.snapshot import (
+    BrokerStats,
+    CacheStats,
+    ConsumerStats,
+    Histogram,
+    ProducerStats,
+    SubscriptionStats,
+    TopicStats,
+)
+from broker.metrics.window import NOTHING_YET, BrokerWindow, TopicWindows, quantile
+
+SECOND = 1_000_000_000
+TOPIC = "persistent://public/default/orders"
+
+
+def stats(msgs_in: int) -> TopicStats:
+    return TopicStats(
+        namespace="public/default",
+        topic=TOPIC,
+        msgs_in=msgs_in,
+        bytes_in=msgs_in * 100,
+        entries_added=msgs_in,
+        write_latency=(msgs_in,) + (0,) * 9,
+        subscriptions=[
+            SubscriptionStats(
+                name="s",
+                msgs_out=msgs_in * 2,
+                msgs_redelivered=msgs_in // 2,
+                consumer_stats=[ConsumerStats(name="c", consumer_id=1, msgs_out=msgs_in)],
+            )
+        ],
+        producer_stats=[ProducerStats(name="p", producer_id=1, msgs_in=msgs_in)],
+    )
+
+
+def roll(windows: TopicWindows, at_s: int, *topics: TopicStats) -> None:
+    for _ in windows.roll(topics, at_s * SECOND):
+        pass
+
+
+def test_a_window_tells_its_own_difference_per_second() -> None:
+    windows = TopicWindows(0)
+    assert windows.of(TOPIC) is NOTHING_YET
+    roll(windows, 60, stats(600))
+    assert windows.of(TOPIC).rate_in == 10
+    roll(windows, 120, stats(900))
+    window = windows.of(TOPIC)
+    assert (window.rate_in, window.throughput_in, window.average_msg_size) == (5, 500, 100)
+    assert window.write_latency == (300,) + (0,) * 9
+    assert window.subscriptions["s"].rate_out == 10
+    assert window.subscriptions["s"].redeliver_rate == 2.5
+    assert window.subscriptions["s"].consumers["c", 1].rate_out == 5
+    assert window.producers["p"].rate_in == 5
+
+
+def test_nothing_in_a_window_is_zero_again() -> None:
+    windows = TopicWindows(0)
+    roll(windows, 60, stats(600))
+    roll(windows, 61, stats(600))
+    assert windows.of(TOPIC).rate_in == 0
+    assert windows.of(TOPIC).average_msg_size == 0
+
+
+def test_a_topic_that_was_made_anew_counts_from_nought() -> None:
+    windows = TopicWindows(0)
+    roll(windows, 1, stats(600))
+    roll(windows, 2, stats(7))
+    assert windows.of(TOPIC).rate_in == 7
+    assert windows.of(TOPIC).write_latency[0] == 7
+
+
+def test_a_topic_that_is_gone_is_forgotten() -> None:
+    windows = TopicWindows(0)
+    roll(windows, 1, stats(600))
+    roll(windows, 2)
+    assert windows.of(TOPIC) is NOTHING_YET
+
+
+def test_a_new_window_is_shown_only_when_complete() -> None:
+    windows = TopicWindows(0)
+    roll(windows, 1, *(stats(100) for _ in range(64)))
+    half = windows.roll([stats(300)] * 65, 2 * SECOND)
+    next(half)
+    assert windows.of(TOPIC).rate_in == 100
+    assert next(half, None) is None
+    assert windows.of(TOPIC).rate_in == 200
+
+
+def test_two_rolls_at_once_divide_nothing_by_zero() -> None:
+    windows = TopicWindows(SECOND)
+    roll(windows, 1, stats(600))
+    assert windows.of(TOPIC) is NOTHING_YET
+    BrokerWindow(SECOND).roll(BrokerStats(), SECOND)
+
+
+def test_the_brokers_window_has_cache_rates_and_runs() -> None:
+    window = BrokerWindow(0)
+    window.roll(BrokerStats(cache=CacheStats(hits=50, hit_bytes=5000, misses=10, size_passes=3)), 10 * SECOND)
+    window.roll(BrokerStats(cache=CacheStats(hits=70, hit_bytes=5200, misses=20, size_passes=4)), 20 * SECOND)
+    assert (window.hits_rate, window.hits_throughput) == (2, 20)
+    assert (window.misses_rate, window.evictions) == (1, 1)
+
+
+def test_latencies_are_those_of_the_window() -> None:
+    window = BrokerWindow(0)
+    window.roll(BrokerStats(publish_latency_ms=Histogram((1, 2), (100, 0, 0), 50.0)), SECOND)
+    window.roll(BrokerStats(publish_latency_ms=Histogram((1, 2), (100, 10, 0), 65.0)), 2 * SECOND)
+    assert window.publish_latency_ms == Histogram((1, 2), (0, 10, 0), 15.0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "q", "value"),
+    [
+        ((10, 0, 0), 0.5, 0.5),
+        ((10, 0, 0), 1.0, 1.0),
+        ((5, 5, 0), 0.5, 1.0),
+        ((5, 5, 0), 0.9, 1.8),
+        ((0, 10, 0), 0.0, 1.0),
+        ((0, 0, 10), 0.5, 2.0),
+    ],
+)
+def test_quantiles_lie_evenly_in_their_bucket(counts: tuple[int, ...], q: float, value: float) -> None:
+    assert quantile(Histogram((1, 2), counts, 0.0), q) == pytest.approx(value)
+
+
+def test_without_values_a_quantile_is_no_number() -> None:
+    assert math.isnan(quantile(Histogram((1,), (0, 0), 0.0), 0.5))

@@ -1,0 +1,107 @@
+"""The namespace registry: what exists, what a change leaves behind after a restart, which error says what."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.errors import InvalidTopicName
+from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.service.namespaces import AlreadyExists, NamespaceNotFound, Namespaces, NotEmpty
+
+
+class DictStore:
+    """The smallest store that keeps the contract, with a turn of the loop in each write."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Versioned] = {}
+
+    async def get(self, key: str) -> Versioned | None:
+        return self.values.get(key)
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        await asyncio.sleep(0)
+        found = self.values.get(key)
+        assert expected is None or expected == (ABSENT if found is None else found.version)
+        self.values[key] = Versioned(value, 0 if found is None else found.version + 1)
+        return self.values[key].version
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        self.values.pop(key, None)
+
+    async def children(self, key: str) -> list[str]:
+        below = f"{key}/"
+        return sorted({k[len(below) :].partition("/")[0] for k in self.values if k.startswith(below)})
+
+    async def close(self) -> None: ...
+
+
+async def opened(store: DictStore) -> Namespaces:
+    namespaces = Namespaces(store, "standalone")
+    await namespaces.open()
+    return namespaces
+
+
+async def test_a_fresh_store_has_public_default_and_the_system_namespace() -> None:
+    namespaces = await opened(DictStore())
+    assert namespaces.tenants() == ["public", "pulsar"]
+    assert namespaces.exists("public/default")
+    assert namespaces.names("pulsar") == ["pulsar/system"]
+    assert dict(namespaces.tenant("public")) == {"adminRoles": [], "allowedClusters": ["standalone"]}
+
+
+async def test_what_was_created_and_set_is_there_after_a_restart() -> None:
+    store = DictStore()
+    namespaces = await opened(store)
+    await namespaces.create_tenant("shop", {"adminRoles": ["a"], "allowedClusters": ["standalone"]})
+    await namespaces.create("shop/orders", {"deduplicationEnabled": True})
+    await namespaces.set_policy("shop/orders", "max_producers_per_topic", 5)
+    await namespaces.set_policy("shop/orders", "deduplicationEnabled", None)
+    for registry in (namespaces, await opened(store)):
+        assert registry.policy("shop/orders", "max_producers_per_topic") == 5
+        assert registry.policy("shop/orders", "deduplicationEnabled") is None
+        assert registry.tenants() == ["public", "pulsar", "shop"]
+
+
+async def test_two_changes_at_once_both_stay() -> None:
+    namespaces = await opened(DictStore())
+    await asyncio.gather(*(namespaces.set_policy("public/default", f"p{n}", n) for n in range(5)))
+    assert dict(namespaces.policies("public/default")) == {f"p{n}": n for n in range(5)}
+
+
+async def test_a_tenant_goes_only_after_its_namespaces() -> None:
+    store = DictStore()
+    namespaces = await opened(store)
+    await namespaces.create_tenant("shop", {})
+    await namespaces.create("shop/orders")
+    with pytest.raises(NotEmpty):
+        await namespaces.delete_tenant("shop")
+    await namespaces.delete("shop/orders")
+    await namespaces.delete_tenant("shop")
+    assert not (await opened(store)).tenant_exists("shop")
+
+
+async def test_a_name_that_begins_like_another_tenant_is_not_its_namespace() -> None:
+    namespaces = await opened(DictStore())
+    await namespaces.create_tenant("public2", {})
+    await namespaces.create("public2/x")
+    assert namespaces.names("public") == ["public/default"]
+
+
+async def test_what_is_missing_twice_there_or_badly_named_is_refused() -> None:
+    namespaces = await opened(DictStore())
+    with pytest.raises(NamespaceNotFound, match="Namespace does not exist"):
+        namespaces.policies("public/nope")
+    with pytest.raises(NamespaceNotFound, match="Tenant does not exist"):
+        await namespaces.create("nope/x")
+    with pytest.raises(NamespaceNotFound):
+        await namespaces.set_policy("public/nope", "x", 1)
+    with pytest.raises(AlreadyExists):
+        await namespaces.create("public/default")
+    with pytest.raises(AlreadyExists):
+        await namespaces.create_tenant("public", {})
+    for name in ("public/a b", "public/", "public", "public/a/b"):
+        with pytest.raises(InvalidTopicName):
+            await namespaces.create(name)
+    assert namespaces.policy("public/nope", "x") is None

@@ -1,0 +1,1 @@
+"""Bad input on purpose, against the frame decoder and against a running broker."""

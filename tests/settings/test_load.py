@@ -1,0 +1,254 @@
+"""File, environment and overrides: what wins, what is refused, what is only said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from settings.errors import SettingsError
+from settings.keys import COMPUTED, MASK, Key, KeyTable
+from settings.load import load_settings
+from settings.settings import Computed, Settings
+
+TABLE = KeyTable(
+    "test",
+    [
+        (
+            "All",
+            [
+                Key("magnetarProfile", "string", "4.2", "Profile.", choices=("4.0", "4.2", "5.0")),
+                Key("batchSize", "int", 100, "Entries.", v50=500, low=1, dynamic=True),
+                Key("bytesMax", "long", None, "Bytes.", low=0, computed="twice batchSize"),
+                Key("inFlight", "long", 0, "MiB.", v50=COMPUTED, computed="thrice batchSize"),
+                Key("share", "double", 0.9, "Share.", low=0, high=1),
+                Key("enabled", "bool", False, "On or off.", standalone=True),
+                Key("names", "list", None, "Names.", shipped=("x", "y")),
+                Key("mode", "string", "slow", "Mode.", choices=("slow", "fast")),
+                Key("storePassword", "string", None, "Secret."),
+                Key("plannedLimit", "int", 7, "Nobody reads it.", used=False),
+            ],
+        )
+    ],
+    unused="ioThreads=8|16 balancerName",
+    prefixes=("library_",),
+    removed={},
+)
+RULES = {
+    "bytesMax": lambda settings: Computed(2 * settings.int("batchSize"), "2 x batchSize"),
+    "inFlight": lambda settings: Computed(3 * settings.int("batchSize"), "3 x batchSize"),
+}
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Path:
+    return tmp_path / "test.conf"
+
+
+def load(
+    path: Path | None = None,
+    *overrides: str,
+    profile: str | None = None,
+    standalone: bool = False,
+    neighbours: tuple[str, ...] = (),
+    **environ: str,
+) -> Settings:
+    return load_settings(
+        TABLE,
+        path,
+        environ=environ,
+        overrides=overrides,
+        profile=profile,
+        standalone=standalone,
+        neighbours=neighbours,
+        rules=RULES,
+    )
+
+
+def warnings(settings: Settings) -> list[str]:
+    return [note.text for note in settings.notes if note.level == "warning"]
+
+
+def test_every_kind_is_read_from_a_file(conf: Path) -> None:
+    conf.write_text("batchSize=7\nbytesMax=9000000000\nshare=0.5\nenabled=TRUE\nnames= a, b ,,c\nmode=fast\n")
+    settings = load(conf)
+    assert settings.int("batchSize") == 7
+    assert settings.int("bytesMax") == 9_000_000_000
+    assert settings.float("share") == 0.5
+    assert settings.bool("enabled") is True
+    assert settings.list("names") == ("a", "b", "c")
+    assert settings.str("mode") == "fast"
+    assert settings.origin("mode") == f"{conf}:6"
+    assert settings.notes == ()
+
+
+def test_later_sources_win(conf: Path) -> None:
+    conf.write_text("batchSize=1\n")
+    assert load(conf).int("batchSize") == 1
+    assert load(conf, batchSize="2").origin("batchSize") == "environment batchSize"
+    by_prefix = load(conf, batchSize="2", PULSAR_PREFIX_batchSize=" 3 ")
+    assert (by_prefix.int("batchSize"), by_prefix.origin("batchSize")) == (
+        3,
+        "environment PULSAR_PREFIX_batchSize",
+    )
+    by_set = load(conf, "batchSize=4", "batchSize=5", PULSAR_PREFIX_batchSize="3")
+    assert (by_set.int("batchSize"), by_set.origin("batchSize")) == (5, "--set")
+
+
+def test_environment_is_noted_and_secrets_are_masked() -> None:
+    settings = load(None, PULSAR_PREFIX_storePassword="open sesame", mode="fast", HOME="/")
+    assert settings.str("storePassword") == "open sesame"
+    assert [note.text for note in settings.notes] == [
+        "Applying config mode = fast (environment mode)",
+        f"Applying config storePassword = {MASK} (environment PULSAR_PREFIX_storePassword)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("batchSize=many", "batchSize=many: allowed is a whole number from 1 to 2147483647"),
+        ("batchSize=0", "batchSize=0: allowed is a whole number from 1 to 2147483647"),
+        ("batchSize=1_000", "batchSize=1_000: allowed is a whole number from 1 to 2147483647"),
+        ("batchSize=٣", "batchSize=٣: allowed is a whole number from 1 to 2147483647"),
+        ("batchSize=3000000000", "batchSize=3000000000: allowed is a whole number from 1 to 2147483647"),
+        ("bytesMax=1.5", "bytesMax=1.5: allowed is a whole number from 0"),
+        ("share=1.1", "share=1.1: allowed is a number from 0 to 1"),
+        ("share=nan", "share=nan: allowed is a number from 0 to 1"),
+        ("enabled=yes", "enabled=yes: allowed is true or false"),
+        ("mode=medium", "mode=medium: allowed is one of slow, fast"),
+        ("plannedLimit=x", "plannedLimit=x: allowed is a whole number from -2147483648 to 2147483647"),
+    ],
+)
+def test_a_bad_value_is_one_line(conf: Path, text: str, line: str) -> None:
+    conf.write_text(f"# head\n{text}\n", encoding="utf-8")
+    with pytest.raises(SettingsError) as caught:
+        load(conf)
+    assert caught.value.line == f"{conf}:2: {line}"
+
+
+def test_a_bad_value_names_its_variable_or_option(conf: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^environment PULSAR_PREFIX_batchSize: batchSize=x: allowed"):
+        load(None, PULSAR_PREFIX_batchSize="x")
+    with pytest.raises(SettingsError, match=r"^--set: batchSize=x: allowed"):
+        load(None, "batchSize=x")
+    with pytest.raises(SettingsError, match=r"^--set: batchSize: allowed is key=value$"):
+        load(None, "batchSize")
+
+
+def test_files_that_cannot_be_read(conf: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"test\.conf: No such file"):
+        load(conf)
+    with pytest.raises(SettingsError, match="directory"):
+        load(tmp_path)
+    conf.write_bytes(b"a=\xff\xfe")
+    with pytest.raises(SettingsError, match="not UTF-8 at byte 2"):
+        load(conf)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_key(conf: Path) -> None:
+    conf.write_bytes(b"\xef\xbb\xbfbatchSize=3\n")
+    assert load(conf).int("batchSize") == 3
+
+
+def test_a_key_given_twice_is_named_with_both_lines(conf: Path) -> None:
+    conf.write_text("batchSize=1\nmode=fast\nbatchSize=2\n")
+    settings = load(conf)
+    assert settings.int("batchSize") == 2
+    assert warnings(settings) == [f"{conf}: batchSize stands on lines 1 and 3; line 3 wins"]
+
+
+def test_unknown_keys_get_a_near_miss(conf: Path) -> None:
+    conf.write_text("batchsize=1\nsomethingElse=2\n")
+    assert warnings(load(conf)) == [
+        f"{conf}:1: batchsize is not a key that Pulsar or Magnetar knows; did you mean batchSize?",
+        f"{conf}:2: somethingElse is not a key that Pulsar or Magnetar knows",
+    ]
+
+
+def test_keys_that_have_no_effect_are_named_once_in_one_line(conf: Path) -> None:
+    conf.write_text("ioThreads=4\nbalancerName=x\nlibrary_option=1\nplannedLimit=8\n")
+    assert warnings(load(conf)) == [
+        "set, but not used here: balancerName, ioThreads, library_option, plannedLimit"
+    ]
+
+
+def test_unused_keys_left_at_a_default_are_not_worth_a_word(conf: Path) -> None:
+    conf.write_text("ioThreads=16\nbalancerName=\nplannedLimit=7\n")
+    assert warnings(load(conf)) == []
+
+
+def test_a_neighbours_keys_are_left_alone(conf: Path) -> None:
+    conf.write_text("journalSync=maybe\nbatchSize=2\n")
+    settings = load(conf, neighbours=("journalSync", "batchSize"), PULSAR_PREFIX_journalSync="no")
+    assert settings.notes == ()
+    assert settings.int("batchSize") == 2
+
+
+def test_empty_is_unset(conf: Path) -> None:
+    conf.write_text("batchSize=\nbytesMax=\nnames=\n")
+    settings = load(conf)
+    assert settings.int("batchSize") == 100
+    assert settings.origin("batchSize") == "profile 4.2"
+    assert settings.int("bytesMax") == 200
+    assert settings.origin("bytesMax") == "computed: 2 x batchSize"
+    assert settings.list("names") == ()
+    assert load(conf, batchSize="5", PULSAR_PREFIX_batchSize="").int("batchSize") == 100
+
+
+def test_defaults_by_profile(conf: Path) -> None:
+    assert load(None).int("batchSize") == 100
+    assert load(None, "magnetarProfile=5.0").int("batchSize") == 500
+    assert load(None, "magnetarProfile=5.0", profile="4.0").int("batchSize") == 100
+    newest = load(None, profile="5.0")
+    assert (newest.str("magnetarProfile"), newest.origin("magnetarProfile")) == ("5.0", "--profile")
+    assert (load(None).int("inFlight"), newest.int("inFlight")) == (0, 1500)
+    assert newest.origin("batchSize") == "profile 5.0"
+    with pytest.raises(
+        SettingsError, match=r"^--set: magnetarProfile=3\.9: allowed is one of 4\.0, 4\.2, 5\.0$"
+    ):
+        load(None, "magnetarProfile=3.9")
+
+
+def test_standalone_has_defaults_of_its_own() -> None:
+    assert load(None).bool("enabled") is False
+    settings = load(None, standalone=True)
+    assert settings.bool("enabled") is True
+    assert settings.origin("enabled") == "default of standalone"
+
+
+def test_without_a_file_the_shipped_values_hold(conf: Path) -> None:
+    assert load(None).list("names") == ("x", "y")
+    assert load(None).origin("names") == "shipped"
+    conf.write_text("")
+    assert load(conf).list("names") == ()
+
+
+def test_dynamic_changes() -> None:
+    before = load(None)
+    after = before.with_value("batchSize", " 8 ")
+    assert (before.int("batchSize"), after.int("batchSize")) == (100, 8)
+    assert after.origin("batchSize") == "dynamic"
+    assert after.int("bytesMax") == 16
+    assert after.with_value("batchSize", "").int("batchSize") == 100
+    with pytest.raises(SettingsError, match=r"^dynamic: batchSize=0: allowed is a whole number from 1"):
+        before.with_value("batchSize", "0")
+    with pytest.raises(SettingsError, match="only changes with a restart"):
+        before.with_value("mode", "fast")
+    with pytest.raises(SettingsError, match="no such key"):
+        before.with_value("nothing", "1")
+
+
+def test_asking_wrongly_is_a_bug() -> None:
+    settings = load(None)
+    with pytest.raises(AssertionError, match="is a int, asked for as string"):
+        settings.str("batchSize")
+    with pytest.raises(AssertionError, match="is not in the table"):
+        settings.int("nothing")
+
+
+def test_secrets_are_masked_in_error_lines() -> None:
+    table = KeyTable("t", [("s", [Key("keyPassword", "string", None, "Secret.", choices=("a", "b"))])])
+    with pytest.raises(SettingsError) as caught:
+        load_settings(table, None, environ={}, overrides=["keyPassword=hunter2"])
+    assert "hunter2" not in caught.value.line

@@ -1,0 +1,77 @@
+"""The properties format, as Java reads it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from settings.errors import SettingsError
+from settings.properties import parse_properties
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    return [(key, value) for key, value, _ in parse_properties(text, "x.conf")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", [("a", "b")]),
+        ("a: b", [("a", "b")]),
+        ("a b", [("a", "b")]),
+        ("  a \t=\t b c  ", [("a", "b c")]),
+        ("a=", [("a", "")]),
+        ("a", [("a", "")]),
+        ("a=b=c:d", [("a", "b=c:d")]),
+        ("a==b", [("a", "=b")]),
+        ("# a=b\n! c=d\n   # e=f\n\n g=h", [("g", "h")]),
+        ("a=b # no comment", [("a", "b # no comment")]),
+        ("a=one,\\\n    two,\\\n    three\nb=c", [("a", "one,two,three"), ("b", "c")]),
+        ("a=b\\\\\nc=d", [("a", "b\\"), ("c", "d")]),
+        ("a=b\\", [("a", "b")]),
+        ("a\\=b\\ c=d", [("a=b c", "d")]),
+        ("a=\\u00e9\\t\\q", [("a", "é\tq")]),
+        ("a=b\r\nc=d\re=f", [("a", "b"), ("c", "d"), ("e", "f")]),
+        ("=b", [("", "b")]),
+    ],
+)
+def test_syntax(text: str, expected: list[tuple[str, str]]) -> None:
+    assert pairs(text) == expected
+
+
+def test_a_key_knows_its_line_also_after_a_continued_one() -> None:
+    found = parse_properties("# head\na=1,\\\n  2\n\nb=3", "x.conf")
+    assert [(key, line) for key, _, line in found] == [("a", 2), ("b", 5)]
+
+
+def test_a_comment_does_not_continue() -> None:
+    assert pairs("# a comment \\\na=b") == [("a", "b")]
+
+
+def test_a_bad_escape_names_file_and_line() -> None:
+    with pytest.raises(SettingsError, match=r"^x\.conf:2: \\u12g4: allowed is"):
+        parse_properties("a=b\nc=\\u12g4", "x.conf")
+
+
+@given(st.text())
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        found = parse_properties(text, "x.conf")
+    except SettingsError as error:
+        assert "\\u" in error.line
+    else:
+        assert all(1 <= one.line <= text.count("\n") + text.count("\r") + 1 for one in found)
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-zA-Z_]\w{0,20}", fullmatch=True),
+        st.from_regex(r"[!-\[\]-~]{0,30}", fullmatch=True),
+    )
+)
+def test_what_is_written_plainly_is_read_back(values: dict[str, str]) -> None:
+    text = "\n".join(f"{key} = {value}" for key, value in values.items())
+    # A value cannot start with what divides key and value.
+    expected = [(key, value) for key, value in values.items()]
+    assert pairs(text) == expected

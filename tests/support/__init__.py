@@ -1,0 +1,1 @@
+"""What several tests share. Nothing in here decides whether a test passes."""

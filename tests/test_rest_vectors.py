@@ -1,0 +1,41 @@
+"""Every recorded admin request against a broker process of our own, one test per record."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.vectors import rest
+from tests.vectors.explained import EXPLAINED_REQUESTS
+from tests.vectors.folder import find_vectors_folder
+
+
+def _records() -> list[tuple[Path, str]]:
+    folder = find_vectors_folder()
+    files = sorted((folder / "rest").glob("*.jsonl")) if folder else []
+    return [
+        (path, json.loads(line)["name"]) for path in files for line in path.read_text("utf-8").splitlines()
+    ]
+
+
+@functools.cache
+def _verdicts(path: Path) -> dict[str, str | None]:
+    return {one.scenario: one.difference for one in asyncio.run(rest.play_file(path))}
+
+
+@pytest.mark.skipif(not _records(), reason="no golden files; set MAGNETAR_VECTORS")
+@pytest.mark.skipif("MAGNETAR_PULSAR_URL" in os.environ, reason="a running broker has settings of its own")
+@pytest.mark.parametrize(("path", "name"), [pytest.param(*one, id=one[1]) for one in _records()])
+def test_record(path: Path, name: str) -> None:
+    difference = _verdicts(path)[name]
+    reason = EXPLAINED_REQUESTS.get(name)
+    if reason is None:
+        assert difference is None
+    else:
+        assert difference is not None, f"passes: take it out of EXPLAINED_REQUESTS ({reason})"
+        pytest.xfail(reason)

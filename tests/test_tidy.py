@@ -1,0 +1,273 @@
+"""House rules that a reader should be able to rely on without checking.
+
+Which room may import which, which rooms stay free of I/O, clocks and chance, how long functions and files
+may be, that every module says what lives in it, and that no file names this machine or a registry. A
+failure names the file, the line and the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PRODUCT = ("protocol", "settings", "broker", "bookie_stub", "magnetar", "pipeline", "pyspark_pulsar")
+HELPERS = ("tests", "bench")
+
+LEVELS = {
+    "protocol": 0,
+    "settings": 0,
+    "broker.model": 1,
+    "broker.errors": 1,
+    "broker.config": 1,
+    "broker.clock": 1,
+    "broker.turn": 1,
+    "broker.ledger_client": 2,
+    "broker.entry_cache": 2,
+    "broker.metadata": 2,
+    "broker.managed_ledger": 3,
+    "broker.service": 4,
+    "broker.net": 5,
+    "broker.admin": 5,
+    "broker.metrics": 5,
+    "broker.broker_service": 6,
+    "broker.__main__": 6,
+    "magnetar": 6,
+}
+"""A room is a package or a module; the longest name that fits counts. It imports itself and lower levels."""
+
+SAME_LEVEL = {
+    ("broker.model", "broker.errors"): "a noun refuses bad input with the broker's own error",
+    ("broker.ledger_client", "broker.metadata"): "ledger ids are given out by the metadata store",
+}
+"""Exceptions to "lower levels only", each with its reason; never both ways."""
+
+ONLY = {
+    "bookie_stub": {"protocol", "settings"},
+    "pipeline": {"protocol"},
+    "pyspark_pulsar": {"protocol", "pipeline"},
+    # The bare package runs before each of its rooms and must not drag any of them in.
+    "broker": set[str](),
+}
+"""Rooms outside of the levels, and all that they may import of ours."""
+
+WITHOUT_WAITING = (
+    "protocol",
+    "broker.model",
+    "broker.entry_cache",
+    "broker.service.consumer_selector",
+    "broker.service.draining_hashes",
+    "broker.service.key_shared",
+    "bookie_stub.record",
+    "bookie_stub.write_cache",
+)
+"""Rooms that decide and never wait: on top of what PURE rules out, no asyncio."""
+PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.service")
+"""Rooms where time, chance, sockets and files come in as arguments."""
+IMPURE_MODULES = frozenset(
+    (
+        "aiohttp",
+        "concurrent",
+        "os",
+        "prometheus_client",
+        "random",
+        "secrets",
+        "select",
+        "socket",
+        "ssl",
+        "subprocess",
+        "threading",
+        "time",
+        "uvloop",
+    )
+)
+
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 500
+
+NOT_IN_FILES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        # Written so that this file does not match itself.
+        r"(?<![\w.])/w[o]rk/",
+        r"(?<![\w.])/r[o]ot/",
+        r"\bpypi\.[o]rg\b",
+        r"\bfiles\.pythonh[o]sted\.org\b",
+        r"\brepo\d?\.maven\.[a-z.]*[o]rg\b",
+        r"\bregistry\.npmjs\.[o]rg\b",
+        r"\b(static\.)?crates\.[i]o\b",
+        r"\bproxy\.golang\.[o]rg\b",
+    )
+)
+
+
+@cache
+def sources(*folders: str) -> tuple[tuple[str, Path, ast.Module], ...]:
+    """Module name, path and tree of every file that people wrote."""
+    found = []
+    for folder in folders:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if not path.stem.endswith(("_pb2", "_pb2_grpc")):
+                parts = path.relative_to(ROOT).with_suffix("").parts
+                name = ".".join(parts).removesuffix(".__init__")
+                found.append((name, path, ast.parse(path.read_text(encoding="utf-8"))))
+    return tuple(found)
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported, wherever in the file."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                yield node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+
+
+def is_in(name: str, room: str) -> bool:
+    return f"{name}.".startswith(f"{room}.")
+
+
+def room_of(name: str) -> str | None:
+    """None for whatever is not ours."""
+    return max((room for room in (*LEVELS, *ONLY) if is_in(name, room)), key=len, default=None)
+
+
+def may_import(room: str, other: str) -> bool:
+    if room == other or (room, other) in SAME_LEVEL:
+        return True
+    if room in ONLY:
+        return other in ONLY[room]
+    # Level 6 composes everything, the bookie included; what has no level is closed to all others.
+    return LEVELS[room] == 6 or (other in LEVELS and LEVELS[other] < LEVELS[room])
+
+
+def where(path: Path, line: int | None = None) -> str:
+    return f"{path.relative_to(ROOT)}" + ("" if line is None else f":{line}")
+
+
+def test_rooms_import_only_downwards() -> None:
+    wrong = []
+    for name, path, tree in sources(*PRODUCT):
+        room = room_of(name)
+        assert room is not None, f"{where(path)}: belongs to no room"
+        assert room != "broker" or name == "broker", f"{where(path)}: give it a level in LEVELS"
+        for line, target in imports(tree):
+            other = room_of(target)
+            if other is not None and not may_import(room, other):
+                wrong.append(f"{where(path, line)}: {room} may not import {other}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("room", "other", "allowed"),
+    [
+        ("broker.service", "broker.managed_ledger", True),
+        ("broker.net", "broker.service", True),
+        ("broker.managed_ledger", "settings", True),
+        ("magnetar", "bookie_stub", True),
+        ("broker.broker_service", "bookie_stub", True),
+        ("bookie_stub", "protocol", True),
+        ("broker.model", "broker.errors", True),
+        ("broker.errors", "broker.model", False),
+        ("broker.service", "broker.net", False),
+        ("broker.net", "broker.admin", False),
+        ("broker.entry_cache", "broker.metadata", False),
+        ("broker.service", "bookie_stub", False),
+        ("bookie_stub", "broker.model", False),
+        ("protocol", "settings", False),
+        ("settings", "broker.errors", False),
+        ("broker.net", "magnetar", False),
+        ("pipeline", "broker.model", False),
+    ],
+)
+def test_the_levels_are_those_of_the_design(room: str, other: str, allowed: bool) -> None:
+    assert may_import(room, other) is allowed
+
+
+def test_nobody_imports_tests_or_benchmarks() -> None:
+    wrong = [
+        f"{where(path, line)}: {target}"
+        for _, path, tree in sources(*PRODUCT)
+        for line, target in imports(tree)
+        if target.split(".")[0] in HELPERS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_are_absolute() -> None:
+    wrong = [
+        where(path, line)
+        for _, path, tree in sources(*PRODUCT, *HELPERS)
+        for line, target in imports(tree)
+        if target.startswith(".")
+    ]
+    assert not wrong, "write the whole name: " + ", ".join(wrong)
+
+
+def test_pure_rooms_do_no_io() -> None:
+    wrong = []
+    for name, path, tree in sources(*PRODUCT):
+        if any(is_in(name, room) for room in PURE):
+            waits = not any(is_in(name, room) for room in WITHOUT_WAITING)
+            for line, target in imports(tree):
+                module = target.split(".")[0]
+                if module in IMPURE_MODULES or (module == "asyncio" and not waits):
+                    wrong.append(f"{where(path, line)}: {target} in a pure room; take it as an argument")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_functions_fit_on_a_screen() -> None:
+    wrong = []
+    for _, path, tree in sources(*PRODUCT, *HELPERS):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                if lines > FUNCTION_LINES_MAX:
+                    wrong.append(f"{where(path, node.lineno)}: {node.name} has {lines} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_are_one_subject_long() -> None:
+    wrong = []
+    for _, path, _tree in sources(*PRODUCT, *HELPERS):
+        lines = path.read_text(encoding="utf-8").count("\n")
+        if lines > FILE_LINES_MAX:
+            wrong.append(f"{where(path)}: {lines} lines")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    wrong = [where(path) for _, path, tree in sources(*PRODUCT, *HELPERS) if not ast.get_docstring(tree)]
+    assert not wrong, "no module docstring: " + ", ".join(wrong)
+
+
+def text_files() -> Iterator[tuple[Path, str]]:
+    """Every text file that git tracks or would track."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        names = subprocess.run(command, check=True, capture_output=True).stdout.decode().split("\0")
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs git and a work tree")
+    for name in filter(None, names):
+        path = ROOT / name
+        if path.is_file() and b"\0" not in (content := path.read_bytes()):
+            yield path, content.decode("utf-8", errors="replace")
+
+
+def test_no_file_names_this_machine_or_a_registry() -> None:
+    wrong = []
+    for path, text in text_files():
+        for pattern in NOT_IN_FILES:
+            for match in pattern.finditer(text):
+                line = text.count("\n", 0, match.start()) + 1
+                wrong.append(f"{where(path, line)}: {match[0]}")
+    assert not wrong, "\n".join(wrong)

@@ -1,0 +1,1 @@
+"""Replayers of recorded answers, one module per kind of file."""

@@ -1,0 +1,187 @@
+"""A broker as a process of its own, for tests that talk to it over sockets only.
+
+Law of the place: a test waits for the ready file or for the end of the process, never for an amount of time;
+what the process printed is kept in a file, and shown where it ends too early.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+_POLL_S: Final = 0.01
+
+PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
+    "default": {},
+    "keepalive": {"keepAliveIntervalSeconds": "1"},
+    "smallmsg": {"maxMessageSize": "20000"},
+    "txn": {"transactionCoordinatorEnabled": "true", "systemTopicEnabled": "true"},
+    "bem-exposed": {"exposingBrokerEntryMetadataToClientEnabled": "true"},
+    "bem-hidden": {"exposingBrokerEntryMetadataToClientEnabled": "false"},
+}
+_EVERY_PROFILE: Final = {"acknowledgmentAtBatchIndexLevelEnabled": "true"}
+_INTERCEPTORS: Final = ",".join(
+    f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor"
+    for name in ("BrokerTimestamp", "Index")
+)
+
+
+class BrokerFailedError(RuntimeError):
+    """The process ended before it was ready, or would not stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where a broker listens. `pid` is None for one that the test did not start."""
+
+    pulsar: str
+    admin: str
+    pid: int | None
+
+
+def profile_settings(profile: str) -> dict[str, str]:
+    """The settings that the recordings of `profile` were made with. KeyError for an unknown profile."""
+    settings = {**_EVERY_PROFILE, **PROFILES[profile]}
+    if profile.startswith("bem-"):
+        settings["brokerEntryMetadataInterceptors"] = _INTERCEPTORS
+    return settings
+
+
+@contextlib.contextmanager
+def broker_of_profile(profile: str) -> Iterator[Addresses]:
+    """A fresh broker with the settings of `profile`, or the running one that the environment names.
+
+    `MAGNETAR_PULSAR_URL` and `MAGNETAR_ADMIN_URL` replay against any broker; its settings are not ours.
+    """
+    pulsar, admin = os.environ.get("MAGNETAR_PULSAR_URL"), os.environ.get("MAGNETAR_ADMIN_URL")
+    if pulsar and admin:
+        yield Addresses(pulsar, admin, None)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="magnetar-test-") as folder,
+        BrokerProcess(Path(folder), profile_settings(profile)) as broker,
+    ):
+        yield broker.addresses
+
+
+class BrokerProcess:
+    """`python -m magnetar standalone` on free ports of the loopback, with its data under `folder`."""
+
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False
+    ) -> None:
+        self.folder = folder
+        self.log_path = folder / "broker.log"
+        self._ready_path = folder / "ready.json"
+        self._settings = dict(settings or {})
+        self._memory = memory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._addresses: Addresses | None = None
+
+    @property
+    def addresses(self) -> Addresses:
+        if self._addresses is None:
+            raise BrokerFailedError("the broker has not been started")
+        return self._addresses
+
+    @property
+    def pid(self) -> int:
+        pid = self.addresses.pid
+        assert pid is not None
+        return pid
+
+    def start(self) -> Addresses:
+        """Returns when the broker says that it is ready. BrokerFailedError where it dies or is too slow."""
+        self._ready_path.unlink(missing_ok=True)
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(self._command(), cwd=REPOSITORY, stdout=log, stderr=log)
+        self._addresses = self._wait_ready(self._process)
+        return self._addresses
+
+    def stop(self) -> int:
+        """SIGTERM and its exit status. BrokerFailedError, after a kill, where it does not stop in time."""
+        process = self._process
+        if process is None:
+            return 0
+        self._process = None
+        process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise BrokerFailedError(
+                f"still running {STOP_TIMEOUT_S} s after SIGTERM\n{self.log_tail()}"
+            ) from None
+
+    def kill(self) -> None:
+        """SIGKILL: no clean shutdown."""
+        process = self._process
+        if process is not None:
+            self._process = None
+            process.kill()
+            process.wait()
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the process now."""
+        with open(f"/proc/{self.pid}/statm", encoding="ascii") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def log_lines(self) -> list[str]:
+        return self.log_path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+    def log_tail(self, lines: int = 20) -> str:
+        return "\n".join(self.log_lines()[-lines:])
+
+    def __enter__(self) -> BrokerProcess:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def _command(self) -> list[str]:
+        where = ["--memory"] if self._memory else ["--data", str(self.folder / "data")]
+        settings = {"brokerServicePort": "0", "webServicePort": "0", **self._settings}
+        given = [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
+        return [
+            *(sys.executable, "-m", "magnetar", "standalone", *where, *given),
+            *("--ready-file", str(self._ready_path)),
+        ]
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> Addresses:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                raise BrokerFailedError(
+                    f"ended with status {process.returncode} before it was ready\n{self.log_tail()}"
+                )
+            with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+                ready = json.loads(self._ready_path.read_text(encoding="utf-8"))
+                return Addresses(ready["pulsar"], ready["admin"], ready["pid"])
+            time.sleep(_POLL_S)
+        process.kill()
+        process.wait()
+        raise BrokerFailedError(f"not ready after {START_TIMEOUT_S} s\n{self.log_tail()}")

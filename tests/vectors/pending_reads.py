@@ -1,0 +1,77 @@
+"""Replays `pending_reads` scripts: which storage reads are issued, and whom each completion serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from broker.entry_cache import EntryCacheManager, EntryCacheSettings
+from broker.errors import BrokerError, PersistenceError
+from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.model.entry import Entry
+from tests.vectors.result import Result
+from tests.vectors.scripts import Op, run_scripts
+
+
+class PendingReadsReplay:
+    def __init__(self, script: Op) -> None:
+        cache = EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
+        self.reads = PendingReads(self.read_storage, cache)
+        self.issued: list[tuple[int, int, int, EntriesRead]] = []
+        self.storage_reads: list[list[int]] = []
+        self.completed: list[list[int | str]] = []
+        self.before = self.counters()
+
+    def read_storage(
+        self, ledger: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+    ) -> None:
+        self.storage_reads.append([len(self.issued), first, last])
+        self.issued.append((ledger, first, last, done))
+
+    def counters(self) -> dict[str, int]:
+        stats = self.reads.stats
+        sides = {f"matched_overlapping_miss_{side}": count for side, count in stats.overlapping.items()}
+        return sides | {
+            "entries_read": stats.read,
+            "entries_notread": stats.not_read,
+            "matched": stats.matched,
+            "matched_included": stats.matched_included,
+            "missed": stats.missed,
+        }
+
+    def apply(self, op: Op) -> Op:
+        self.storage_reads, self.completed = [], []
+        getattr(self, "do_" + op["op"])(op)
+        now = self.counters()
+        counters = {
+            name: count - self.before[name] for name, count in now.items() if count != self.before[name]
+        }
+        self.before = now
+        return {"storage_reads": self.storage_reads, "completed": self.completed, "counters": counters}
+
+    def do_read(self, op: Op) -> None:
+        def done(entries: list[Entry], error: BrokerError | None) -> None:
+            if error is not None:
+                self.completed.append([op["id"], "failed"])
+                return
+            ids = [entry.entry_id for entry in entries]
+            if ids != list(range(op["first"], op["last"] + 1)):
+                self.completed.append([op["id"], f"entries {ids}"])
+                return
+            self.completed.append([op["id"], "ok", ids[0], ids[-1]])
+
+        self.reads.read(op["ledger"], op["first"], op["last"], lambda: 1, done)
+
+    def do_complete(self, op: Op) -> None:
+        ledger, first, last, done = self.issued[op["storage_read"]]
+        done([Entry(ledger, entry_id, b"", b"", 1) for entry_id in range(first, last + 1)], None)
+
+    def do_fail(self, op: Op) -> None:
+        self.issued[op["storage_read"]][3]([], PersistenceError("as the script says"))
+
+    def do_invalidate_ledger(self, op: Op) -> None:
+        self.reads.invalidate_ledger(op["ledger"])
+
+
+def run_file(path: Path) -> Result:
+    return run_scripts(path, PendingReadsReplay)

@@ -1,0 +1,19 @@
+"""What replaying one golden file came to. Imported by every replayer; imports nothing of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Result:
+    """Passed and failed are counts of scripts; each failure has one message or more that name it."""
+
+    passed: int = 0
+    failed: int = 0
+    messages: list[str] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.messages += other.messages
