@@ -170,6 +170,7 @@ class Reader:
             try:
                 message = self._consumer.receive(timeout_ms)
             except pulsar.Timeout:
+                self.ended_ns = time.monotonic_ns() - self._idle_ns
                 return
             number, sent_ns = unpack(message.data())
             self.checker.see(number)

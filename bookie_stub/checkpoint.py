@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -91,7 +92,9 @@ class CheckpointWriter:
     def move_mark(self, mark: Mark) -> None:
         self._directories.write_mark(mark)
 
-    def collect(self, checkpoint: Checkpoint, living: Container[int], breathe: Breathe = no_pause) -> None:
+    def collect(
+        self, checkpoint: Checkpoint, living: Callable[[int], bool], breathe: Breathe = no_pause
+    ) -> None:
         if checkpoint.deleted or not self._collected_once:
             self._collected_once = True
             self._stats.reclaimed_bytes += self._garbage.collect(living, breathe)
@@ -122,12 +125,16 @@ class Checkpointer:
         *,
         interval_s: float,
         backups: int,
-        living: Container[int],
+        living: Callable[[int, int], bool],
         post: Post,
         due: Callable[[], None],
         done: Callable[[Checkpoint], None],
     ) -> None:
-        """`due` and `done` are posted into the loop; `due` may answer with `submit`."""
+        """`due` and `done` are posted into the loop; `due` may answer with `submit`.
+
+        `living(checkpoint number, ledger id)`: whether an entry log is still needed for the ledger once that
+        checkpoint is done.
+        """
         self._writer = writer
         self._journal = journal
         self._interval_s = interval_s
@@ -190,7 +197,7 @@ class Checkpointer:
             log.warning("checkpoint %d succeeded after %d failures", checkpoint.number, failures)
         post_quietly(self._post, lambda: self._done(checkpoint))
         try:
-            self._writer.collect(checkpoint, self._living, self._breathe)
+            self._writer.collect(checkpoint, partial(self._living, checkpoint.number), self._breathe)
         except OSError as error:
             log.warning("garbage collection: %s", error)
 

@@ -1,12 +1,16 @@
-"""What the bookie reads of `bookkeeper.conf`: Pulsar's and BookKeeper's keys, defaults as Pulsar ships them.
+"""What the rooms of the bookie take from `bookkeeper.conf`, with units in the names.
 
-`BOOKIE_KEYS` is the table; `BookieSettings` is what the rooms get, with units in the names.
+The keys, their defaults and their meaning stand in `config_keys`. One directory of each kind is supported
+so far: several are refused, not silently ignored.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from settings.errors import SettingsError
+from settings.settings import Settings
 
 _MIB = 1 << 20
 
@@ -16,11 +20,12 @@ class BookieSettings:
     journal_directory: Path
     ledgers_directory: Path
     index_directory: Path
+    bookie_id: str = "127.0.0.1:3181"
+    """Written into the cookie of a new directory."""
     host: str = "127.0.0.1"
-    """Listened on, and the bookie's name in its cookie."""
+    """The address that both ports are bound to."""
     port: int = 3181
     http_port: int = 8000
-    http_enabled: bool = True
     journal_sync_data: bool = True
     journal_alignment: int = 4096
     journal_bytes_max: int = 2048 * _MIB
@@ -48,3 +53,42 @@ def for_directory(data: Path, **changes: object) -> BookieSettings:
         "index_directory": data / "ledgers",
     }
     return BookieSettings(**{**defaults, **changes})  # type: ignore[arg-type]
+
+
+def from_settings(settings: Settings) -> BookieSettings:
+    """Raises SettingsError for what the keys allow and this bookie cannot do."""
+    return BookieSettings(
+        journal_directory=_only_directory(settings, "journalDirectories"),
+        ledgers_directory=_only_directory(settings, "ledgerDirectories"),
+        index_directory=_only_directory(settings, "indexDirectories"),
+        bookie_id=settings.str("bookieId"),
+        host=settings.str("bindAddress"),
+        port=settings.int("bookiePort"),
+        http_port=settings.int("prometheusStatsHttpPort"),
+        journal_sync_data=settings.bool("journalSyncData"),
+        journal_alignment=_power_of_two(settings, "journalAlignmentSize"),
+        journal_bytes_max=settings.int("journalMaxSizeMB") * _MIB,
+        journal_allocate_bytes=settings.int("journalPreAllocSizeMB") * _MIB,
+        journal_backups=settings.int("journalMaxBackups"),
+        write_cache_bytes=settings.int("dbStorage_writeCacheMaxSizeMb") * _MIB,
+        throttle_s_max=settings.int("dbStorage_maxThrottleTimeMs") / 1000,
+        flush_interval_s=settings.int("flushInterval") / 1000,
+        entry_log_bytes_max=settings.int("logSizeLimit"),
+        frame_bytes_max=settings.int("nettyMaxFrameSizeBytes"),
+    )
+
+
+def _only_directory(settings: Settings, key: str) -> Path:
+    directories = settings.list(key)
+    if len(directories) != 1:
+        raise SettingsError(
+            f"{key}={','.join(directories)}: allowed is one directory (several are not supported)"
+        )
+    return Path(directories[0])
+
+
+def _power_of_two(settings: Settings, key: str) -> int:
+    value = settings.int(key)
+    if value & (value - 1):
+        raise SettingsError(f"{settings.origin(key)}: {key}={value}: allowed is a power of two from 512")
+    return value

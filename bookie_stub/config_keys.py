@@ -18,8 +18,7 @@ SERVER: Section = (
             "string",
             "data",
             "Directory for everything kept on disk; journal and ledgers lie below it unless they have"
-            " directories"
-            " of their own. A relative path starts at the working directory.",
+            " directories of their own. A relative path starts at the working directory.",
             ours=True,
         ),
         Key(
@@ -81,21 +80,21 @@ JOURNAL: Section = (
             "string",
             None,
             "Directory of the journal, where every entry is written and synced before it is confirmed.",
-            computed="magnetarDataDirectory/bookkeeper/journal",
+            computed="magnetarDataDirectory/bookie/journal",
         ),
         Key(
             "journalSyncData",
             "bool",
             True,
             "Confirm entries only after fsync. Without it a crash of the machine loses confirmed entries;"
-            " the bookie"
-            " says so at its start.",
+            " the bookie says so at its start.",
         ),
         Key(
             "journalWriteData",
             "bool",
             True,
             "Write the journal at all. Without it a crash of the process loses what the write cache held.",
+            used=False,
         ),
         Key(
             "journalMaxGroupWaitMSec",
@@ -103,6 +102,7 @@ JOURNAL: Section = (
             1,
             "Milliseconds that a group of entries may wait for more before it is written and synced.",
             low=0,
+            used=False,
         ),
         Key(
             "journalBufferedWritesThreshold",
@@ -110,6 +110,7 @@ JOURNAL: Section = (
             512 * 1024,
             "Bytes after which a group is written without waiting for more.",
             low=1,
+            used=False,
         ),
         Key(
             "journalBufferedEntriesThreshold",
@@ -117,12 +118,14 @@ JOURNAL: Section = (
             0,
             "Entries after which a group is written without waiting for more; 0: no such limit.",
             low=0,
+            used=False,
         ),
         Key(
             "journalFlushWhenQueueEmpty",
             "bool",
             False,
             "Write a group as soon as no further entry waits.",
+            used=False,
         ),
         Key(
             "journalMaxSizeMB",
@@ -159,6 +162,7 @@ JOURNAL: Section = (
             "Version of the journal's file format.",
             low=5,
             high=6,
+            used=False,
         ),
     ],
 )
@@ -171,7 +175,7 @@ STORAGE: Section = (
             "list",
             None,
             "Directories of entry logs and indexes; ledgers are spread over them by their id.",
-            computed="magnetarDataDirectory/bookkeeper/ledgers",
+            computed="magnetarDataDirectory/bookie/ledgers",
         ),
         Key(
             "indexDirectories",
@@ -209,6 +213,7 @@ STORAGE: Section = (
             "MiB of entries read ahead of the readers.",
             low=1,
             computed="a quarter of direct memory",
+            used=False,
         ),
         Key(
             "dbStorage_readAheadCacheBatchSize",
@@ -216,6 +221,7 @@ STORAGE: Section = (
             1000,
             "Entries that one read from an entry log brings along.",
             low=1,
+            used=False,
         ),
         Key(
             "dbStorage_readAheadCacheBatchBytesSize",
@@ -223,6 +229,7 @@ STORAGE: Section = (
             -1,
             "Bytes that one read from an entry log brings along; -1: no such limit.",
             low=-1,
+            used=False,
         ),
         Key(
             "dbStorage_maxThrottleTimeMs",
@@ -238,6 +245,7 @@ STORAGE: Section = (
             "Milliseconds between two looks for entry logs without live ledgers.",
             standalone=300_000,
             low=1,
+            used=False,
         ),
         Key(
             "minorCompactionThreshold",
@@ -246,12 +254,14 @@ STORAGE: Section = (
             "Share of live entries below which an entry log is rewritten by the minor compaction; 0 or less:"
             " never.",
             high=1,
+            used=False,
         ),
         Key(
             "minorCompactionInterval",
             "long",
             3600,
             "Seconds between two minor compactions; 0 or less: never.",
+            used=False,
         ),
         Key(
             "majorCompactionThreshold",
@@ -260,12 +270,14 @@ STORAGE: Section = (
             "Share of live entries below which an entry log is rewritten by the major compaction; 0 or less:"
             " never.",
             high=1,
+            used=False,
         ),
         Key(
             "majorCompactionInterval",
             "long",
             86_400,
             "Seconds between two major compactions; 0 or less: never.",
+            used=False,
         ),
         Key(
             "diskUsageThreshold",
@@ -275,12 +287,14 @@ STORAGE: Section = (
             standalone=0.99,
             low=0,
             high=1,
+            used=False,
         ),
         Key(
             "readOnlyModeEnabled",
             "bool",
             True,
             "Go on serving reads when no directory takes writes, instead of stopping.",
+            used=False,
         ),
     ],
 )

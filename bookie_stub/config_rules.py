@@ -72,7 +72,7 @@ def bookie_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 
 
 def _below(settings: Settings, name: str) -> str:
-    return f"{settings.str('magnetarDataDirectory')}/bookkeeper/{name}"
+    return f"{settings.str('magnetarDataDirectory')}/bookie/{name}"
 
 
 def _host_name() -> str:

@@ -273,7 +273,8 @@ class EntryLogReader:
         """Entries with consecutive ids that lie near each other in one log, as many as fit.
 
         `locations` ascend within one log. Each entry counts 4 bytes more than it has; the first one is always
-        returned. Raises CorruptEntry or OSError.
+        returned. Raises CorruptEntry or OSError when the first one cannot be read; a later one that cannot
+        ends the run.
         """
         log_id = locations[0] >> 32
         log = self._open(log_id)
@@ -290,7 +291,12 @@ class EntryLogReader:
             if at < end <= len(data) and data.startswith(key, at):
                 entry = data[at:end]
             else:
-                entry = self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])
+                try:
+                    entry = self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])
+                except (CorruptEntry, OSError):
+                    if entries:
+                        break  # who asks for the next one is told
+                    raise
             bytes_max -= len(entry) + LENGTH_BYTES
             if bytes_max < 0 and entries:
                 break

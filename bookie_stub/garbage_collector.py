@@ -8,7 +8,7 @@ Runs in the checkpoint's thread, after the index has forgotten the deleted ledge
 from __future__ import annotations
 
 import logging
-from collections.abc import Container
+from collections.abc import Callable
 from pathlib import Path
 
 from bookie_stub.entry_log import (
@@ -40,7 +40,7 @@ class GarbageCollector:
         self._ledgers: dict[int, LedgerBytes] = {}
         self._unreadable: set[int] = set()
 
-    def collect(self, living: Container[int], breathe: Breathe) -> int:
+    def collect(self, living: Callable[[int], bool], breathe: Breathe) -> int:
         """Remove logs whose ledgers are all gone; returns the bytes reclaimed."""
         self._ledgers.update(self._writer.finished)
         self._writer.finished.clear()
@@ -49,7 +49,7 @@ class GarbageCollector:
             if log_id == self._writer.log_id or log_id in self._unreadable:
                 continue
             ledgers = self._ledgers_of(log_id, breathe)
-            if ledgers is not None and not any(ledger_id in living for ledger_id in ledgers):
+            if ledgers is not None and not any(map(living, ledgers)):
                 reclaimed += self._remove(log_id)
         return reclaimed
 

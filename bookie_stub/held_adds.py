@@ -38,10 +38,9 @@ class HeldAdds:
         if len(self._adds) == 1:
             self._expire_later()
 
-    def take(self) -> list[Add]:
-        adds = [add for _, add in self._adds]
-        self._adds.clear()
-        return adds
+    def next(self) -> Add:
+        """The one that has waited longest."""
+        return self._adds.popleft()[1]
 
     def _expire_later(self) -> None:
         timer = threading.Timer(self._seconds_max, post_quietly, (self._post, self._expire))

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
-from crc32c import crc32c
-
 from bookie_stub.file_system import FileSystem, remove_quietly
 from bookie_stub.journal_file import HEADER_BYTES, Mark, closing, file_name, header, journal_ids
 from bookie_stub.metrics import BookieStats
@@ -185,9 +183,8 @@ class Journal:
     def _write(self, data: bytes) -> None:
         if self._descriptor < 0 or self._position >= self._file_bytes_max:
             self._roll()
-        end = self._position + len(data)
-        padding = closing(len(data), crc32c(data), end, self._alignment)
-        end += len(padding)
+        padding = closing(self._last_id, self._position, data, self._alignment)
+        end = self._position + len(data) + len(padding)
         if end > self._allocated:
             self._allocate(end)
         self._file_system.write(self._descriptor, (data, padding), self._position)

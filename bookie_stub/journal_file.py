@@ -3,7 +3,8 @@
 Bytes as BookKeeper's version 6: a 512-byte header, then records; every group that was synced together ends
 on an alignment boundary, filled with a padding record (-0x100, n, n bytes); a zero length ends the file.
 Ours adds what BookKeeper's reader skips: a mark in the header, and in the first 16 bytes of each padding
-record the length and the CRC32C of the group, so that a torn write is told from an acknowledged one.
+record the length and the CRC32C of the group, so that a torn write is told from an acknowledged one. The
+CRC covers the journal's id and the group's offset too: bytes of a group elsewhere prove nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _MAGIC = b"BKLG"
 _GROUPED = b"MGRP"
 _PADDING = struct.Struct(">ii")
 _TRAILER = struct.Struct(">4sII4x")
-"""Mark, bytes of the group before its padding record, CRC32C of these bytes."""
+"""Mark, bytes of the group before its padding record, CRC32C of journal id, group's offset and these bytes."""
+_PLACE = struct.Struct(">qq")
 CLOSING_BYTES_MIN = _PADDING.size + _TRAILER.size
 _CLOSING_START = LENGTH.pack(PADDING_MASK)
 
@@ -47,13 +49,20 @@ def header() -> bytes:
     return _HEADER.pack(_MAGIC, VERSION, _GROUPED).ljust(HEADER_BYTES, b"\0")
 
 
-def closing(group_bytes: int, crc: int, position: int, alignment: int) -> bytes:
-    """The padding record at `position`, right behind a group, that fills up to the next boundary."""
-    room = -position % alignment
+def closing(journal_id: int, offset: int, group: bytes, alignment: int) -> bytes:
+    """The padding record right behind the `group` at `offset`; fills up to the next boundary."""
+    room = -(offset + len(group)) % alignment
     while room < CLOSING_BYTES_MIN:
         room += alignment
-    start = _PADDING.pack(PADDING_MASK, room - _PADDING.size) + _TRAILER.pack(_GROUPED, group_bytes, crc)
+    start = _PADDING.pack(PADDING_MASK, room - _PADDING.size) + _TRAILER.pack(
+        _GROUPED, len(group), _crc(journal_id, offset, group)
+    )
     return start.ljust(room, b"\0")
+
+
+def _crc(journal_id: int, offset: int, group: bytes) -> int:
+    crc: int = crc32c(group, crc32c(_PLACE.pack(journal_id, offset)))
+    return crc
 
 
 def file_name(journal_id: int) -> str:
@@ -71,6 +80,7 @@ class JournalReader:
     def __init__(self, path: Path, offset: int = 0, *, skip_invalid: bool = False) -> None:
         """`skip_invalid` goes on behind damaged groups (skipReplayJournalInvalidRecord)."""
         self.path = path
+        self._journal_id = int(path.stem, 16)
         self.end = max(offset, HEADER_BYTES)
         self._skip_invalid = skip_invalid
 
@@ -111,12 +121,12 @@ class JournalReader:
     def _groups(self, data: mmap) -> Iterator[bytes]:
         """A file of ours: only groups whose trailer fits are taken, others were never acknowledged."""
         while True:
-            group = _group_at(data, self.end)
+            group = _group_at(data, self._journal_id, self.end)
             if group is not None:
                 yield from group.records
                 self.end = group.end
                 continue
-            following = _next_group(data, self.end)
+            following = _next_group(data, self._journal_id, self.end)
             if following is None:
                 return
             if not self._skip_invalid:
@@ -140,13 +150,13 @@ def _length_at(data: mmap, offset: int) -> int:
     return length
 
 
-def _group_at(data: mmap, start: int) -> _Group | None:
+def _group_at(data: mmap, journal_id: int, start: int) -> _Group | None:
     records: list[bytes] = []
     position = start
     while True:
         length = _length_at(data, position)
         if length == PADDING_MASK:
-            end = _group_end(data, start, position)
+            end = _group_end(data, journal_id, start, position)
             return None if end is None else _Group(records, end)
         stop = position + LENGTH_BYTES + length
         if length <= 0 or stop > len(data):
@@ -155,7 +165,7 @@ def _group_at(data: mmap, start: int) -> _Group | None:
         position = stop
 
 
-def _group_end(data: mmap, start: int, padding: int) -> int | None:
+def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | None:
     """Where the group from `start` to the padding record at `padding` ends, or None if its trailer does not fit."""
     if padding + CLOSING_BYTES_MIN > len(data):
         return None
@@ -164,17 +174,17 @@ def _group_end(data: mmap, start: int, padding: int) -> int | None:
     mark, group_bytes, crc = _TRAILER.unpack_from(data, padding + _PADDING.size)
     if mark != _GROUPED or group_bytes != padding - start or room < _TRAILER.size or end > len(data):
         return None
-    return end if crc32c(data[start:padding]) == crc else None
+    return end if _crc(journal_id, start, data[start:padding]) == crc else None
 
 
-def _next_group(data: mmap, start: int) -> int | None:
+def _next_group(data: mmap, journal_id: int, start: int) -> int | None:
     """Where the first intact group behind `start` begins."""
     padding = start
     while (padding := data.find(_CLOSING_START, padding + 1)) >= 0:
         trailer = padding + _PADDING.size
         if trailer + _TRAILER.size <= len(data) and data[trailer : trailer + 4] == _GROUPED:
             _, group_bytes, _ = _TRAILER.unpack_from(data, trailer)
-            group = padding - group_bytes
-            if group > start and _group_end(data, group, padding) is not None:
+            group: int = padding - group_bytes
+            if group_bytes and group > start and _group_end(data, journal_id, group, padding) is not None:
                 return group
     return None

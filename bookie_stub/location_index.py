@@ -61,5 +61,8 @@ class LocationIndex:
         """Entries in the index, by walking it: for tests and tools."""
         return sum(1 for _ in self._rocks.items_from(b""))
 
+    def count_estimate(self) -> int:
+        return self._rocks.count_estimate()
+
     def close(self) -> None:
         self._rocks.close()

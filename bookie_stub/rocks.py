@@ -56,6 +56,9 @@ class Rocks:
         found: bytes | None = iterator.key() if iterator.valid() else None
         return found
 
+    def count_estimate(self) -> int:
+        return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
+
     def write(
         self, puts: list[Put], *, deletes: list[bytes], ranges: list[Put], breathe: Breathe = no_pause
     ) -> None:

@@ -41,7 +41,7 @@ def open_disk(settings: BookieSettings, file_system: FileSystem, stats: BookieSt
     directories = Directories(
         settings.journal_directory, settings.ledgers_directory, settings.index_directory, file_system
     )
-    directories.prepare(f"{settings.host}:{settings.port}")
+    directories.prepare(settings.bookie_id)
     logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
     log_reader = EntryLogReader(directories.ledgers)
     locations = LocationIndex(directories.index / "locations")

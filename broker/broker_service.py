@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from broker import clock
 from broker.background_tasks import BackgroundTasks
@@ -43,6 +44,12 @@ ROLL_CHECK_S = 30.0
 class Addresses:
     service_url: str
     admin_url: str
+
+
+class Admin(Protocol):
+    port: int
+
+    async def close(self) -> None: ...
 
 
 class BrokerService:
@@ -118,7 +125,7 @@ class BrokerService:
 
     async def start_admin(self) -> Addresses:
         """After the data port listens, so that clients need not wait for it."""
-        from broker.admin.server import start_admin  # noqa: PLC0415  aiohttp takes 0.3 s to import
+        from broker.admin.server import start_admin
 
         self._admin = await start_admin(self)
         host = self.settings.str("advertisedAddress")

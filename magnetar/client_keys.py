@@ -13,22 +13,40 @@ from settings.keys import Key, KeyTable, Section
 from settings.load import load_settings
 from settings.settings import Settings
 
-CLIENT: Section = (
+ADDRESSES: Section = (
     "Addresses",
     [
         Key("brokerServiceUrl", "string", "pulsar://localhost:6650/", "Where clients connect to the broker."),
-        Key("webServiceUrl", "string", "http://localhost:8080/", "Where the admin API and `/metrics` are."),
+        Key(
+            "webServiceUrl",
+            "string",
+            "http://localhost:8080/",
+            "Where the admin API and `/metrics` are.",
+            used=False,
+        ),
+    ],
+)
+
+SECURITY: Section = (
+    "Security",
+    [
+        Key(
+            "authPlugin", "string", None, "Name of the authentication plugin, as the official client has it."
+        ),
+        Key("authParams", "string", None, "What the plugin is given, such as `token:...` or `file:///path`."),
+        Key("tlsTrustCertsFilePath", "string", None, "File with the certificates that a broker may show."),
+        Key("tlsAllowInsecureConnection", "bool", False, "Also accept certificates that nobody vouches for."),
+        Key("tlsEnableHostnameVerification", "bool", False, "Compare the certificate's name with the host."),
     ],
 )
 
 UNUSED = """
-authParams authPlugin proxyProtocol proxyServiceUrl tlsAllowInsecureConnection=false tlsCertificateFilePath
-tlsEnableHostnameVerification=false tlsKeyFilePath tlsKeyStorePassword tlsKeyStorePath tlsKeyStoreType=JKS
-tlsTrustCertsFilePath tlsTrustStorePassword tlsTrustStorePath tlsTrustStoreType=JKS useKeyStoreTls=false
+proxyProtocol proxyServiceUrl tlsCertificateFilePath tlsKeyFilePath tlsKeyStorePassword tlsKeyStorePath
+tlsKeyStoreType=JKS tlsTrustStorePassword tlsTrustStorePath tlsTrustStoreType=JKS useKeyStoreTls=false
 webserviceTlsProvider
 """
 
-CLIENT_KEYS = KeyTable("client", (CLIENT,), unused=UNUSED)
+CLIENT_KEYS = KeyTable("client", (ADDRESSES, SECURITY), unused=UNUSED)
 
 
 def load_client_settings(

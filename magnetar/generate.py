@@ -89,8 +89,6 @@ def _comment(key: Key) -> str:
         parts.append(f"Default by profile: {', '.join(columns)}.")
     if key.ours:
         parts.append("Magnetar's own key.")
-    if key.dynamic:
-        parts.append("Can be changed while running.")
     return " ".join(parts)
 
 
@@ -124,6 +122,8 @@ with a warning that names both. Values of keys that hold secrets are masked wher
 
 `magnetarProfile` (or `--profile`) chooses whose defaults hold: 4.0, 4.2 or 5.0. Where the table below has one
 default, it holds for all three.
+
+*Dynamic* marks what a running Pulsar broker lets its admin API change; Magnetar reads settings at its start.
 
 "Direct memory", which some defaults are shares of, is what a JVM would be told: `-XX:MaxDirectMemorySize` in
 the environment variable `PULSAR_MEM` where it is given, else the limit of the control group, else the memory

@@ -7,6 +7,7 @@ The first SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import json
 import logging
@@ -28,6 +29,7 @@ from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
     from bookie_stub.bookie import Bookie
+    from bookie_stub.config import BookieSettings
     from broker.broker_service import Addresses, BrokerService
     from broker.ledger_client.ledger_client import LedgerClient
     from broker.metadata.metadata_store import MetadataStore
@@ -86,9 +88,7 @@ def load(options: BrokerOptions) -> ProcessSettings:
         )
         broker, bookie, notes = both.broker, both.bookie, both.notes
     else:
-        broker = load_broker_settings(
-            path, environ=os.environ, overrides=overrides, profile=options.profile
-        )
+        broker = load_broker_settings(path, environ=os.environ, overrides=overrides, profile=options.profile)
         notes = tuple(broker.notes)
         if broker.str("bookieAddress") == EMBEDDED and not broker.bool("magnetarInMemory"):
             raise SettingsError(
@@ -112,9 +112,9 @@ def _default_config(role: str) -> Path | None:
 
 def _run_loop(main: Coroutine[object, object, None]) -> None:
     try:
-        import uvloop  # noqa: PLC0415  not on every platform
+        import uvloop
     except ImportError:
-        asyncio.run(main)  # type: ignore[arg-type]
+        asyncio.run(main)
     else:
         uvloop.run(main)
 
@@ -138,9 +138,9 @@ async def _start(settings: ProcessSettings) -> BrokerService:
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(1) as opener:
         bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
-        from broker import clock  # noqa: PLC0415
-        from broker.broker_service import BrokerService  # noqa: PLC0415
-        from broker.turn import Turn  # noqa: PLC0415
+        from broker import clock
+        from broker.broker_service import BrokerService
+        from broker.turn import Turn
 
         turn = Turn(loop.call_soon, clock.monotonic_ns)
         metadata = _metadata(settings)
@@ -160,20 +160,33 @@ def _open_bookie(
     bookie_settings = settings.bookie
 
     def open_bookie() -> Bookie:
-        from bookie_stub.bookie import Bookie  # noqa: PLC0415
-        from bookie_stub.config import from_settings  # noqa: PLC0415
+        from bookie_stub.bookie import Bookie
+        from bookie_stub.config import from_settings
 
-        return Bookie.open(from_settings(bookie_settings, settings.data / "bookie"), post)
+        return Bookie.open(_in_data_directory(from_settings(bookie_settings), bookie_settings, settings.data), post)
 
     return opener.submit(open_bookie)
 
 
+def _in_data_directory(bookie: BookieSettings, settings: Settings, data: Path) -> BookieSettings:
+    """The bookie's files stand under the data directory, except where bookkeeper's own keys say otherwise."""
+    places = {
+        "journalDirectories": ("journal_directory", "journal"),
+        "ledgerDirectories": ("ledgers_directory", "ledgers"),
+        "indexDirectories": ("index_directory", "ledgers"),
+    }
+    moved = {
+        field: data / "bookie" / name for key, (field, name) in places.items() if not settings.is_set(key)
+    }
+    return dataclasses.replace(bookie, **moved)  # type: ignore[arg-type]  # Only the three directories.
+
+
 def _metadata(settings: ProcessSettings) -> MetadataStore:
     if settings.memory:
-        from broker.metadata.memory_metadata_store import MemoryMetadataStore  # noqa: PLC0415
+        from broker.metadata.memory_metadata_store import MemoryMetadataStore
 
         return MemoryMetadataStore()
-    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore  # noqa: PLC0415
+    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 
     settings.data.mkdir(parents=True, exist_ok=True)
     return SqliteMetadataStore(settings.data / "metadata.sqlite")
@@ -183,14 +196,15 @@ async def _ledgers(
     settings: ProcessSettings, bookie: Future[Bookie] | None, turn: Turn, loop: asyncio.AbstractEventLoop
 ) -> LedgerClient:
     if settings.memory:
-        from broker.ledger_client.memory import MemoryLedgerClient  # noqa: PLC0415
+        from broker.ledger_client.memory import MemoryLedgerClient
 
         return MemoryLedgerClient(loop.call_soon)
     if bookie is not None:
-        from broker.ledger_client.embedded import EmbeddedLedgerClient  # noqa: PLC0415
+        from broker.ledger_client.embedded import EmbeddedLedgerClient
 
-        return EmbeddedLedgerClient(await asyncio.wrap_future(bookie))
-    from broker.ledger_client.bookkeeper import connect  # noqa: PLC0415
+        opened: Bookie = await asyncio.wrap_future(bookie)
+        return EmbeddedLedgerClient(opened)
+    from broker.ledger_client.bookkeeper import connect
 
     return await connect(settings.broker.str("bookieAddress"), turn)
 

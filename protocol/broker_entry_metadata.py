@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from protocol.pulsar_api_pb2 import BrokerEntryMetadata
 from protocol.varint import varint
@@ -20,7 +21,8 @@ TIMESTAMP_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendBrokerT
 INDEX_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
 
 
-class EntryMetadata(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class EntryMetadata:
     broker_timestamp_ms: int | None
     index: int | None
 

@@ -36,7 +36,9 @@ LEVELS = {
     "broker.net": 5,
     "broker.admin": 5,
     "broker.metrics": 5,
+    "broker.background_tasks": 6,
     "broker.broker_service": 6,
+    "broker.room_settings": 6,
     "broker.__main__": 6,
     "magnetar": 6,
 }
@@ -96,7 +98,6 @@ NOT_IN_FILES = tuple(
     for pattern in (
         # Written so that this file does not match itself.
         r"(?<![\w.])/w[o]rk/",
-        r"(?<![\w.])/r[o]ot/",
         r"\bpypi\.[o]rg\b",
         r"\bfiles\.pythonh[o]sted\.org\b",
         r"\brepo\d?\.maven\.[a-z.]*[o]rg\b",

@@ -25,10 +25,7 @@ NOT_ABOVE = (
 )
 """Pairs of keys of which the first may not be larger than the second."""
 
-OUTRANKED = (
-    "cacheEvictionByMarkDeletedPosition",
-    "managedLedgerCursorBackloggedThreshold",
-)
+OUTRANKED = ("cacheEvictionByMarkDeletedPosition",)
 """Keys without effect while cacheEvictionByExpectedReadCount is true."""
 
 
@@ -66,8 +63,9 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 
 def check(settings: Settings) -> list[Note]:
     """Raises SettingsError for values that cannot hold together; notes those that cancel each other."""
+    keys = settings.table.keys
     for low, high in NOT_ABOVE:
-        if settings.int(low) > settings.int(high):
+        if keys[low].used and keys[high].used and settings.int(low) > settings.int(high):
             culprit = low if settings.is_set(low) else high
             raise SettingsError(
                 f"{settings.origin(culprit)}: {culprit}={settings.int(culprit)}: {low} ({settings.int(low)})"

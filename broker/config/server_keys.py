@@ -26,8 +26,8 @@ MAGNETAR: Section = (
             "magnetarDataDirectory",
             "string",
             "data",
-            "Directory for everything kept on disk: the metadata store and the embedded bookie's files."
-            " A relative path starts at the working directory.",
+            "Directory for everything kept on disk: the metadata store and the embedded bookie's files. A"
+            " relative path starts at the working directory.",
             ours=True,
         ),
         Key(
@@ -40,20 +40,10 @@ MAGNETAR: Section = (
         Key(
             "bookieAddress",
             "string",
-            "embedded",
+            "localhost:3181",
             "Where entries are stored: `embedded` runs a bookie inside the broker's process, `host:port`"
-            " talks"
-            " BookKeeper's v2 protocol to a bookie elsewhere.",
-            ours=True,
-        ),
-        Key(
-            "entryCachePolicy",
-            "string",
-            "pip430",
-            "Who leaves the entry cache first. `pip430` decides as Apache ships it (with the numbers of the"
-            " chosen"
-            " profile); `pip430-stash` follows the first revision of the proposal.",
-            choices=("pip430", "pip430-stash"),
+            " talks BookKeeper's v2 protocol to a bookie elsewhere.",
+            standalone="embedded",
             ours=True,
         ),
     ],
@@ -100,8 +90,7 @@ SERVER: Section = (
             "list",
             None,
             "Further addresses by listener name, as `name:pulsar://host:port`; a client that names a"
-            " listener in its"
-            " lookup is sent there.",
+            " listener in its lookup is sent there.",
         ),
         Key(
             "internalListenerName",
@@ -109,6 +98,7 @@ SERVER: Section = (
             None,
             "Listener of advertisedListeners that is used when a client names none.",
             computed="the first of advertisedListeners",
+            used=False,
         ),
         Key(
             "metadataStoreUrl",
@@ -117,6 +107,7 @@ SERVER: Section = (
             "Where topics, ledger lists and cursor positions are kept: `file:PATH` for the embedded store,"
             " `memory:NAME` for one that is gone at exit.",
             computed="`file:` and magnetarDataDirectory/metadata; memory:local with magnetarInMemory",
+            used=False,
         ),
         Key(
             "brokerShutdownTimeoutMs",
@@ -140,8 +131,8 @@ SERVER: Section = (
             "long",
             5000,
             "Milliseconds that the connection of an existing producer or exclusive consumer has to answer a"
-            " PING when"
-            " another one wants its place; 0 or less switches the check off.",
+            " PING when another one wants its place; 0 or less switches the check off.",
+            used=False,
         ),
         Key(
             "brokerMaxConnections",
@@ -154,8 +145,8 @@ SERVER: Section = (
             "maxMessageSize",
             "int",
             5 * 1024 * 1024,
-            "Bytes that one message's metadata and payload may take; told to clients when they connect."
-            " A frame may be 10 KiB longer.",
+            "Bytes that one message's metadata and payload may take; told to clients when they connect. A"
+            " frame may be 10 KiB longer.",
             low=1024,
         ),
     ],
@@ -169,8 +160,7 @@ FLOW: Section = (
             "int",
             1000,
             "Publishes of one connection that may wait for their receipts; at the limit the connection is"
-            " not read"
-            " until half of them are answered.",
+            " not read until half of them are answered.",
             low=1,
         ),
         Key(
@@ -178,8 +168,7 @@ FLOW: Section = (
             "int",
             None,
             "MiB of published, not yet confirmed payload in the whole broker; above it producers'"
-            " connections are not"
-            " read. -1 means no limit.",
+            " connections are not read. -1 means no limit.",
             low=-1,
             dynamic=True,
             computed="half of direct memory",
@@ -191,6 +180,7 @@ FLOW: Section = (
             "Messages of one connection to non-persistent topics that may be in work; what comes on top is"
             " dropped.",
             low=0,
+            used=False,
         ),
         Key(
             "maxConcurrentLookupRequest",
@@ -199,6 +189,7 @@ FLOW: Section = (
             "Lookups and partition queries that may be in work; one more is answered with TooManyRequests.",
             low=1,
             dynamic=True,
+            used=False,
         ),
         Key(
             "brokerAdaptiveRecvByteBufAllocatorMinimumSize",
@@ -219,8 +210,7 @@ FLOW: Section = (
             "int",
             1024 * 1024,
             "Largest receive buffer of a connection in bytes. Cached entries that share it keep all of it"
-            " alive"
-            " (see managedLedgerCacheCopyEntries), so a smaller one pins less memory.",
+            " alive (see managedLedgerCacheCopyEntries), so a smaller one pins less memory.",
             low=1,
         ),
         Key(
@@ -261,8 +251,7 @@ ENTRY_METADATA: Section = (
             "bool",
             False,
             "Send that header on to consumers whose client says that it understands it; all others get the"
-            " entry"
-            " without it.",
+            " entry without it.",
         ),
     ],
 )

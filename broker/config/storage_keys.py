@@ -19,12 +19,14 @@ BOOKIES: Section = (
             "CRC32C",
             "Digest that closes every entry in a ledger and is checked when it is read back.",
             choices=("CRC32C", "CRC32", "MAC", "DUMMY"),
+            used=False,
         ),
         Key(
             "managedLedgerPassword",
             "string",
             None,
             "Password of the ledgers; part of the key of the MAC digest.",
+            used=False,
         ),
         Key(
             "bookkeeperClientTimeoutInSeconds",
@@ -40,6 +42,7 @@ BOOKIES: Section = (
             "Seconds after which a read for a subscription has failed; 0 leaves it to"
             " bookkeeperClientTimeoutInSeconds.",
             low=0,
+            used=False,
         ),
         Key(
             "managedLedgerAddEntryTimeoutSeconds",
@@ -48,6 +51,7 @@ BOOKIES: Section = (
             "Seconds after which a publish that no bookie confirmed has failed; 0 leaves it to"
             " bookkeeperClientTimeoutInSeconds.",
             low=0,
+            used=False,
         ),
     ],
 )
@@ -91,6 +95,7 @@ LEDGERS: Section = (
             10,
             "Milliseconds after which a cursor that found nothing looks again before it waits to be woken.",
             low=0,
+            used=False,
         ),
         Key(
             "managedLedgerStatsPeriodSeconds",
@@ -105,6 +110,7 @@ LEDGERS: Section = (
             0,
             "Minutes that acknowledged entries are kept; -1 means for ever.",
             low=-1,
+            used=False,
         ),
         Key(
             "defaultRetentionSizeInMB",
@@ -112,6 +118,7 @@ LEDGERS: Section = (
             0,
             "MiB of acknowledged entries that a topic keeps; -1 means all.",
             low=-1,
+            used=False,
         ),
         Key(
             "retentionCheckIntervalInSeconds",
@@ -119,6 +126,7 @@ LEDGERS: Section = (
             120,
             "Seconds between two looks for ledgers that nobody needs any more.",
             low=1,
+            used=False,
         ),
     ],
 )
@@ -132,6 +140,7 @@ CURSORS: Section = (
             50_000,
             "Position records after which a cursor goes on to a new ledger.",
             low=1,
+            used=False,
         ),
         Key(
             "managedLedgerCursorRolloverTimeInSeconds",
@@ -139,14 +148,14 @@ CURSORS: Section = (
             14_400,
             "Seconds after which a cursor goes on to a new ledger.",
             low=1,
+            used=False,
         ),
         Key(
             "managedLedgerDefaultMarkDeleteRateLimit",
             "double",
             1.0,
             "Times per second that one cursor's position is written; acknowledgments in between share a"
-            " write."
-            " 0 writes every one.",
+            " write. 0 writes every one.",
             low=0,
         ),
         Key(
@@ -156,14 +165,14 @@ CURSORS: Section = (
             "Seconds after which a position that the rate limit held back is written even if nothing else is"
             " acknowledged.",
             low=1,
+            used=False,
         ),
         Key(
             "managedLedgerMaxUnackedRangesToPersist",
             "int",
             10_000,
             "Ranges of individually acknowledged entries that are stored with the position; more are"
-            " delivered again"
-            " after a restart.",
+            " delivered again after a restart.",
             v50=200_000,
             low=0,
         ),
@@ -180,6 +189,7 @@ CURSORS: Section = (
             1000,
             "Ranges up to which a closing cursor is stored in the metadata store instead of a ledger.",
             low=0,
+            used=False,
         ),
         Key(
             "managedLedgerPersistIndividualAckAsLongArray",
@@ -187,6 +197,7 @@ CURSORS: Section = (
             True,
             "Store acknowledged entries as bit sets, one bit per entry, instead of as a list of ranges.",
             v40=False,
+            used=False,
         ),
     ],
 )
@@ -208,8 +219,7 @@ ENTRY_CACHE: Section = (
             "bool",
             False,
             "Copy entries into memory of their own. Without it they share the receive buffer that they came"
-            " in, which is"
-            " cheaper and keeps the whole buffer alive as long as one of them.",
+            " in, which is cheaper and keeps the whole buffer alive as long as one of them.",
         ),
         Key(
             "managedLedgerCacheEvictionWatermark",
@@ -263,8 +273,7 @@ ENTRY_CACHE: Section = (
             "long",
             None,
             "Milliseconds for which new entries are still cached after the last subscription left, so that"
-            " one that"
-            " comes back finds them; 0 or less: none. Needs cacheEvictionByExpectedReadCount.",
+            " one that comes back finds them; 0 or less: none. Needs cacheEvictionByExpectedReadCount.",
             computed="twice managedLedgerCacheEvictionTimeThresholdMillis",
         ),
         Key(
@@ -279,6 +288,7 @@ ENTRY_CACHE: Section = (
             1000,
             "Entries of backlog above which a subscription no longer counts as a reader of the cache."
             + IGNORED,
+            used=False,
         ),
         Key(
             "managedLedgerMaxReadsInFlightSizeInMB",
@@ -289,6 +299,7 @@ ENTRY_CACHE: Section = (
             v50=COMPUTED,
             low=0,
             computed="15 % of direct memory, at least dispatcherMaxReadSizeBytes (profile 5.0)",
+            used=False,
         ),
         Key(
             "managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis",
@@ -297,6 +308,7 @@ ENTRY_CACHE: Section = (
             "Milliseconds that a read waits for its share of managedLedgerMaxReadsInFlightSizeInMB before it"
             " fails.",
             low=1,
+            used=False,
         ),
         Key(
             "managedLedgerMaxReadsInFlightPermitsAcquireQueueSize",
@@ -304,6 +316,7 @@ ENTRY_CACHE: Section = (
             50_000,
             "Reads that may wait for their share; one more fails at once.",
             low=1,
+            used=False,
         ),
     ],
 )

@@ -11,8 +11,14 @@ from settings.keys import Key, Section
 TOPICS: Section = (
     "Topics",
     [
-        Key("enablePersistentTopics", "bool", True, "Serve topics of the domain persistent."),
-        Key("enableNonPersistentTopics", "bool", True, "Serve topics of the domain non-persistent."),
+        Key("enablePersistentTopics", "bool", True, "Serve topics of the domain persistent.", used=False),
+        Key(
+            "enableNonPersistentTopics",
+            "bool",
+            True,
+            "Serve topics of the domain non-persistent.",
+            used=False,
+        ),
         Key(
             "allowAutoTopicCreation",
             "bool",
@@ -49,6 +55,7 @@ TOPICS: Section = (
             "bool",
             True,
             "Policies may be set per topic and outrank those of the namespace.",
+            used=False,
         ),
         Key(
             "brokerDeleteInactiveTopicsEnabled",
@@ -56,6 +63,7 @@ TOPICS: Section = (
             True,
             "Delete topics that nobody uses.",
             dynamic=True,
+            used=False,
         ),
         Key(
             "brokerDeleteInactiveTopicsFrequencySeconds",
@@ -64,6 +72,7 @@ TOPICS: Section = (
             "Seconds between two looks for such topics.",
             low=1,
             dynamic=True,
+            used=False,
         ),
         Key(
             "brokerDeleteInactiveTopicsMode",
@@ -73,6 +82,7 @@ TOPICS: Section = (
             " backlog.",
             choices=("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up"),
             dynamic=True,
+            used=False,
         ),
         Key(
             "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds",
@@ -82,6 +92,7 @@ TOPICS: Section = (
             low=1,
             dynamic=True,
             computed="brokerDeleteInactiveTopicsFrequencySeconds",
+            used=False,
         ),
         Key(
             "maxProducersPerTopic",
@@ -117,6 +128,7 @@ TOPICS: Section = (
             50,
             "Characters of a topic pattern that the broker evaluates for a client; longer ones are refused.",
             low=0,
+            used=False,
         ),
     ],
 )
@@ -144,6 +156,7 @@ DEDUPLICATION: Section = (
             120,
             "Seconds after which a snapshot of the sequence ids is due even if few entries came; 0 or less:"
             " never by time.",
+            used=False,
         ),
         Key(
             "brokerDeduplicationEntriesInterval",
@@ -159,6 +172,7 @@ DEDUPLICATION: Section = (
             360,
             "Minutes after which a producer that left is forgotten.",
             low=0,
+            used=False,
         ),
     ],
 )
@@ -179,8 +193,16 @@ SUBSCRIPTIONS: Section = (
             ("Exclusive", "Shared", "Failover", "Key_Shared"),
             "Subscription types that are allowed.",
             dynamic=True,
+            used=False,
         ),
-        Key("subscriptionKeySharedEnable", "bool", True, "Allow Key_Shared subscriptions.", dynamic=True),
+        Key(
+            "subscriptionKeySharedEnable",
+            "bool",
+            True,
+            "Allow Key_Shared subscriptions.",
+            dynamic=True,
+            used=False,
+        ),
         Key(
             "acknowledgmentAtBatchIndexLevelEnabled",
             "bool",
@@ -234,6 +256,7 @@ SUBSCRIPTIONS: Section = (
             " asked for.",
             low=0,
             dynamic=True,
+            used=False,
         ),
         Key(
             "activeConsumerFailoverDelayTimeMillis",
@@ -271,6 +294,7 @@ SUBSCRIPTIONS: Section = (
             0,
             "Unacknowledged messages in the broker at which the largest subscriptions pause; 0: no limit.",
             low=0,
+            used=False,
         ),
         Key(
             "maxUnackedMessagesPerSubscriptionOnBrokerBlocked",
@@ -280,6 +304,7 @@ SUBSCRIPTIONS: Section = (
             " reached.",
             low=0,
             high=1,
+            used=False,
         ),
     ],
 )
@@ -303,6 +328,7 @@ DISPATCH: Section = (
             "Entries that a read asks for after a failed one; it doubles with every success.",
             low=1,
             dynamic=True,
+            used=False,
         ),
         Key(
             "dispatcherMaxReadSizeBytes",
@@ -327,6 +353,7 @@ DISPATCH: Section = (
             "Milliseconds until a failed read is tried again; doubles from failure to failure.",
             low=1,
             dynamic=True,
+            used=False,
         ),
         Key(
             "dispatcherReadFailureBackoffMaxTimeInMs",
@@ -335,6 +362,7 @@ DISPATCH: Section = (
             "Milliseconds that this wait never exceeds.",
             low=1,
             dynamic=True,
+            used=False,
         ),
     ],
 )

@@ -1,6 +1,7 @@
 """What the cache counts. Plain integers that only rise; whoever exposes them reads them.
 
-Levels (used bytes, entries, queue length, pinned bytes) are properties of the manager, not counts.
+Levels (used bytes, entries, queue length, pinned bytes) are the manager's; what was inserted is what is there
+and what has left, so that an insert need not count it.
 """
 
 from __future__ import annotations
@@ -55,15 +56,11 @@ class CacheStats:
         "evicted_bytes",
         "evicted_entries",
         "evicted_wanted_entries",
-        "inserted_bytes",
-        "inserted_entries",
         "refused_entries",
         "size_evictions",
     )
 
     def __init__(self) -> None:
-        self.inserted_entries = 0
-        self.inserted_bytes = 0
         self.refused_entries = 0
         """Offered for a position that was present already."""
         self.evicted_entries = dict.fromkeys(Reason, 0)

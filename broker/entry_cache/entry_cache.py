@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from broker.entry_cache.cache_stats import ReadStats, Reason
+from broker.entry_cache.profile import NOT_COUNTED
 from broker.entry_cache.removal_queue import NO_LIMIT, Removed
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
@@ -53,7 +54,7 @@ class RangeCache:
 
 
 class EntryCache:
-    __slots__ = ("_ledgers", "_manager", "_profile", "name", "reads")
+    __slots__ = ("_counts_from", "_ledgers", "_manager", "_profile", "name", "reads")
 
     def __init__(self, manager: EntryCacheManager, name: str) -> None:
         """Opened through `EntryCacheManager.open`."""
@@ -61,6 +62,7 @@ class EntryCache:
         self.reads = ReadStats()
         self._manager = manager
         self._profile = manager.settings.profile
+        self._counts_from = self._profile.counts_from
         self._ledgers: dict[int, RangeCache] = {}
 
     @property
@@ -87,16 +89,21 @@ class EntryCache:
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
             ledger.lowest_id = head.entry_id
-        count = self._profile.initial_count(expected_reads)
+        count = expected_reads if expected_reads >= self._counts_from else NOT_COUNTED
         held = ledger.entries
         added = entries
         size_bytes = 0
+        slices = False
         for index, entry in enumerate(entries):
-            if entry.holder is not None or entry.entry_id in held:
+            entry_id = entry.entry_id
+            if entry.holder is not None or entry_id in held:
                 added = self._insert_carefully(entries, index, ledger, count, now_ns)
+                if not added:
+                    return 0
                 size_bytes += sum([entry.size for entry in added[index:]])
+                slices = True
                 break
-            held[entry.entry_id] = entry
+            held[entry_id] = entry
             entry.cached = True
             entry.holder = ledger
             entry.queued_at_ns = now_ns
@@ -104,8 +111,10 @@ class EntryCache:
             entry.requeue_count = 0
             entry.accessed = False
             size_bytes += entry.size
+            if type(entry.body) is memoryview:
+                slices = True
         ledger.size_bytes += size_bytes
-        manager.admit(added, size_bytes)
+        manager.admit(added, size_bytes, slices=slices)
         return len(added)
 
     def insert(self, entry: Entry, expected_reads: int, now_ns: int) -> bool:

@@ -35,6 +35,7 @@ class EntryCacheManager:
     __slots__ = (
         "_caches",
         "_check_in_flight",
+        "_enqueue",
         "_invalidated_bytes",
         "_pinned",
         "_queue",
@@ -64,6 +65,7 @@ class EntryCacheManager:
         self.on_evicted: Observer | None = None
         """Told of everything that leaves, in order, for recording what the cache decides."""
         self._queue = RemovalQueue(settings.profile, settings.requeues_max, settings.extend_recently_accessed)
+        self._enqueue = self._queue.extend
         self._caches: dict[str, EntryCache] = {}
         self._pinned = PinnedBytes()
         self._retired_reads = ReadStats()
@@ -109,25 +111,24 @@ class EntryCacheManager:
 
     # Called by the caches
 
-    def admit(self, entries: list[Entry], size_bytes: int) -> None:
-        """Entries that a cache has just taken in."""
-        if not entries:
-            return
-        if self.settings.copy_entries:
-            for entry in entries:
-                if type(entry.body) is memoryview:
-                    entry.body = bytes(entry.body)
-        else:
-            self._pinned.add(entries)
-        self._queue.extend(entries)
+    def admit(self, entries: list[Entry], size_bytes: int, *, slices: bool) -> None:
+        """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
+        if slices:
+            self._admit_slices(entries)
+        self._enqueue(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        stats = self.stats
-        stats.inserted_entries += len(entries)
-        stats.inserted_bytes += size_bytes
         if self.used_bytes > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
+
+    def _admit_slices(self, entries: list[Entry]) -> None:
+        if not self.settings.copy_entries:
+            self._pinned.add(entries)
+            return
+        for entry in entries:
+            if type(entry.body) is memoryview:
+                entry.body = bytes(entry.body)
 
     def dismiss(self, removed: Removed, reason: Reason) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
@@ -229,6 +230,15 @@ class EntryCacheManager:
     @property
     def caches(self) -> list[EntryCache]:
         return list(self._caches.values())
+
+    @property
+    def inserted_entries(self) -> int:
+        """Since the start, like `inserted_bytes`."""
+        return self.entries + sum(self.stats.evicted_entries.values())
+
+    @property
+    def inserted_bytes(self) -> int:
+        return self.used_bytes + sum(self.stats.evicted_bytes.values())
 
     @property
     def queue_length(self) -> int:

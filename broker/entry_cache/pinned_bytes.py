@@ -7,7 +7,6 @@ whole buffer stays. Counted per buffer as entries come and go, never by walking 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 from broker.model.entry import Entry
 
@@ -26,27 +25,33 @@ class PinnedBytes:
 
     def add(self, entries: Iterable[Entry]) -> None:
         slices = self._slices
+        pinned = 0
         for entry in entries:
             body = entry.body
             if type(body) is memoryview:
-                buffer = cast(bytearray, body.obj)
+                buffer: bytearray = body.obj  # type: ignore[assignment]
                 key = id(buffer)
                 if key in slices:
                     slices[key] += 1
-                    self.count -= len(body)
                 else:
                     slices[key] = 1
-                    self.count += len(buffer) - len(body)
+                    pinned += len(buffer)
+                pinned -= len(body)
+        self.count += pinned
 
     def remove(self, entries: Iterable[Entry]) -> None:
         slices = self._slices
+        freed = 0
         for entry in entries:
             body = entry.body
             if type(body) is memoryview:
-                buffer = cast(bytearray, body.obj)
+                buffer: bytearray = body.obj  # type: ignore[assignment]
                 key = id(buffer)
-                slices[key] -= 1
-                self.count += len(body)
-                if not slices[key]:
+                left = slices[key] - 1
+                if left:
+                    slices[key] = left
+                else:
                     del slices[key]
-                    self.count -= len(buffer)
+                    freed += len(buffer)
+                freed -= len(body)
+        self.count -= freed

@@ -69,9 +69,6 @@ class Profile:
     handed_over: CountReads
     put_back: CountReads
 
-    def initial_count(self, expected_reads: int) -> int:
-        return expected_reads if expected_reads >= self.counts_from else NOT_COUNTED
-
     def caches_storage_reads(self, expected_reads: int) -> bool:
         """Whether entries that came from storage for so many readers are worth a place."""
         return expected_reads >= self.counts_from

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -50,6 +50,7 @@ class RemovalQueue:
     __slots__ = (
         "_profile",
         "_slots",
+        "extend",
         "extend_recently_accessed",
         "requeued_accessed",
         "requeued_expected",
@@ -59,6 +60,8 @@ class RemovalQueue:
     def __init__(self, profile: Profile, requeues_max: int, extend_recently_accessed: bool) -> None:
         self._profile = profile
         self._slots: deque[Entry] = deque()
+        self.extend = self._slots.extend
+        """Call with entries that have just been put into their holder, `queued_at_ns` set."""
         self.requeues_max = requeues_max
         self.extend_recently_accessed = extend_recently_accessed
         self.requeued_expected = 0
@@ -73,10 +76,6 @@ class RemovalQueue:
     def __iter__(self) -> Iterator[Entry]:
         """Head first, invalidated entries included."""
         return iter(self._slots)
-
-    def extend(self, entries: Iterable[Entry]) -> None:
-        """Entries that have just been put into their holder, `queued_at_ns` set."""
-        self._slots.extend(entries)
 
     def remove_expired(self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         """Remove what joined strictly before `threshold_ns`, except what may stay.
@@ -168,10 +167,11 @@ class RemovalQueue:
 
     def drop_invalidated(self) -> None:
         """Let go of the slots of invalidated entries, wherever they stand; their bytes become free."""
-        kept: deque[Entry] = deque()
+        kept = []
         for entry in self._slots:
             if entry.cached:
                 kept.append(entry)
             else:
                 entry.holder = None
-        self._slots = kept
+        self._slots.clear()
+        self._slots.extend(kept)

@@ -103,11 +103,6 @@ class LedgerHandle:
         return self._delivered - 1
 
     @property
-    def confirmed_length(self) -> int:
-        """Payload bytes up to and including `last_confirmed`."""
-        return self.length - sum(entry.size for entry in self._entries)
-
-    @property
     def pending(self) -> int:
         """Adds not yet delivered, neither as confirmed nor as failed."""
         return len(self._entries)

@@ -68,7 +68,7 @@ class Acks:
                 entry_id == self.entry_id + 1
                 and ledger_id == self.ledger_id
                 and entry_id <= last
-                and not self.beyond
+                and not self.beyond.count
                 and not self._batches
             ):
                 self.entry_id = entry_id
@@ -174,7 +174,7 @@ class Acks:
 
     def _set(self, mark_delete: Position) -> None:
         self.ledger_id, self.entry_id = mark_delete
-        if self.beyond:
+        if self.beyond.count:
             for ledger_id in self.beyond.ledger_ids():
                 if ledger_id < mark_delete.ledger_id:
                     self.beyond.remove_ledger(ledger_id)

@@ -10,6 +10,7 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.errors import BrokerError
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.snapshot_writer import DirtyCursors
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.entry import Entry
@@ -49,4 +50,13 @@ class Ground:
     now_ns: Callable[[], int]
     wall_ms: Callable[[], int]
     dirty_cursors: DirtyCursors = field(default_factory=DirtyCursors)
-    """Its owner calls `flush_due(now_ns)` about once a second."""
+    reads_limiter: InflightReadsLimiter = field(default_factory=lambda: InflightReadsLimiter(0, 0, 0))
+    """`managedLedgerMaxReadsInFlightSizeInMB`; off by default. Permits cover what is read from storage until
+    the reader has taken it; what is in the cache is in the cache's own budget."""
+
+    def tick(self, now_ns: int) -> None:
+        """To be called about once a second: cursors whose snapshot is due, reads that have waited too long."""
+        self.dirty_cursors.flush_due(now_ns)
+        due_ns = self.reads_limiter.timer_due_ns
+        if due_ns is not None and now_ns >= due_ns:
+            self.reads_limiter.timer_fired(now_ns)

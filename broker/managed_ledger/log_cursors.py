@@ -11,10 +11,12 @@ import asyncio
 from collections.abc import Callable
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger
+from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger, TooManyRequests
 from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.active_cursors import ActiveCursors
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.ledger_info import (
     CursorSnapshot,
     cursor_key,
@@ -25,6 +27,7 @@ from broker.managed_ledger.ledger_info import (
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.log_record import LogRecord
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.pending_reads import PendingReads
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.snapshot_writer import SnapshotWriter
 from broker.managed_ledger.stats import LogStats
@@ -33,24 +36,27 @@ from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
 from broker.model.position import LATEST, Position
 
+OVERHEAD_ESTIMATE_BYTES = 64
+
 
 class LogCursors:
     __slots__ = (
-        "_left_at_ns",
         "active",
         "background",
         "cache",
         "cursors",
         "ground",
         "handed_over",
+        "keep_bytes",
+        "keep_ms",
         "last_confirmed",
         "ledgers",
         "name",
         "one_change",
+        "reads",
         "record",
         "settings",
         "stats",
-        "storage",
     )
 
     def __init__(self, name: str, ground: Ground, settings: ManagedLedgerSettings, record: LogRecord) -> None:
@@ -61,14 +67,20 @@ class LogCursors:
         self.ledgers: LedgerList = record.ledgers
         self.last_confirmed = self.ledgers.last()
         """The last entry that can be read; (current ledger, -1) when there is none."""
-        self.stats = LogStats()
+        self.stats = LogStats(self.ledgers)
         self.cache: EntryCache = ground.caches.open(name)
         self.handed_over = ground.caches.handed_over
-        self.storage = StorageReads(ground, self.cache, self.stats, settings.read_bytes_max)
+        storage = StorageReads(ground, self.cache, self.stats, settings.read_bytes_max)
+        self.reads = PendingReads(storage.read, self.cache)
+        """Reads from storage, each range once however many want it."""
         self.cursors: dict[str, ManagedCursor] = {}
         """Durable and not, by name."""
-        self.active: dict[str, ManagedCursor] = {}
-        self._left_at_ns = ground.now_ns()
+        continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
+        self.active = ActiveCursors(continue_ns, ground.now_ns())
+        self.keep_ms = 0
+        """Retention of what is acknowledged, since its ledger was closed; -1 = for ever."""
+        self.keep_bytes = 0
+        """Likewise by size of the log; -1 = all."""
         self.background = Background(f"managed ledger {name}")
         self.one_change = asyncio.Lock()
         """Held while the log's record is being changed."""
@@ -110,9 +122,9 @@ class LogCursors:
         or at the end."""
         return self.ledgers.at_or_after(position)
 
-    def average_entry_bytes(self, ledger_id: int) -> int:
-        """Of the ledger, at least 1."""
-        return self.ledgers.average_entry_bytes(ledger_id)
+    def estimated_bytes(self, ledger_id: int, entries: int) -> int:
+        """What a read of so many entries of the ledger is likely to bring (entry cache, size estimates)."""
+        return entries * (self.ledgers.average_entry_bytes(ledger_id) + OVERHEAD_ESTIMATE_BYTES)
 
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:
         self.ground.turn.confirm(lambda _: callback())
@@ -185,43 +197,80 @@ class LogCursors:
         self.cursors.pop(name, None)
         self.trim(self.ground.wall_ms())
 
+    def drop_non_durable_cursor(self, cursor: ManagedCursor) -> None:
+        """A reader has left for good."""
+        assert not cursor.durable
+        cursor.abandon()
+        if self.cursors.get(cursor.name) is cursor:
+            del self.cursors[cursor.name]
+
     # What cursors report
 
     def cursor_activated(self, cursor: ManagedCursor) -> None:
-        self.active[cursor.name] = cursor
+        self.active.add(cursor.name, self._tracked(cursor))
 
     def cursor_deactivated(self, cursor: ManagedCursor) -> None:
-        if self.active.pop(cursor.name, None) is not None:
-            self._left_at_ns = self.ground.now_ns()
+        self.active.remove(cursor.name, self.ground.now_ns())
 
     def cursor_moved(self, cursor: ManagedCursor) -> None:
-        pass
+        """An active cursor has another read position."""
+        if not self.settings.track_mark_delete:
+            self.active.update(cursor.name, cursor.read_position)
 
-    def cursor_acknowledged(self, cursor: ManagedCursor) -> None:
-        """Its mark-delete position may have moved."""
-        if cursor.durable and len(self.ledgers) > 1:
-            self.trim(self.ground.wall_ms())
+    def _tracked(self, cursor: ManagedCursor) -> Position:
+        return cursor.mark_delete_position if self.settings.track_mark_delete else cursor.read_position
+
+    def active_cursor_acknowledged(self, cursor: ManagedCursor) -> None:
+        """An active cursor has another mark-delete position."""
+        if self.settings.track_mark_delete:
+            self.active.update(cursor.name, cursor.mark_delete_position)
 
     def cursor_closed(self, cursor: ManagedCursor) -> None:
         if not cursor.durable and self.cursors.get(cursor.name) is cursor:
             del self.cursors[cursor.name]
 
     def readers_at_or_before(self, cursor: ManagedCursor) -> int:
-        """Active cursors that have not read beyond the cursor's place, itself included."""
-        return sum(other.read_position <= cursor.read_position for other in self.active.values())
+        """Active cursors that stand where this one does or before, itself included: so many are still to read
+        what it reads from storage. Nobody counts them when it is not active, or by setting."""
+        counted = cursor.active and self.settings.expected_reads
+        return self.active.rank(cursor.name) if counted else NOT_CACHED
 
     def cache_added(self, entries: list[Entry], now_ns: int) -> None:
         """Confirmed entries enter the cache while there are readers, or have just been some."""
-        if self.active or now_ns - self._left_at_ns < self.settings.continue_caching_ns:
+        if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self.settings.expected_reads else NOT_CACHED
             self.cache.insert_run(entries, expected, now_ns)
 
+    def with_permits(
+        self, size_bytes: int, begin: Callable[[Permits], None], refuse: Callable[[BrokerError], None]
+    ) -> None:
+        """Call `begin` as soon as so many bytes may be read; `refuse`, never inside this call, when too many
+        readers wait already or the wait took too long."""
+
+        def granted(permits: Permits | None) -> None:
+            if permits is None:
+                refuse(TooManyRequests(f"{self.name}: waited too long to read {size_bytes} bytes"))
+            else:
+                begin(permits)
+
+        try:
+            permits = self.ground.reads_limiter.acquire(size_bytes, self.ground.now_ns(), granted)
+        except TooManyRequests as error:
+            refusal = error
+            self.at_end_of_turn(lambda: refuse(refusal))
+            return
+        if permits is not None:
+            begin(permits)
+
+    def give_back(self, permits: Permits) -> None:
+        self.ground.reads_limiter.release(permits, self.ground.now_ns())
+
     # Trimming
 
-    def trim(self, now_ms: int, keep_ms: int = 0, keep_bytes: int = 0) -> list[int]:
+    def trim(self, now_ms: int) -> list[int]:
         """Remove ledgers from the front that every durable cursor has acknowledged to their end, and that were
-        closed more than `keep_ms` ago or are above the newest `keep_bytes` of the log; -1 = keep for ever.
-        Answers their ids; the metadata store and the bookie follow in the background."""
+        closed `keep_ms` ago or stand before the newest `keep_bytes` of the log. Answers their ids; the
+        metadata store and the bookie follow in the background."""
         removed = []
         if len(self.ledgers) > 1:
             slowest = min(
@@ -229,8 +278,8 @@ class LogCursors:
             )
             total = self.total_size
             for info in self.ledgers.infos()[:-1]:
-                expired = keep_ms >= 0 and now_ms - (info.closed_at_ms or now_ms) >= keep_ms
-                oversized = 0 <= keep_bytes < total
+                expired = 0 <= self.keep_ms <= now_ms - (info.closed_at_ms or now_ms)
+                oversized = 0 <= self.keep_bytes < total
                 if slowest < (info.ledger_id, info.entries - 1) or not (expired or oversized):
                     break
                 total -= info.size_bytes
@@ -239,6 +288,7 @@ class LogCursors:
             for ledger_id in removed:
                 self.ledgers.remove(ledger_id)
                 self.cache.invalidate_ledger(ledger_id)
+                self.reads.invalidate_ledger(ledger_id)
             self.last_confirmed = self.ledgers.last()
             self.background.spawn(self._remove(removed))
         return removed
@@ -278,7 +328,7 @@ class LogCursors:
             else:
                 done.set_result(entries[0])
 
-        self.storage.read(ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
+        self.reads.read(ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
         return await done
 
     async def find_newest(self, older_than_ms: Callable[[Entry], bool]) -> Position | None:

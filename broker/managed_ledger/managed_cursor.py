@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError
 from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.ledger_info import encode_cursor
+from broker.managed_ledger.replay_reads import read_positions
 from broker.managed_ledger.snapshot_writer import SnapshotWriter
-from broker.managed_ledger.storage_reads import NOT_CACHED
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
 
 if TYPE_CHECKING:
     from broker.managed_ledger.log_cursors import LogCursors
-
-OVERHEAD_ESTIMATE_BYTES = 64
-"""Added to the average entry size when entries are counted for a byte limit (entry cache, size estimates)."""
 
 
 class ManagedCursor:
@@ -32,6 +30,8 @@ class ManagedCursor:
         "_cache",
         "_generation",
         "_ledgers",
+        "_left_ledger",
+        "_permits",
         "_read_entry",
         "_read_ledger",
         "_ready",
@@ -67,9 +67,11 @@ class ManagedCursor:
         self._ledgers = ledger.ledgers
         self._snapshots: SnapshotWriter | None = None
         self._ready: list[Entry] = []
-        """A completed read from the read position on, not taken yet."""
+        """A completed read from the read position on, not taken yet, and what it holds of the read budget."""
+        self._permits: Permits | None = None
         self._generation = 0
         """Grows when the read position jumps, so that a read begun before is not taken for the new place."""
+        self._left_ledger = acks.ledger_id
         self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
 
     def make_durable(self, snapshots: SnapshotWriter) -> None:
@@ -121,7 +123,7 @@ class ManagedCursor:
         else:
             ledger_id = self._read_ledger
             last = self._ledgers.last_entry(ledger_id)
-            if self._read_entry > last or self._acks.beyond:
+            if self._read_entry > last or self._acks.beyond.count:
                 if not self._skip():
                     return []
                 ledger_id = self._read_ledger
@@ -134,10 +136,24 @@ class ManagedCursor:
         self._read_entry = taken[-1].entry_id + 1
         if self.active:
             self.ledger.cursor_moved(self)
-        if self._acks.beyond:
+        if self._acks.beyond.count:
             taken = self._without_acknowledged(taken)
         self.ledger.stats.took(taken)
         return taken
+
+    def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
+        """Entries of the run taken last, from `position` on, were not handed over: they are taken next. Passing
+        them as `rest` spares reading them again should the cache not have them."""
+        assert position <= self.read_position
+        self._generation += 1
+        if rest:
+            self._ready = [*rest, *self._ready]
+        else:
+            self._drop_ready()
+        self.ledger.stats.took_back(rest)
+        self._read_ledger, self._read_entry = position
+        if self.active:
+            self.ledger.cursor_moved(self)
 
     def _skip(self) -> bool:
         """Move the read position to an unacknowledged entry; False when there is none."""
@@ -157,15 +173,25 @@ class ManagedCursor:
             if size_bytes > bytes_max and count:
                 break
             count += 1
-        self._ready = ready[count:]
+        if count == len(ready):
+            self._drop_ready()
+        else:
+            self._ready = ready[count:]
         return ready[:count]
+
+    def _drop_ready(self) -> None:
+        self._ready = []
+        if self._permits is not None:
+            permits, self._permits = self._permits, None
+            self.ledger.give_back(permits)
 
     def _without_acknowledged(self, entries: list[Entry]) -> list[Entry]:
         """Those acknowledged are read all the same, as far as the cache is concerned."""
         beyond = self._acks.beyond
-        skipped = [entry for entry in entries if (entry.ledger_id, entry.entry_id) in beyond]
-        if not skipped:
+        ledger_id, first, last = entries[0].ledger_id, entries[0].entry_id, entries[-1].entry_id
+        if beyond.first_present(ledger_id, first, last) > last:
             return entries
+        skipped = [entry for entry in entries if (entry.ledger_id, entry.entry_id) in beyond]
         self.ledger.handed_over(skipped)
         return [entry for entry in entries if (entry.ledger_id, entry.entry_id) not in beyond]
 
@@ -178,36 +204,38 @@ class ManagedCursor:
         assert not self.reading, "one read at a time"
         assert entries_max > 0
         self.last_error = None
-        self._ready = []
+        self._drop_ready()
         if not self._skip():
             self.ledger.at_end_of_turn(ready)
             return
         ledger_id, first = self._read_ledger, self._read_entry
-        last = self._last_to_read(ledger_id, first, self._entries_for(entries_max, bytes_max))
-        generation = self._generation
+        count = max(1, min(entries_max, bytes_max // self.ledger.estimated_bytes(ledger_id, 1)))
+        last = self._last_to_read(ledger_id, first, count)
         self.reading = True
+        generation = self._generation
 
-        def arrived(entries: list[Entry], error: BrokerError | None) -> None:
+        def begin(permits: Permits) -> None:
+            def arrived(entries: list[Entry], error: BrokerError | None) -> None:
+                if error is None and generation == self._generation and not self.closed:
+                    self._ready = entries
+                    self._permits = permits
+                else:
+                    self.ledger.give_back(permits)
+                end(error)
+
+            log = self.ledger
+            log.reads.read(ledger_id, first, last, lambda: log.readers_at_or_before(self), arrived)
+
+        def end(error: BrokerError | None) -> None:
             self.reading = False
-            if error is not None:
-                self.last_error = error
-            elif generation == self._generation and not self.closed:
-                self._ready = entries
+            self.last_error = error
             ready()
 
-        self.ledger.storage.read(ledger_id, first, last, self._readers_to_come, arrived)
-
-    def _readers_to_come(self) -> int:
-        return self.ledger.readers_at_or_before(self) if self.active else NOT_CACHED
-
-    def _entries_for(self, entries_max: int, bytes_max: int) -> int:
-        """How many entries of average size fit into the bytes, at least 1."""
-        average = self.ledger.average_entry_bytes(self._read_ledger) + OVERHEAD_ESTIMATE_BYTES
-        return max(1, min(entries_max, bytes_max // average))
+        self.ledger.with_permits(self.ledger.estimated_bytes(ledger_id, last - first + 1), begin, end)
 
     def _last_to_read(self, ledger_id: int, first: int, count: int) -> int:
         last = min(first + count - 1, self._ledgers.last_entry(ledger_id))
-        if self._acks.beyond:
+        if self._acks.beyond.count:
             last = self._acks.beyond.first_present(ledger_id, first, last) - 1
         peek = self._cache.peek
         for entry_id in range(first + 1, last + 1):
@@ -235,23 +263,12 @@ class ManagedCursor:
         """Read entries for a replay; they do not enter the cache. `ready` gets those that could be read, in
         order, and `last_error` says why others could not."""
         self.last_error = None
-        runs = _consecutive([item for item in sorted(set(positions)) if self._ledgers.has_entry(*item)])
-        entries: list[Entry] = []
-        left = len(runs)
 
-        def arrived(run: list[Entry], error: BrokerError | None) -> None:
-            nonlocal left
-            left -= 1
-            entries.extend(run)
-            self.last_error = error or self.last_error
-            if not left:
-                entries.sort(key=_by_position)
-                ready(entries)
+        def done(entries: list[Entry], error: BrokerError | None) -> None:
+            self.last_error = error
+            ready(entries)
 
-        if not runs:
-            self.ledger.at_end_of_turn(lambda: ready([]))
-        for ledger_id, first, last in runs:
-            self.ledger.storage.read(ledger_id, first, last, _not_cached, arrived)
+        read_positions(self.ledger, positions, done)
 
     def rewind(self) -> None:
         """Read on from the first unacknowledged entry."""
@@ -259,7 +276,7 @@ class ManagedCursor:
 
     def _jump(self, position: Position) -> None:
         self._generation += 1
-        self._ready = []
+        self._drop_ready()
         self._read_ledger, self._read_entry = position
         if self.active:
             self.ledger.cursor_moved(self)
@@ -281,7 +298,7 @@ class ManagedCursor:
         """Entries not yet acknowledged; one acknowledged in part counts."""
         acks = self._acks
         behind = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.ledger.last_confirmed)
-        return behind - len(acks.beyond)
+        return behind - acks.beyond.count
 
     def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
         """Acknowledge whole entries; answers how many were not acknowledged before. What does not exist, or
@@ -298,16 +315,46 @@ class ManagedCursor:
         self._acknowledged()
         return whole
 
-    def acknowledge_cumulative(self, position: Position, ack_set: Sequence[int] | None = None) -> None:
+    def acknowledge_cumulative(
+        self,
+        position: Position,
+        ack_set: Sequence[int] | None = None,
+        *,
+        properties: dict[str, int] | None = None,
+    ) -> None:
         """Acknowledge everything up to and including the position, or as far as there is something. An entry
-        id of -1 (2^64 - 1) means everything in front of the ledger's first entry."""
-        if self._acks.acknowledge_cumulative(position, ack_set):
+        id of -1 (2^64 - 1) means everything in front of the ledger's first entry. `properties` are kept with
+        the position from now on."""
+        moved = self._acks.acknowledge_cumulative(position, ack_set)
+        if properties is not None:
+            self.properties = properties
+        if moved or properties is not None:
             self._acknowledged()
 
     def _acknowledged(self) -> None:
         if self._snapshots is not None:
             self._snapshots.changed()
-        self.ledger.cursor_acknowledged(self)
+        acks = self._acks
+        if acks.entry_id >= self._read_entry or acks.ledger_id != self._read_ledger:
+            self._read_behind_mark_delete()
+        if self._snapshots is not None and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
+            self.ledger.trim(self.ledger.ground.wall_ms())
+        if self.active:
+            self.ledger.active_cursor_acknowledged(self)
+
+    def _read_behind_mark_delete(self) -> None:
+        """Nothing acknowledged needs to be read any more."""
+        mark_delete = self._acks.mark_delete
+        if mark_delete >= self.read_position:
+            self._jump(self._ledgers.next_valid(mark_delete))
+
+    def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
+        """The mark-delete position is in another ledger than before, or at the end of one that is closed."""
+        if ledger_id != self._left_ledger:
+            self._left_ledger = ledger_id
+            return True
+        closed = ledger_id != self._ledgers.current.ledger_id
+        return closed and entry_id >= self._ledgers.last_entry(ledger_id)
 
     def is_acknowledged(self, position: tuple[int, int]) -> bool:
         return self._acks.is_acknowledged(position)
@@ -337,10 +384,11 @@ class ManagedCursor:
         start = self.ledger.seek_position(position)
         self._acks.reset(self._ledgers.previous(start))
         self._jump(start)
+        if self.active:
+            self.ledger.active_cursor_acknowledged(self)
         if self._snapshots is not None:
             self._snapshots.changed()
             await self._snapshots.flush()
-        self.ledger.cursor_acknowledged(self)
 
     async def flush(self) -> None:
         """Write the snapshot now if anything changed. Raises MetadataError."""
@@ -351,7 +399,7 @@ class ManagedCursor:
         """Flush, and read no more. Raises MetadataError; the cursor is closed all the same."""
         self.deactivate()
         self.closed = True
-        self._ready = []
+        self._drop_ready()
         self.ledger.cursor_closed(self)
         if self._snapshots is not None:
             await self._snapshots.close()
@@ -370,25 +418,6 @@ class ManagedCursor:
         """Close without writing anything: the cursor or its log is being deleted."""
         self.deactivate()
         self.closed = True
-        self._ready = []
+        self._drop_ready()
         if self._snapshots is not None:
             self._snapshots.abandon()
-
-
-def _not_cached() -> int:
-    return NOT_CACHED
-
-
-def _by_position(entry: Entry) -> tuple[int, int]:
-    return entry.ledger_id, entry.entry_id
-
-
-def _consecutive(positions: list[Position]) -> list[tuple[int, int, int]]:
-    """Ordered positions as (ledger, first, last)."""
-    runs: list[tuple[int, int, int]] = []
-    for ledger_id, entry_id in positions:
-        if runs and runs[-1][0] == ledger_id and runs[-1][2] + 1 == entry_id:
-            runs[-1] = (ledger_id, runs[-1][1], entry_id)
-        else:
-            runs.append((ledger_id, entry_id, entry_id))
-    return runs

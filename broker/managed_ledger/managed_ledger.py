@@ -115,6 +115,12 @@ class ManagedLedger(LogCursors):
         """Kept in the metadata store with the next write of the log's record; `index` is the log's own."""
         return self.record.properties
 
+    async def set_property(self, name: str, value: str) -> None:
+        """Durable when this returns. Raises MetadataError."""
+        self.properties[name] = value
+        async with self.one_change:
+            await self.record.save()
+
     def ledger_infos(self) -> list[LedgerInfo]:
         """The ledgers in order, the current one last. To look at only."""
         return self.ledgers.infos()
@@ -167,7 +173,8 @@ class ManagedLedger(LogCursors):
             self._ledger_drained()
 
     def roll_if_due(self, now_ns: int) -> None:
-        """Close a ledger that has entries and has reached its maximum age, though nobody adds."""
+        """Close a ledger that has entries and has reached its maximum age, though nobody adds. To be called
+        about once a minute."""
         handle = self._handle
         if handle is not None and handle.next_entry_id and now_ns >= self._roll_at_ns:
             self._stop_adding(handle)
@@ -194,7 +201,7 @@ class ManagedLedger(LogCursors):
             self._ledger_drained()
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        if rc in FENCED_CODES:
+        if rc in FENCED_CODES and self.state in (LogState.OPEN, LogState.ROLLING):
             self.state = LogState.FENCED
         if handle is self._handle:
             self._stop_adding(handle)
@@ -309,10 +316,10 @@ class ManagedLedger(LogCursors):
         self.state = state
         if self._handle is not None:
             self._stop_adding(self._handle)
-        self._fail_waiting(_REFUSALS[state](f"{self.name} is {state.value}"))
         if self._closing is not None:
             self._drained = asyncio.Event()
             await self._drained.wait()
+        self._fail_waiting(_REFUSALS[state](f"{self.name} is {state.value}"))
 
     async def close(self) -> None:
         """Wait for adds under way, close the ledger, write what the cursors have, give the cache back.

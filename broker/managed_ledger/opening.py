@@ -38,6 +38,7 @@ async def open_log(
         if ledger.closed_at_ms is None:
             last = await _find_end(ledger, ground, settings, unsealed)
             _restore_index(ledger, last, stamp)
+            info.properties[INDEX] = str(stamp.index)
         if ledger.entries:
             ends.append(ledger)
         else:

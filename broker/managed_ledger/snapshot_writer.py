@@ -113,19 +113,23 @@ class SnapshotWriter:
         if self._writing or self.closed or self._written == self._wanted:
             return
         if now_ns < self._not_before_ns:
-            self._dirty.add(self)
+            self._wait_for_the_owner()
             return
         self._not_before_ns = now_ns + self._interval_ns
         self._writing = True
         self._dirty.discard(self)
         self._background.spawn(self._write_in_background())
 
+    def _wait_for_the_owner(self) -> None:
+        self._noted = True  # Further changes have nothing to ask for.
+        self._dirty.add(self)
+
     async def _write_in_background(self) -> None:
         try:
             await self._write()
         except MetadataError:
             if not self.closed:
-                self._dirty.add(self)
+                self._wait_for_the_owner()
             return
         if self._written != self._wanted:
             self.changed()

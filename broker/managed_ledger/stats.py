@@ -6,8 +6,10 @@ Histogram buckets are counts per interval, not cumulative; the last bucket is ev
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Final
 
+from broker.managed_ledger.ledger_list import LedgerList
 from broker.model.entry import Entry
 
 ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 20, 50, 100, 200, 1000))
@@ -27,12 +29,14 @@ class LogStats:
         "entries_added",
         "entries_read",
         "entry_size_buckets",
+        "ledgers",
         "read_errors",
         "storage_bytes_read",
         "storage_entries_read",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, ledgers: LedgerList) -> None:
+        self.ledgers = ledgers
         self.entries_added = 0
         self.bytes_added = 0
         self.add_errors = 0
@@ -48,6 +52,16 @@ class LogStats:
         """Read from the ledger client."""
         self.storage_bytes_read = 0
         self.read_errors = 0
+
+    @property
+    def number_of_entries(self) -> int:
+        """In the log now."""
+        return self.ledgers.entries
+
+    @property
+    def total_size(self) -> int:
+        """Payload bytes in the log now."""
+        return self.ledgers.size_bytes
 
     def added(self, entries: list[Entry], asked_ns: list[int], now_ns: int) -> int:
         """Count a confirmed run; answers its bytes."""
@@ -86,3 +100,7 @@ class LogStats:
     def took(self, entries: list[Entry]) -> None:
         self.entries_read += len(entries)
         self.bytes_read += sum([entry.size for entry in entries])
+
+    def took_back(self, entries: Sequence[Entry]) -> None:
+        self.entries_read -= len(entries)
+        self.bytes_read -= sum([entry.size for entry in entries])

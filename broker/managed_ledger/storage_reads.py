@@ -10,15 +10,12 @@ from collections.abc import Callable
 
 from broker.entry_cache.entry_cache import EntryCache
 from broker.errors import BrokerError, PersistenceError
-from broker.ledger_client.digest import check
+from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.pending_reads import EntriesRead
 from broker.managed_ledger.recovery import OK, error_of
 from broker.managed_ledger.stats import LogStats
 from broker.model.entry import Entry
-from protocol.broker_entry_metadata import split
-
-EntriesRead = Callable[[list[Entry], BrokerError | None], None]
-"""(the whole range in order, None), or ([], why not)"""
 
 NOT_CACHED = -1
 
@@ -93,13 +90,3 @@ class _RangeRead:
             self.begin()
         else:
             self._done(self._entries, None)
-
-
-def decode_run(ledger_id: int, first: int, stored: list[bytes], into: list[Entry]) -> None:
-    """Check each stored entry and append it. PersistenceError names the first that is not what was written."""
-    for entry_id, whole in enumerate(stored, first):
-        try:
-            header, body = split(check(ledger_id, entry_id, whole))
-        except ValueError as error:
-            raise PersistenceError(f"entry {ledger_id}:{entry_id}: {error}") from error
-        into.append(Entry(ledger_id, entry_id, header, body, 0))

@@ -7,7 +7,7 @@ module imports prometheus_client, and is itself imported when the first scrape c
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -30,8 +30,8 @@ from broker.metrics.definitions import (
     Family,
 )
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
-from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram
-from broker.metrics.window import BrokerWindow, quantile
+from broker.metrics.snapshot import BrokerStats, CacheStats
+from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
 
 
 @dataclass(slots=True)
@@ -48,10 +48,17 @@ class BrokerSource:
 
 
 class BrokerCollector(Collector):
-    def __init__(self, cluster: str, stats: Callable[[], BrokerStats], window: BrokerWindow) -> None:
+    def __init__(
+        self,
+        cluster: str,
+        stats: Callable[[], BrokerStats],
+        window: BrokerWindow,
+        topics: TopicWindows,
+    ) -> None:
         self._cluster = cluster
         self._stats = stats
         self._window = window
+        self._topics = topics
 
     def collect(self) -> Iterable[Metric]:
         stats = self._stats()
@@ -70,9 +77,7 @@ class BrokerCollector(Collector):
             yield self._family(family, {(): stats.cache.joined_reads.get(name, 0)})
         for family, value in CONSTANTS:
             yield self._family(family, {(): value})
-        for name, field, text in SUMMARIES:
-            histogram: Histogram | None = getattr(self._window, field)
-            yield self._summary(name, text, histogram)
+        yield from self._summaries()
 
     def _family(
         self, family: Family, values: Mapping[tuple[str, ...], float], *labels: str
@@ -83,14 +88,22 @@ class BrokerCollector(Collector):
             metric.add_metric([self._cluster, *label_values], value)
         return metric
 
-    def _summary(self, name: str, text: str, histogram: Histogram | None) -> Metric:
-        """Without values all quantiles are NaN and count and sum 0, as Prometheus clients say it."""
-        histogram = histogram or Histogram((), (), 0.0)
+    def _summaries(self) -> Iterator[Metric]:
+        (publish, publish_help), (instance, instance_help), (loads, loads_help) = SUMMARIES
+        latency = self._topics.write_latency_ms
+        quantiles = [quantile(latency, q) for q in QUANTILES]
+        count = sum(latency.counts)
+        yield self._summary(publish, publish_help, count, latency.total, quantiles)
+        yield self._summary(instance, instance_help, count, latency.total, quantiles)
+        times = self._window.topic_loads_ms
+        quantiles = [quantile_of(times, q) for q in QUANTILES]
+        yield self._summary(loads, loads_help, len(times), sum(times), quantiles)
+
+    def _summary(self, name: str, text: str, count: int, total: float, quantiles: Sequence[float]) -> Metric:
         metric = SummaryMetricFamily(name, text, labels=("cluster",))
-        metric.add_metric([self._cluster], sum(histogram.counts), histogram.total)
-        for q in QUANTILES:
-            labels = {"cluster": self._cluster, "quantile": str(q)}
-            metric.add_sample(name, labels, quantile(histogram, q))
+        metric.add_metric([self._cluster], count, total)
+        for q, value in zip(QUANTILES, quantiles, strict=True):
+            metric.add_sample(name, {"cluster": self._cluster, "quantile": str(q)}, value)
         return metric
 
 

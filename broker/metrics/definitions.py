@@ -109,7 +109,6 @@ TOPIC: Final = (
         "Backlog quota in seconds, -1 if there is none.",
         sums=False,
     ),
-    _gauge("pulsar_publish_rate_limit_times", "now.publish_limited", "How often a publish limit acted."),
     _gauge("pulsar_storage_write_rate", "window.write_rate", "Entries stored per second.", zero=True),
     _gauge(
         "pulsar_storage_read_rate", "window.read_rate", "Entries read per second, cached or not.", zero=True
@@ -153,7 +152,11 @@ SUBSCRIPTION: Final = (
     _gauge(
         "pulsar_subscription_back_log_no_delayed", "now.backlog_no_delayed", "The same, without delayed ones."
     ),
-    _gauge("pulsar_subscription_delayed", "now.delayed", "Messages waiting for their delivery time."),
+    _gauge(
+        "pulsar_subscription_delayed",
+        "now.delayed",
+        "Messages waiting for their delivery time; 0: deliveries are not delayed yet.",
+    ),
     _gauge("pulsar_subscription_in_replay", "now.in_replay", "Entries waiting to be sent again."),
     _gauge("pulsar_subscription_unacked_messages", "now.unacked", "Messages sent and not acknowledged."),
     _gauge(
@@ -168,20 +171,8 @@ SUBSCRIPTION: Final = (
         "pulsar_subscription_msg_rate_redeliver", "window.redeliver_rate", "Messages sent again per second."
     ),
     _gauge("pulsar_subscription_msg_ack_rate", "window.ack_rate", "Messages acknowledged per second."),
-    _gauge("pulsar_subscription_msg_rate_expired", "window.expired_rate", "Messages expired per second."),
     _gauge("pulsar_subscription_msg_drop_rate", "window.drop_rate", "Messages dropped per second."),
-    _gauge("pulsar_subscription_total_msg_expired", "now.msgs_expired", "Messages expired."),
-    _gauge("pulsar_subscription_last_expire_timestamp", "now.last_expire_ms", "Last expiry, ms since 1970."),
-    _gauge("pulsar_subscription_last_acked_timestamp", "now.last_acked_ms", "Last acknowledgement, ms."),
-    _gauge("pulsar_subscription_last_consumed_timestamp", "now.last_consumed_ms", "Last delivery, ms."),
     _gauge("pulsar_subscription_last_consumed_flow_timestamp", "now.last_flow_ms", "Last FLOW, ms."),
-    _gauge(
-        "pulsar_subscription_last_mark_delete_advanced_timestamp",
-        "now.last_mark_delete_ms",
-        "Last move of the mark-delete position, ms.",
-    ),
-    _counter("pulsar_ml_cache_x_subscription_hits_total", "now.cache_hits", "Entries read from the cache."),
-    _counter("pulsar_ml_cache_x_subscription_misses_total", "now.cache_misses", "Entries read from storage."),
 )
 """Labels cluster, namespace, topic, subscription."""
 
@@ -224,7 +215,6 @@ NAMESPACE: Final = (
     _gauge("pulsar_ml_ReadEntriesSucceeded", "window.read_rate", "Entries read per second."),
     _gauge("pulsar_ml_ReadEntriesErrors", "window.read_errors", "Failed reads in the window."),
     _gauge("pulsar_ml_ReadEntriesOpsCacheMissesRate", "window.cache_miss_rate", "Cache misses per second."),
-    _gauge("pulsar_ml_MarkDeleteRate", "window.mark_delete_rate", "Mark-delete moves per second."),
     _gauge("pulsar_ml_NumberOfMessagesInBacklog", "now.backlog", "Entries not acknowledged."),
     _gauge("pulsar_ml_StoredMessagesSize", "now.storage_logical_size", "Bytes kept."),
 )
@@ -341,8 +331,8 @@ CONSTANTS: Final = (
 
 QUANTILES: Final = (0.0, 0.5, 0.95, 0.99, 0.999, 0.9999, 1.0)
 SUMMARIES: Final = (
-    ("pulsar_broker_publish_latency", "publish_latency_ms", "From SEND to SEND_RECEIPT in the window, ms."),
-    ("pulsar_instance_publish_latency", "publish_latency_ms", "As pulsar_broker_publish_latency."),
-    ("pulsar_topic_load_times", "topic_load_ms", "Time to open a topic in the window, ms."),
+    ("pulsar_broker_publish_latency", "From an entry's add to its confirmation in the window, ms."),
+    ("pulsar_instance_publish_latency", "As pulsar_broker_publish_latency."),
+    ("pulsar_topic_load_times", "Time to open a topic in the window, ms."),
 )
-"""Name, field of the broker's window, help. Labels cluster, quantile."""
+"""Name, help. Labels cluster, quantile."""

@@ -63,6 +63,8 @@ class ExpositionSettings:
     """exposeProducerLevelMetricsInPrometheus"""
     managed_ledger: bool = True
     """exposeManagedLedgerMetricsInPrometheus"""
+    split_partition: bool = False
+    """splitTopicAndPartitionLabelInPrometheus: `partition` beside `topic`, "-1" for none."""
 
 
 class Columns:
@@ -215,12 +217,21 @@ class TopicExposition:
             self._sums[namespace] = tuple(map(sum, zip(so_far, *of_it, strict=True)))
         if self._settings.topic_level:
             labels = [
-                f'{self._cluster},namespace="{escape(t.namespace)}",topic="{escape(t.topic)}"' for t in batch
+                f'{self._cluster},namespace="{escape(t.namespace)}",{self._topic_labels(t.topic)}'
+                for t in batch
             ]
             self._topics.add([f"{label}}}" for label in labels], rows)
             self._write_subscriptions(labels, batch, windows)
             if self._settings.producer_level:
                 self._write_producers(labels, batch, windows)
+
+    def _topic_labels(self, topic: str) -> str:
+        if not self._settings.split_partition:
+            return f'topic="{escape(topic)}"'
+        base, _, partition = topic.rpartition("-partition-")
+        if not base or not partition.isdecimal():
+            base, partition = topic, "-1"
+        return f'topic="{escape(base)}",partition="{partition}"'
 
     def _write_subscriptions(
         self, labels: Sequence[str], batch: Sequence[TopicStats], windows: Sequence[TopicWindow]

@@ -8,7 +8,7 @@ imported with the first scrape.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from importlib import import_module
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from broker.metrics.exposition import ExpositionSettings, TopicExposition
 from broker.metrics.process import CpuWindow, GarbageTimes
 from broker.metrics.snapshot import BrokerStats, TopicStats
-from broker.metrics.window import BrokerWindow, TopicWindows
+from broker.metrics.window import BrokerWindow, TopicWindow, TopicWindows
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -57,22 +57,38 @@ class Scraper:
         self._registry: CollectorRegistry | None = None
         self._writing: asyncio.Task[TopicExposition] | None = None
 
-    async def run_windows(self, period_s: float) -> None:
-        """Close a window every `period_s` (statsUpdateFrequencyInSecs) until cancelled."""
+    async def run_windows(self, topics_s: float, broker_s: float) -> None:
+        """Close windows until cancelled.
+
+        Every `statsUpdateFrequencyInSecs` for what hangs on topics, every `managedLedgerStatsPeriodSeconds`
+        for the cache and the process.
+        """
         self._garbage.start()
         try:
-            while True:
-                await asyncio.sleep(period_s)
-                await self.roll()
+            await asyncio.gather(
+                self._every(topics_s, self.roll_topics), self._every(broker_s, self.roll_broker)
+            )
         finally:
             self._garbage.stop()
 
-    async def roll(self) -> None:
-        """Close the window now."""
+    async def _every(self, seconds: float, roll: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            await roll()
+
+    async def roll_topics(self) -> None:
+        """Close the topics' window now."""
+        await _in_slices(self._topic_windows.roll(self._topics(), self._now_ns()))
+
+    async def roll_broker(self) -> None:
+        """Close the window of the cache and the process now."""
         now_ns = self._now_ns()
         self._broker_window.roll(self._broker(), now_ns)
         self._cpu.roll(now_ns)
-        await _in_slices(self._topic_windows.roll(self._topics(), now_ns))
+
+    def window_of(self, topic: str) -> TopicWindow:
+        """The topic's last whole window, for whoever else shows rates."""
+        return self._topic_windows.of(topic)
 
     async def scrape(self, accept: str) -> Scrape:
         """`accept` = the request's Accept header: OpenMetrics for those who ask for it, else text 0.0.4."""
@@ -106,7 +122,7 @@ class Scraper:
 
             cluster = self._settings.cluster
             self._registry = registry_of(
-                BrokerCollector(cluster, self._broker, self._broker_window),
+                BrokerCollector(cluster, self._broker, self._broker_window, self._topic_windows),
                 ProcessBoardCollector(cluster, self._version, self._broker, self._cpu, self._garbage),
             )
         return self._registry

@@ -71,17 +71,9 @@ class SubscriptionStats:
     bytes_out: int = 0
     msgs_acked: int = 0
     msgs_redelivered: int = 0
-    msgs_expired: int = 0
     msgs_dropped: int = 0
     """Non-persistent topics: messages for which no consumer had a permit."""
-    cache_hits: int = 0
-    cache_misses: int = 0
-    """Entries that reads of this subscription's cursor took from the cache, and those they did not find."""
-    last_expire_ms: int = 0
-    last_acked_ms: int = 0
-    last_consumed_ms: int = 0
     last_flow_ms: int = 0
-    last_mark_delete_ms: int = 0
     consumer_stats: Sequence[ConsumerStats] = ()
     """Needed only with exposeConsumerLevelMetricsInPrometheus."""
 
@@ -113,8 +105,6 @@ class TopicStats:
     storage_size: int = 0
     storage_logical_size: int = 0
     offloaded_size: int = 0
-    publish_limited: int = 0
-    """How often a publish rate limit stopped reading from a producer."""
     entries_added: int = 0
     entry_bytes_added: int = 0
     add_errors: int = 0
@@ -122,7 +112,6 @@ class TopicStats:
     """Entries that cursors read, wherever they came from."""
     entry_bytes_read: int = 0
     read_errors: int = 0
-    mark_deletes: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
     write_latency: Sequence[int] = NO_LATENCIES
@@ -173,6 +162,5 @@ class BrokerStats:
     connections_active: int = 0
     connections_created: int = 0
     connections_closed: int = 0
-    publish_latency_ms: Histogram | None = None
-    """From SEND read to SEND_RECEIPT handed to the connection; finer bounds give finer quantiles."""
-    topic_load_ms: Histogram | None = None
+    topic_loads_ms: Sequence[float] = ()
+    """How long each topic took to open, in the order in which they were opened; only appended to."""

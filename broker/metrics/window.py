@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import sub
+from operator import add, sub
 
 from broker.metrics.snapshot import (
     NO_LATENCIES,
     NO_SIZES,
+    WRITE_LATENCY_BOUNDS_MS,
     BrokerStats,
     ConsumerStats,
     Histogram,
@@ -47,7 +48,6 @@ class SubscriptionWindow:
     throughput_out: float = 0.0
     redeliver_rate: float = 0.0
     ack_rate: float = 0.0
-    expired_rate: float = 0.0
     drop_rate: float = 0.0
     consumers: dict[tuple[str, int], ConsumerWindow] = field(default_factory=dict)
 
@@ -66,7 +66,6 @@ class TopicWindow:
     read_rate: float = 0.0
     read_bytes_rate: float = 0.0
     cache_miss_rate: float = 0.0
-    mark_delete_rate: float = 0.0
     added: int = 0
     added_bytes: int = 0
     add_errors: int = 0
@@ -92,6 +91,8 @@ class TopicWindows:
         self._rolled_ns = started_ns
         self._previous: dict[str, TopicStats] = {}
         self._windows: dict[str, TopicWindow] = {}
+        self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, NO_LATENCIES, 0.0)
+        """Of all topics together, in the last whole window."""
 
     def of(self, topic: str) -> TopicWindow:
         """All zero for a topic that no whole window has seen."""
@@ -104,33 +105,40 @@ class TopicWindows:
             return
         previous: dict[str, TopicStats] = {}
         windows: dict[str, TopicWindow] = {}
+        counts = NO_LATENCIES
+        total_ms = 0.0
         for number, stats in enumerate(topics, 1):
             before = self._previous.get(stats.topic)
             if before is None or before.entries_added > stats.entries_added or before.msgs_in > stats.msgs_in:
                 before = TopicStats(namespace=stats.namespace, topic=stats.topic)
-            windows[stats.topic] = _topic_window(before, stats, seconds)
+            window = _topic_window(before, stats, seconds)
+            counts = tuple(map(add, counts, window.write_latency))
+            total_ms += window.write_latency_sum_ms
+            windows[stats.topic] = window
             previous[stats.topic] = stats
             if number % SLICE_TOPICS == 0:
                 yield
         self._rolled_ns = now_ns
         self._previous = previous
         self._windows = windows
+        self.write_latency_ms = Histogram(WRITE_LATENCY_BOUNDS_MS, counts, total_ms)
 
 
 class BrokerWindow:
-    """The last whole window of what the broker counts as one: cache rates, latency quantiles."""
+    """The last whole window of what the broker counts as one: cache rates, times to open a topic."""
 
     def __init__(self, started_ns: int) -> None:
         self._rolled_ns = started_ns
         self._previous = BrokerStats()
+        self._loads_seen = 0
         self.hits_rate = 0.0
         self.hits_throughput = 0.0
         self.misses_rate = 0.0
         self.misses_throughput = 0.0
         self.evictions = 0
         """Size-eviction runs."""
-        self.publish_latency_ms: Histogram | None = None
-        self.topic_load_ms: Histogram | None = None
+        self.topic_loads_ms: list[float] = []
+        """Sorted."""
 
     def roll(self, stats: BrokerStats, now_ns: int) -> None:
         seconds = (now_ns - self._rolled_ns) / 1e9
@@ -142,8 +150,8 @@ class BrokerWindow:
         self.misses_rate = _grown(before.misses, now.misses) / seconds
         self.misses_throughput = _grown(before.miss_bytes, now.miss_bytes) / seconds
         self.evictions = _grown(before.size_passes, now.size_passes)
-        self.publish_latency_ms = _difference(self._previous.publish_latency_ms, stats.publish_latency_ms)
-        self.topic_load_ms = _difference(self._previous.topic_load_ms, stats.topic_load_ms)
+        self.topic_loads_ms = sorted(stats.topic_loads_ms[self._loads_seen :])
+        self._loads_seen = len(stats.topic_loads_ms)
         self._rolled_ns = now_ns
         self._previous = stats
 
@@ -165,18 +173,17 @@ def quantile(histogram: Histogram, q: float) -> float:
     return lower
 
 
+def quantile_of(values: Sequence[float], q: float) -> float:
+    """The same for sorted values, exactly."""
+    return values[min(int(q * len(values)), len(values) - 1)] if values else float("nan")
+
+
 def _grown(before: int, now: int) -> int:
     return now - before if now >= before else now
 
 
 def _minus(now: Sequence[int], before: Sequence[int]) -> tuple[int, ...]:
     return tuple(map(sub, now, before))
-
-
-def _difference(before: Histogram | None, now: Histogram | None) -> Histogram | None:
-    if now is None or before is None or len(before.counts) != len(now.counts):
-        return now
-    return Histogram(now.bounds, _minus(now.counts, before.counts), now.total - before.total)
 
 
 def _topic_window(before: TopicStats, now: TopicStats, seconds: float) -> TopicWindow:
@@ -196,7 +203,6 @@ def _topic_window(before: TopicStats, now: TopicStats, seconds: float) -> TopicW
         read_rate=read / seconds,
         read_bytes_rate=(now.entry_bytes_read - before.entry_bytes_read) / seconds,
         cache_miss_rate=_grown(before.cache_misses, now.cache_misses) / seconds,
-        mark_delete_rate=_grown(before.mark_deletes, now.mark_deletes) / seconds,
         added=added,
         added_bytes=added_bytes,
         add_errors=_grown(before.add_errors, now.add_errors),
@@ -224,7 +230,6 @@ def _subscription_windows(
             _grown(then.bytes_out, stats.bytes_out) / seconds,
             _grown(then.msgs_redelivered, stats.msgs_redelivered) / seconds,
             _grown(then.msgs_acked, stats.msgs_acked) / seconds,
-            _grown(then.msgs_expired, stats.msgs_expired) / seconds,
             _grown(then.msgs_dropped, stats.msgs_dropped) / seconds,
             _consumer_windows(then.consumer_stats, stats.consumer_stats, seconds),
         )

@@ -27,15 +27,15 @@ class EntryRange(NamedTuple):
 
 
 class RangeSet:
-    __slots__ = ("_count", "_ledgers")
+    __slots__ = ("_ledgers", "count")
 
     def __init__(self) -> None:
         self._ledgers: dict[int, dict[int, int]] = {}
-        self._count = 0
+        self.count = 0
+        """How many entries are in the set; the same as `len`, for who asks per message."""
 
     def __len__(self) -> int:
-        """How many entries are in the set."""
-        return self._count
+        return self.count
 
     def __contains__(self, position: tuple[int, int]) -> bool:
         pages = self._ledgers.get(position[0])
@@ -55,20 +55,20 @@ class RangeSet:
         if page & bit:
             return False
         pages[number] = page | bit
-        self._count += 1
+        self.count += 1
         return True
 
     def add_range(self, ledger_id: int, first: int, last: int) -> int:
         """How many of `first`..`last` were not in the set."""
-        before = self._count
+        before = self.count
         pages = self._ledgers.setdefault(ledger_id, {})
         for number in range(first >> PAGE_BITS, (last >> PAGE_BITS) + 1):
             base = number << PAGE_BITS
             mask = _mask(max(first - base, 0), min(last - base, _OFFSET))
             page = pages.get(number, 0)
-            self._count += (mask & ~page).bit_count()
+            self.count += (mask & ~page).bit_count()
             pages[number] = page | mask
-        return self._count - before
+        return self.count - before
 
     def first_missing(self, ledger_id: int, entry_id: int) -> int:
         """The first entry of the ledger at or behind `entry_id` that is not in the set."""
@@ -101,30 +101,30 @@ class RangeSet:
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return 0
-        before = self._count
+        before = self.count
         last_page = entry_id >> PAGE_BITS
         for number in [number for number in pages if number < last_page]:
-            self._count -= pages.pop(number).bit_count()
+            self.count -= pages.pop(number).bit_count()
         page = pages.get(last_page, 0)
         kept = page & ~_mask(0, entry_id & _OFFSET)
-        self._count -= (page ^ kept).bit_count()
+        self.count -= (page ^ kept).bit_count()
         if kept:
             pages[last_page] = kept
         else:
             pages.pop(last_page, None)
         if not pages:
             del self._ledgers[ledger_id]
-        return before - self._count
+        return before - self.count
 
     def remove_ledger(self, ledger_id: int) -> int:
         """Forget the whole ledger; answers how many entries there were."""
         count = sum(page.bit_count() for page in self._ledgers.pop(ledger_id, {}).values())
-        self._count -= count
+        self.count -= count
         return count
 
     def clear(self) -> None:
         self._ledgers.clear()
-        self._count = 0
+        self.count = 0
 
     def ledger_ids(self) -> list[int]:
         return sorted(self._ledgers)

@@ -166,7 +166,7 @@ def ack(cnx: ServerCnx, command: BaseCommand) -> None:
         _acknowledge(port.subscription, port.consumer, request)
         if request.HasField("request_id"):
             response = answers.ack_response(request.consumer_id, request.request_id)
-            port.subscription.cursor.when_durable(lambda: cnx.send(response))
+            port.subscription.when_kept(lambda: cnx.send(response))
     elif request.HasField("request_id"):
         cnx.send(answers.ack_response(request.consumer_id, request.request_id))
 

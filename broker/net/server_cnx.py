@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from typing import cast
 
 from google.protobuf.message import DecodeError
-from protocol.receive_buffer_sizer import ReceiveBufferSizer
 
 from broker.errors import BrokerError, ChecksumMismatch, NotAllowed
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
@@ -21,10 +21,12 @@ from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
 from protocol import answers
+from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 from protocol.receive_buffer import ReceiveBuffer
+from protocol.receive_buffer_sizer import ReceiveBufferSizer
 
 log = logging.getLogger("magnetar.net")
 
@@ -82,8 +84,8 @@ class ServerCnx(asyncio.BufferedProtocol):
     # The connection's life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without saying so.
+        transport = self._transport
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         ground = self.ground
@@ -168,10 +170,10 @@ class ServerCnx(asyncio.BufferedProtocol):
             buffer, view = self._inbox.buffer, self._inbox.view
             for start, command_end, end in frames:
                 if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
-                    send = CommandSend.FromString(view[start + 4 : command_end])
+                    send = parse_send(view[start + 4 : command_end])
                     self._publish(send, view[command_end:end])
                 else:
-                    self._command(BaseCommand.FromString(view[start:command_end]), view[command_end:end])
+                    self._command(parse_command(view[start:command_end]), view[command_end:end])
                 if self._transport is None or self._transport.is_closing():
                     return
         except (ProtocolError, DecodeError) as error:

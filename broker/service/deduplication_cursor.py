@@ -12,18 +12,17 @@ from broker.service.deduplication import Deduplication
 from broker.service.dispatcher import facts_of
 
 DEDUPLICATION_CURSOR = "pulsar.dedup"
-_ENTRIES_PER_READ = 500
 
 
 async def load_deduplication(ledger: ManagedLedger, producers_max: int) -> Deduplication:
     cursor = await ledger.open_cursor(DEDUPLICATION_CURSOR, EARLIEST)
     known = Deduplication(cursor.properties, producers_max=producers_max)
-    cursor.rewind()
-    while cursor.has_more():
-        for entry in await cursor.read(_ENTRIES_PER_READ):
-            facts = facts_of(entry)
-            if facts is not None and facts.chunk >= facts.chunks - 1:
-                known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
+    position = ledger.next_valid(cursor.mark_delete_position)
+    while position <= ledger.last_confirmed:
+        facts = facts_of(await ledger.read_entry(position))
+        if facts is not None and facts.chunk >= facts.chunks - 1:
+            known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
+        position = ledger.next_valid(position)
     snapshot = known.snapshot()
     if ledger.last_confirmed.entry_id >= 0:
         cursor.acknowledge_cumulative(ledger.last_confirmed, properties=snapshot)

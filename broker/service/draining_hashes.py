@@ -59,4 +59,5 @@ class DrainingHashes:
     def forget(self, owner: Consumer) -> bool:
         """The owner left. True when somebody waited for one of its hashes."""
         gone = [sticky_hash for sticky_hash, draining in self._hashes.items() if draining.owner is owner]
-        return any([self._hashes.pop(sticky_hash).blocking for sticky_hash in gone])
+        waited = [self._hashes.pop(sticky_hash).blocking for sticky_hash in gone]
+        return any(waited)

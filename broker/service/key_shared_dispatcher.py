@@ -7,9 +7,10 @@ as far as the settings allow.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import cast
 
-from broker.errors import ConsumerAssignError, ConsumerBusy
+from broker.errors import ConsumerBusy
 from broker.model.entry import Entry
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.dispatcher import facts_of
@@ -24,13 +25,13 @@ from broker.service.replay import Key
 from broker.service.shared_dispatcher import SharedDispatcher
 from protocol.message_metadata import NO_KEY
 
-RANGE_SIZE = 1 << 16
+ROUNDS_PER_TURN = 8
 
 Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
 
 
 class KeySharedDispatcher(SharedDispatcher):
-    __slots__ = ("_draining", "_fetching_hashes", "_out_of_order", "_selector", "meta")
+    __slots__ = ("_draining", "_out_of_order", "_selector", "meta")
 
     def __init__(self, *args: object, meta: KeySharedMeta, **named: object) -> None:
         super().__init__(*args, **named)
@@ -39,14 +40,13 @@ class KeySharedDispatcher(SharedDispatcher):
         """Without PIP-379's rules: the client gave up order, or ranges never change hands."""
         self._selector: Selector = self._new_selector()
         self._draining = DrainingHashes()
-        self._fetching_hashes: dict[Key, int] = {}
 
     def _new_selector(self) -> Selector:
         if self.meta.sticky:
-            return StickyRangesSelector(RANGE_SIZE)
+            return StickyRangesSelector()
         if self.settings.key_shared_consistent_hashing:
             return ConsistentHashingSelector(self.settings.key_shared_points)
-        return AutoSplitSelector(RANGE_SIZE)
+        return AutoSplitSelector()
 
     # Consumers
 
@@ -99,7 +99,7 @@ class KeySharedDispatcher(SharedDispatcher):
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
-        for _ in range(8):
+        for _ in range(ROUNDS_PER_TURN):
             permits = self._permits()
             if permits <= 0:
                 return
@@ -127,33 +127,22 @@ class KeySharedDispatcher(SharedDispatcher):
         ]
         return bool(limits) and len(self.replay) >= min(limits)
 
-    def _hand_out(self, entries: list[Entry]) -> list[Entry]:
-        """Entries of the replay; what cannot go now is back in the replay already."""
-        self._deal(entries, from_replay=True)
-        return []
-
     def _hand_out_replay(self, wanted: int) -> bool:
         before = self.dispatched_entries
-        entries, self._fetched = self._fetched, []
-        keys = self.replay.take(wanted, self._may_go)
-        if keys:
-            self._fetch_or_find(keys, entries)
+        entries = self._from_replay(self.replay.take(wanted, self._may_go))
         if entries:
-            entries.sort(key=lambda entry: (entry.ledger_id, entry.entry_id))
-            self._deal([e for e in entries if not self.cursor.is_acknowledged(e.position)], from_replay=True)
+            entries.sort(key=attrgetter("ledger_id", "entry_id"))
+            self._deal(entries, from_replay=True)
         return self.dispatched_entries > before
 
-    def _fetch_or_find(self, keys: list[Key], entries: list[Entry]) -> None:
-        found, missing = self._look_up(keys)
-        entries += found
-        if missing:
-            self._fetch(missing)
-
     def _may_go(self, key: Key, sticky_hash: int) -> bool:
+        """A hash whose older messages are being fetched waits as a whole, so that none overtakes another."""
         consumer = self._select(sticky_hash)
         if consumer is None or not consumer.may_receive():
             return False
-        return self._out_of_order or not self._draining.blocks(consumer, sticky_hash)
+        if self._out_of_order:
+            return True
+        return not self._draining.blocks(consumer, sticky_hash) and sticky_hash not in self._fetching.values()
 
     def _select(self, sticky_hash: int) -> Consumer | None:
         return cast("Consumer | None", self._selector.select(sticky_hash))
@@ -164,7 +153,7 @@ class KeySharedDispatcher(SharedDispatcher):
         room: dict[Consumer, int] = {}
         blocked: set[int] = set()
         for entry in entries:
-            sticky_hash = hash_of(entry)
+            sticky_hash = self._hash_of(entry)
             consumer = self._select(sticky_hash)
             if consumer is None or not self._may_take(consumer, sticky_hash, room, blocked, from_replay):
                 blocked.add(sticky_hash)
@@ -195,12 +184,11 @@ class KeySharedDispatcher(SharedDispatcher):
             return True
         if sticky_hash in blocked or self._draining.blocks(consumer, sticky_hash):
             return False
-        return from_replay or not self.replay.waits(sticky_hash)
+        if from_replay:
+            return True
+        return not self.replay.waits(sticky_hash) and sticky_hash not in self._fetching.values()
 
-
-def hash_of(entry: Entry) -> int:
-    facts = facts_of(entry)
-    return sticky_hash_of(NO_KEY if facts is None else facts.key, RANGE_SIZE)
-
-
-__all__ = ["ConsumerAssignError", "KeySharedDispatcher", "hash_of"]
+    def _hash_of(self, entry: Entry) -> int:
+        facts = facts_of(entry)
+        key = NO_KEY if facts is None else facts.key
+        return sticky_hash_of(key, self._selector.range_size, self._selector.range_start)

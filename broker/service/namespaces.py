@@ -1,9 +1,9 @@
-"""Tenants and namespaces: which exist, and the policies set on them.
+"""Tenants and namespaces: which exist, and the policies set on them and on single topics.
 
-Everything is kept in memory and written through to the metadata store under `/admin/policies`, so that
-questions on the way of a lookup or a publish are plain dictionary reads and never wait. A change is
-visible once the store has it; changes are made one after the other. Policies are JSON values under the
-names of the admin REST interface; what a policy means is the business of whoever asks for it.
+Everything is kept in memory and written through to the metadata store under `/admin/policies` (of topics:
+`/admin/topic-policies`), so that questions on the way of a lookup or a publish are plain dictionary reads and
+never wait. A change is visible once the store has it; changes are made one after the other. Policies are JSON
+values under the names of the admin REST interface; what a policy means is the business of whoever asks for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias, cast
+from urllib.parse import quote, unquote
 
 from broker.errors import BrokerError, InvalidTopicName, TopicNotFound
 from broker.metadata.metadata_store import ABSENT, MetadataStore
@@ -21,6 +22,7 @@ from broker.metadata.metadata_store import ABSENT, MetadataStore
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 ROOT: Final = "/admin/policies"
+TOPICS_ROOT: Final = "/admin/topic-policies"
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
@@ -47,6 +49,7 @@ class Namespaces:
         self._store = store
         self._tenants: dict[str, dict[str, Json]] = {}
         self._policies: dict[str, dict[str, Json]] = {}
+        self._topic_policies: dict[str, dict[str, Json]] = {}
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
@@ -55,6 +58,8 @@ class Namespaces:
             self._tenants[tenant] = await self._load(tenant)
             for name in await self._store.children(f"{ROOT}/{tenant}"):
                 self._policies[f"{tenant}/{name}"] = await self._load(f"{tenant}/{name}")
+        for quoted in await self._store.children(TOPICS_ROOT):
+            self._topic_policies[unquote(quoted)] = await self._load(quoted, TOPICS_ROOT)
         for namespace in ("public/default", "pulsar/system"):
             tenant = namespace.partition("/")[0]
             if not self.tenant_exists(tenant):
@@ -94,6 +99,10 @@ class Namespaces:
         if policies is None:
             raise NamespaceNotFound("Namespace does not exist")
         return MappingProxyType(policies)
+
+    def topic_policy(self, topic: str, key: str) -> Json:
+        """The value set on `domain://tenant/namespace/name` (partitions: on their base name), or None."""
+        return self._topic_policies.get(topic, _NOTHING).get(key)
 
     # Changes: answered when the store has them.
 
@@ -154,8 +163,33 @@ class Namespaces:
             await self._store.put(f"{ROOT}/{namespace}", _dump(policies))
             self._policies[namespace] = policies
 
-    async def _load(self, name: str) -> dict[str, Json]:
-        found = await self._store.get(f"{ROOT}/{name}")
+    async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
+        """Set one policy of a topic; None removes it. Whether the topic exists is for the caller to know."""
+        async with self._changing:
+            policies = dict(self._topic_policies.get(topic, _NOTHING))
+            if value is None:
+                policies.pop(key, None)
+            else:
+                policies[key] = value
+            await self._keep_topic_policies(topic, policies)
+
+    async def forget_topic(self, topic: str) -> None:
+        """The topic was deleted: one that is created anew begins without policies."""
+        if topic in self._topic_policies:
+            async with self._changing:
+                await self._keep_topic_policies(topic, {})
+
+    async def _keep_topic_policies(self, topic: str, policies: dict[str, Json]) -> None:
+        key = f"{TOPICS_ROOT}/{quote(topic, safe='')}"
+        if policies:
+            await self._store.put(key, _dump(policies))
+            self._topic_policies[topic] = policies
+        else:
+            await self._store.delete(key)
+            self._topic_policies.pop(topic, None)
+
+    async def _load(self, name: str, root: str = ROOT) -> dict[str, Json]:
+        found = await self._store.get(f"{root}/{name}")
         return {} if found is None else cast("dict[str, Json]", json.loads(found.value))
 
 

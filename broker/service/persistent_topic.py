@@ -73,7 +73,7 @@ class PersistentTopic(Topic):
         self.deduplication: Deduplication | None = None
         self._call_later = call_later
         self._opening = asyncio.Lock()
-        ledger.listener = self
+        ledger.listener = self  # type: ignore[assignment]  # Contexts come back as they were given.
         for cursor_name, cursor in ledger.cursors.items():
             if cursor_name != DEDUPLICATION_CURSOR:
                 self.subscriptions[cursor_name] = Subscription(

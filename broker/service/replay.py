@@ -44,8 +44,8 @@ class Replay:
         """Key_Shared: an older message of this hash is still to come, so a newer one must not pass it."""
         return sticky_hash in self._waiting
 
-    def take(self, count: int, allowed: Callable[[Key, int], bool] | None = None) -> list[Key]:
-        """Take out the first `count` positions, of those that are `allowed` (key, hash)."""
+    def take(self, count: int, allowed: Callable[[Key, int], bool] | None = None) -> dict[Key, int]:
+        """Take out the first `count` positions with their hashes, of those that are `allowed` (key, hash)."""
         if allowed is None:
             taken = self._order[:count]
             del self._order[:count]
@@ -56,13 +56,12 @@ class Replay:
                     break
                 if allowed(key, self._hashes[key]):
                     taken.append(key)
-            gone = set(taken)
-            self._order = [key for key in self._order if key not in gone]
-        for key in taken:
-            self._forget(key)
-        return taken
+            if taken:
+                gone = set(taken)
+                self._order = [key for key in self._order if key not in gone]
+        return {key: self._forget(key) for key in taken}
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: Key) -> int:
         sticky_hash = self._hashes.pop(key)
         if sticky_hash:
             left = self._waiting[sticky_hash] - 1
@@ -70,6 +69,7 @@ class Replay:
                 self._waiting[sticky_hash] = left
             else:
                 del self._waiting[sticky_hash]
+        return sticky_hash
 
     def discard(self, key: Key) -> None:
         """The position was acknowledged while it waited."""

@@ -13,7 +13,7 @@ from operator import attrgetter
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.service.consumer import Consumer
-from broker.service.dispatcher import Dispatcher, messages_left, messages_of
+from broker.service.dispatcher import READ_RETRY_MS_MIN, Dispatcher, messages_left, messages_of
 from broker.service.replay import Key, Replay
 
 ROUNDS_PER_TURN = 8
@@ -33,7 +33,8 @@ class SharedDispatcher(Dispatcher):
         self._next = 0
         self._fetched: list[Entry] = []
         """Entries of the replay that storage has answered, not handed out yet."""
-        self._fetching: set[Key] = set()
+        self._fetching: dict[Key, int] = {}
+        """Positions that storage is asked for, with their hashes."""
 
     # Consumers
 
@@ -101,28 +102,37 @@ class SharedDispatcher(Dispatcher):
 
     def _hand_out_replay(self, wanted: int) -> bool:
         """Send what waits for its redelivery. Whether anything was sent, so that new entries come later."""
-        entries, self._fetched = self._fetched, []
-        keys = self.replay.take(wanted)
-        if keys:
-            found, missing = self.cursor.get_positions([Position(*key) for key in keys])
-            entries += found
-            if missing:
-                self._fetching.update(missing)
-                self.cursor.request_positions(missing, self._fetch_done)
+        entries = self._from_replay(self.replay.take(wanted))
         if not entries:
             return False
-        entries = [entry for entry in entries if not self.cursor.is_acknowledged(entry.position)]
         rest = self._hand_out(entries)
         self.replay.add((entry.ledger_id, entry.entry_id) for entry in rest)
         return len(rest) < len(entries)
 
-    def _fetch_done(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self._fetching.discard((entry.ledger_id, entry.entry_id))
+    def _from_replay(self, taken: dict[Key, int]) -> list[Entry]:
+        """What was fetched before, and of `taken` what is cached; the rest is fetched and wakes us."""
+        entries, self._fetched = self._fetched, []
+        entries = [entry for entry in entries if not self.cursor.is_acknowledged(entry.position)]
+        if taken:
+            found, missing = self.cursor.get_positions([Position(*key) for key in taken])
+            entries += found
+            if missing:
+                self._fetching.update({key: taken[key] for key in missing})
+                self.cursor.request_positions(missing, lambda fetched: self._fetch_done(missing, fetched))
+        return entries
+
+    def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
+        """What could not be read waits in the replay again."""
+        came = {(entry.ledger_id, entry.entry_id) for entry in entries}
+        for key in asked:
+            sticky_hash = self._fetching.pop(key, 0)
+            if key not in came:
+                self.replay.add((key,), sticky_hash)
         self._fetched += entries
-        failed, self._fetching = self._fetching, set()
-        self.replay.add(failed)
-        self.wake()
+        if self.cursor.last_error is None:
+            self.wake()
+        else:
+            self._call_later(READ_RETRY_MS_MIN / 1000, self.wake)
 
     def _hand_out(self, entries: list[Entry]) -> list[Entry]:
         """Deal the entries in turns; answers those that nobody can take."""
@@ -158,7 +168,7 @@ class SharedDispatcher(Dispatcher):
         """Deliver from the front until permits run out; answers how many went."""
         permits = consumer.permits
         pending = consumer.pending
-        has_ack_sets = self.cursor.has_ack_sets
+        partly_acknowledged = self.cursor.partly_acknowledged
         redeliveries = self.redeliveries
         plain: list[Entry] = []
         total = messages = size = sent = 0
@@ -168,7 +178,7 @@ class SharedDispatcher(Dispatcher):
             sent += 1
             key = (entry.ledger_id, entry.entry_id)
             left = entry.messages or messages_of(entry)
-            if redeliveries or has_ack_sets:
+            if redeliveries or partly_acknowledged:
                 ack_set = self.cursor.ack_set_of(entry.position) or ()
                 count = redeliveries.get(key, 0)
                 if ack_set or count:

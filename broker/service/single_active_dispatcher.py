@@ -11,7 +11,7 @@ from bisect import bisect_left
 from broker.model.entry import Entry
 from broker.service.consumer import Consumer, SubscriptionType
 from broker.service.dispatcher import Dispatcher, messages_left, messages_of
-from broker.service.key_shared import murmur3_32
+from broker.service.key_shared import sticky_key_hash
 
 RUNS_PER_TURN = 8
 """Runs of entries handed out before other dispatchers and the sockets get their share of the turn."""
@@ -130,7 +130,7 @@ class SingleActiveDispatcher(Dispatcher):
             messages += entry.messages or messages_of(entry)
             size += entry.size
         self.dispatched_entries += len(entries)
-        if self.cursor.has_ack_sets:
+        if self.cursor.partly_acknowledged:
             self._hand_over_partly_acked(consumer, entries)
         else:
             consumer.deliver(entries, messages, size)
@@ -155,7 +155,7 @@ def _on_ring(candidates: list[Consumer], topic_name: str) -> Consumer:
     ring: dict[int, Consumer] = {}
     for consumer in candidates:
         for point in range(_RING_POINTS):
-            ring[murmur3_32(f"{consumer.name}{point}".encode())] = consumer
+            ring[sticky_key_hash(f"{consumer.name}{point}".encode())] = consumer
     points = sorted(ring)
-    place = bisect_left(points, murmur3_32(topic_name.encode()))
+    place = bisect_left(points, sticky_key_hash(topic_name.encode()))
     return ring[points[place % len(points)]]

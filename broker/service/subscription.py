@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from broker.errors import ConsumerBusy, MetadataError
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.model.position import Position
+from broker.model.position import EARLIEST, Position
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatcher import CallLater, messages_left
 from broker.service.key_shared_dispatcher import KeySharedDispatcher
@@ -163,6 +163,14 @@ class Subscription:
         )
         self._acknowledged(consumer, 1)
 
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        """Call back when the acknowledgements so far are durable; at once where snapshots are throttled
+        (`managedLedgerDefaultMarkDeleteRateLimit` above 0), as Pulsar does."""
+        if self.topic.ledger.settings.mark_delete_rate > 0:
+            callback()
+        else:
+            self.cursor.on_durable(callback)
+
     def _acknowledged(self, consumer: Consumer, count: int) -> None:
         consumer.acked_messages += count
         if self.dispatcher is not None and self.cursor.ledger.is_terminated:
@@ -191,7 +199,7 @@ class Subscription:
         """Next is the first entry whose broker timestamp, else publish time, is not before `timestamp_ms`."""
         newest = await self.topic.newest_before(timestamp_ms)
         ledger = self.topic.ledger
-        await self._reset(lambda: ledger.first_position if newest is None else ledger.next_valid(newest), ())
+        await self._reset(lambda: EARLIEST if newest is None else ledger.next_valid(newest), ())
 
     async def _reset(self, target: Callable[[], Position], ack_set: Sequence[int]) -> None:
         if self.resetting:

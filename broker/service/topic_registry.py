@@ -16,6 +16,7 @@ from broker.managed_ledger.ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
+from broker.model.position import EARLIEST
 from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
 from broker.service.dispatcher import CallLater
 from broker.service.namespaces import AlreadyExists, Namespaces
@@ -226,7 +227,7 @@ class TopicRegistry:
             assert isinstance(topic, PersistentTopic)
             for subscription in durable:
                 if subscription not in topic.subscriptions:
-                    await topic.create_subscription(subscription, topic.ledger.first_position)
+                    await topic.create_subscription(subscription, EARLIEST)
 
     def _check_partitions(self, count: int) -> None:
         most = self.settings.partitions_max

@@ -45,7 +45,8 @@ def test_a_size_that_is_none_is_one_line(size: str) -> None:
 
 
 def test_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
-    control_group(tmp_path, "0::/a/b", a__memory_max=str(64 * MIB), a__b__memory_max="max")
+    limits = {"a__memory_max": str(64 * MIB), "a__b__memory_max": "max", "a__b__c__memory_max": str(65 * MIB)}
+    control_group(tmp_path, "0::/a/b/c", **limits)
     found = direct_memory({}, root=tmp_path)
     assert (found.mebibytes, found.source) == (64, "limit of the control group")
 

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from crc32c import crc32c
+from google.protobuf.message import DecodeError
 
 from protocol.pulsar_api_pb2 import BaseCommand, BrokerEntryMetadata, MessageMetadata
 from tests.support.command_json import Json, fill
@@ -109,8 +110,8 @@ class RawConnection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
-        self._ended = False
+        self._frames: asyncio.Queue[Frame | Exception] = asyncio.Queue()
+        self._end: Exception | None = None
         self.auto_pong = True
         self._pump = asyncio.create_task(self._read_frames())
 
@@ -174,16 +175,16 @@ class RawConnection:
         self._writer.transport.abort()
 
     async def _next(self) -> Frame:
-        if self._ended:
-            raise PeerClosedError
+        if self._end is not None:
+            raise self._end
         frame = await self._frames.get()
-        if frame is None:
-            self._ended = True
-            raise PeerClosedError
+        if isinstance(frame, Exception):
+            self._end = frame
+            raise frame
         return frame
 
     async def _read_frames(self) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
             while True:
                 total, size = _SIZES.unpack(await self._reader.readexactly(_SIZES.size))
                 body = await self._reader.readexactly(total - 4)
@@ -192,4 +193,10 @@ class RawConnection:
                     self.send("PONG")
                 else:
                     self._frames.put_nowait(frame)
-        self._frames.put_nowait(None)
+        except asyncio.IncompleteReadError as error:
+            torn = len(error.partial) > 0
+            self._frames.put_nowait(AssertionError("a frame was cut off") if torn else PeerClosedError())
+        except ConnectionError:
+            self._frames.put_nowait(PeerClosedError())
+        except (DecodeError, ValueError, struct.error) as error:
+            self._frames.put_nowait(AssertionError(f"the broker sent what is no frame: {error}"))

@@ -51,7 +51,7 @@ class EvictionReplay:
         got["total"] = self.manager.used_bytes
         stats = self.manager.stats
         got["counters"] = [
-            stats.inserted_entries,
+            self.manager.inserted_entries,
             sum(stats.evicted_entries.values()),
             stats.size_evictions,
             self.manager.size_checks_due,

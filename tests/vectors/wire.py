@@ -109,7 +109,14 @@ async def play_scenario(scenario: Tree, player: Player) -> Verdict:
             kind = next(iter(as_tree(step)))
             try:
                 await _STEPS[kind](player, as_tree(step))
-            except (AssertionError, TimeoutError, ConnectionError, KeyError, ValueError) as problem:
+            except (
+                AssertionError,
+                TimeoutError,
+                OSError,
+                KeyError,
+                ValueError,
+                aiohttp.ClientError,
+            ) as problem:
                 return Verdict(name, f"step {number} ({_described(kind, as_tree(step))}): {_told(problem)}")
         return Verdict(name, None)
     finally:

@@ -6,11 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from broker.clock import monotonic_ns
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.errors import BrokerError
-from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -56,7 +55,14 @@ class FakeLedgers:
             self.held.append(answer)
 
     def add(
-        self, ledger_id: int, entry_id: int, parts: EntryParts, *, master_key: bytes, recovery: bool, done: AddDone
+        self,
+        ledger_id: int,
+        entry_id: int,
+        parts: EntryParts,
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
     ) -> None:
         rc = self.refuse(ledger_id, entry_id)
         if rc == OK and ledger_id in self.fenced and not recovery:
@@ -138,9 +144,9 @@ class Clock:
 class World:
     """Everything below the logs, and what survives a crash of the broker: metadata and stored entries."""
 
-    def __init__(self, metadata: MetadataStore | None = None, ledgers: FakeLedgers | None = None) -> None:
+    def __init__(self, metadata: MetadataStore | None = None, ledgers: LedgerClient | None = None) -> None:
         self.metadata = metadata or MemoryMetadataStore()
-        self.ledgers = ledgers or FakeLedgers()
+        self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]
         self.clock = Clock()
         self.wall = 1_700_000_000_000
         self.caches = EntryCacheManager(EntryCacheSettings(64 << 20))
@@ -158,7 +164,20 @@ class World:
         """The same storage under a broker that remembers nothing."""
         return World(self.metadata, self.ledgers)
 
-    async def open(self, name: str = "t/n/persistent/x", **settings: object) -> ManagedLedger:
+    def copy_after_crash(self) -> World:
+        """A copy of the storage as it is at this moment; what the old broker still does is not in it."""
+        assert isinstance(self.metadata, MemoryMetadataStore)
+        metadata, ledgers = MemoryMetadataStore(), FakeLedgers()
+        metadata._values = dict(self.metadata._values)
+        metadata._children = {key: set(names) for key, names in self.metadata._children.items()}
+        ledgers.stored = {key: dict(entries) for key, entries in self.ledgers.stored.items()}
+        ledgers.fenced = set(self.ledgers.fenced)
+        return World(metadata, ledgers)
+
+    async def open(
+        self, name: str = "t/n/persistent/x", keep: bool = True, **settings: object
+    ) -> ManagedLedger:
+        """`keep`: retain what nobody needs any more."""
         settings.setdefault("rollover_ns_min", 0)
         log = await ManagedLedger.open(
             name,
@@ -167,6 +186,8 @@ class World:
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
         )
         log.listener = Recorder()
+        if keep:
+            log.keep_ms = log.keep_bytes = -1
         return log
 
 
@@ -176,11 +197,11 @@ def recorder(log: ManagedLedger) -> Recorder:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Turn the loop until the condition holds; it does not wait for time to pass."""
-    for _ in range(10_000):
+    """Turn the loop until the condition holds; only threads and disks are given time, at most some seconds."""
+    for attempt in range(5_000):
         if condition():
             return
-        await asyncio.sleep(0)
+        await asyncio.sleep(0 if attempt < 1_000 else 0.001)
     raise AssertionError("the condition never came true")
 
 
@@ -189,7 +210,3 @@ async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:
     for number in range(count):
         log.add(b"%0*d" % (size, before + number), 1, before + number)
     await until(lambda: len(recorder(log).added) == before + count)
-
-
-def monotonic() -> int:
-    return monotonic_ns()

@@ -49,7 +49,6 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicStats]:
             msgs_out=factor * 70 + number,
             bytes_out=factor * 7001,
             msgs_redelivered=factor * number,
-            cache_hits=number,
             consumer_stats=[consumer],
         )
         topics.append(
@@ -258,3 +257,14 @@ def test_redeliveries_stand_under_the_subscription_unless_consumers_are_shown() 
         if line.startswith(f"{REDELIVER.name}{{")
     ]
     assert 'consumer_name="c\\\\1"' in line
+
+
+def test_the_partition_has_a_label_of_its_own_when_asked() -> None:
+    settings = ExpositionSettings(cluster="c", split_partition=True)
+    topics = [
+        TopicStats(namespace="a/b", topic=f"persistent://a/b/{name}") for name in ("t", "t-partition-12")
+    ]
+    text = write(settings, TopicWindows(0), topics)
+    start = 'pulsar_producers_count{cluster="c",namespace="a/b",topic="persistent://a/b/t"'
+    assert f'{start},partition="-1"}} 0\n' in text
+    assert f'{start},partition="12"}} 0\n' in text

@@ -15,7 +15,7 @@ from broker.metrics import definitions
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.http import metrics_routes
 from broker.metrics.scraper import Scraper
-from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram, SubscriptionStats, TopicStats
+from broker.metrics.snapshot import BrokerStats, CacheStats, SubscriptionStats, TopicStats
 from tests.metrics_check import core_names, names_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +29,7 @@ class FakeBroker:
         self.asked = 0
         self.stats = BrokerStats(
             cache=CacheStats(used_bytes=10, evictions={"ttl": 2, "size": 3}, requeues={"expected_reads": 4}),
-            publish_latency_ms=Histogram((1.0, 2.0), (0, 10, 0), 15.0),
+            topic_loads_ms=[5.0, 1.0, 3.0],
         )
 
     def topics(self) -> Iterator[TopicStats]:
@@ -39,6 +39,7 @@ class FakeBroker:
                 namespace="public/default",
                 topic=f"persistent://public/default/t{number}",
                 msgs_in=5,
+                write_latency=(0, 10) + (0,) * 8,
                 subscriptions=[SubscriptionStats(name="s")],
             )
 
@@ -114,7 +115,8 @@ async def test_counts_and_windows_of_the_broker() -> None:
     scraper = broker.scraper()
     broker.now_ns = 10_000_000_000
     broker.stats.cache.hits = 30
-    await scraper.roll()
+    await scraper.roll_topics()
+    await scraper.roll_broker()
     lines = (await text_of(scraper)).splitlines()
     assert 'pulsar_ml_cache_hits_rate{cluster="standalone"} 3.0' in lines
     assert 'pulsar_ml_cache_x_hits_total{cluster="standalone"} 30.0' in lines
@@ -122,7 +124,8 @@ async def test_counts_and_windows_of_the_broker() -> None:
     assert 'pulsar_ml_cache_x_evicted_total{cluster="standalone",reason="size"} 3.0' in lines
     assert 'pulsar_ml_cache_x_evicted_total{cluster="standalone",reason="invalidate"} 0.0' in lines
     assert 'pulsar_ml_cache_x_requeues_total{cause="expected_reads",cluster="standalone"} 4.0' in lines
-    assert 'pulsar_broker_publish_latency{cluster="standalone",quantile="0.5"} 1.5' in lines
+    assert 'pulsar_broker_publish_latency{cluster="standalone",quantile="0.5"} 0.75' in lines
+    assert 'pulsar_topic_load_times{cluster="standalone",quantile="0.5"} 3.0' in lines
     assert 'pulsar_version_info{cluster="standalone",version="1.2.3"} 1.0' in lines
     topic = 'namespace="public/default",topic="persistent://public/default/t0"'
     assert f'pulsar_rate_in{{cluster="standalone",{topic}}} 0.5' in lines
@@ -132,7 +135,7 @@ async def test_windows_close_by_themselves() -> None:
     broker = FakeBroker()
     scraper = broker.scraper()
     broker.now_ns = 1_000_000_000
-    windows = asyncio.create_task(scraper.run_windows(0.001))
+    windows = asyncio.create_task(scraper.run_windows(0.001, 60))
     async with asyncio.timeout(10):
         while 't0"} 5.0' not in await text_of(scraper):  # noqa: ASYNC110 - a scrape is all there is to see
             await asyncio.sleep(0)
@@ -168,7 +171,7 @@ def test_every_family_is_in_the_documentation() -> None:
         *(family for family, _ in definitions.NAMESPACE_BUCKETS),
         *(family for family, _ in definitions.CONSTANTS),
     )
-    names = {family.name for family in tables} | {name for name, _, _ in definitions.SUMMARIES}
+    names = {family.name for family in tables} | {name for name, _ in definitions.SUMMARIES}
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 

@@ -15,7 +15,7 @@ from broker.metrics.snapshot import (
     SubscriptionStats,
     TopicStats,
 )
-from broker.metrics.window import NOTHING_YET, BrokerWindow, TopicWindows, quantile
+from broker.metrics.window import NOTHING_YET, BrokerWindow, TopicWindows, quantile, quantile_of
 
 SECOND = 1_000_000_000
 TOPIC = "persistent://public/default/orders"
@@ -109,11 +109,21 @@ def test_the_brokers_window_has_cache_rates_and_runs() -> None:
     assert (window.misses_rate, window.evictions) == (1, 1)
 
 
-def test_latencies_are_those_of_the_window() -> None:
+def test_latencies_are_those_of_all_topics_in_the_window() -> None:
+    windows = TopicWindows(0)
+    roll(windows, 1, stats(100))
+    roll(windows, 2, stats(110))
+    assert windows.write_latency_ms.counts == (10,) + (0,) * 9
+
+
+def test_topic_loads_are_those_of_the_window() -> None:
     window = BrokerWindow(0)
-    window.roll(BrokerStats(publish_latency_ms=Histogram((1, 2), (100, 0, 0), 50.0)), SECOND)
-    window.roll(BrokerStats(publish_latency_ms=Histogram((1, 2), (100, 10, 0), 65.0)), 2 * SECOND)
-    assert window.publish_latency_ms == Histogram((1, 2), (0, 10, 0), 15.0)
+    window.roll(BrokerStats(topic_loads_ms=[9.0, 1.0]), SECOND)
+    assert window.topic_loads_ms == [1.0, 9.0]
+    window.roll(BrokerStats(topic_loads_ms=[9.0, 1.0, 4.0, 2.0]), 2 * SECOND)
+    assert window.topic_loads_ms == [2.0, 4.0]
+    assert [quantile_of(window.topic_loads_ms, q) for q in (0.0, 0.5, 1.0)] == [2.0, 4.0, 4.0]
+    assert math.isnan(quantile_of([], 0.5))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,20 @@ async def test_what_was_created_and_set_is_there_after_a_restart() -> None:
         assert registry.tenants() == ["public", "pulsar", "shop"]
 
 
+async def test_policies_of_a_topic_stay_until_it_is_deleted() -> None:
+    store = DictStore()
+    namespaces = await opened(store)
+    topic = "persistent://public/default/a/b c"
+    await namespaces.set_topic_policy(topic, "maxMessageSize", 50)
+    for registry in (namespaces, await opened(store)):
+        assert registry.topic_policy(topic, "maxMessageSize") == 50
+        assert registry.topic_policy("persistent://public/default/a", "maxMessageSize") is None
+    await namespaces.forget_topic(topic)
+    await namespaces.forget_topic(topic)
+    assert namespaces.topic_policy(topic, "maxMessageSize") is None
+    assert (await opened(store)).topic_policy(topic, "maxMessageSize") is None
+
+
 async def test_two_changes_at_once_both_stay() -> None:
     namespaces = await opened(DictStore())
     await asyncio.gather(*(namespaces.set_policy("public/default", f"p{n}", n) for n in range(5)))

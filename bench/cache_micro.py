@@ -1,0 +1,108 @@
+"""What one cached entry costs: insert, reads, hand-over and eviction, in microseconds of CPU per entry.
+
+`python -m bench.cache_micro [--entries N ...] [--run N] [--readers N] [--profile 4.2]`
+
+Entries are made before the clock starts. They come in runs of `--run`, are taken by each reader in runs of 100
+as dispatchers do, and leave by a time pass in slices, of which the worst is shown in milliseconds of CPU.
+"requeue" is one more pass that keeps every entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import time
+from collections.abc import Callable
+
+from broker.entry_cache import PROFILES, VISITS_PER_SLICE, EntryCacheManager, EntryCacheSettings
+from broker.model.entry import Entry
+
+SECOND = 1_000_000_000
+TAKE = 100
+BODY_BYTES = 1024
+COLUMNS = ("insert", "take", "hand over", "requeue", "evict", "all but requeue", "worst slice ms")
+
+
+def measure(entries: int, run: int, readers: int, profile: str, *, shared: bool) -> list[float]:
+    manager = EntryCacheManager(
+        EntryCacheSettings(
+            size_bytes_max=1 << 50, profile=PROFILES[profile], ttl_ns=SECOND, extend_recently_accessed=False
+        )
+    )
+    cache = manager.open("log")
+    runs = make_runs(entries, run, shared=shared)
+    worst_slice = 0.0
+
+    def insert() -> None:
+        for number, one in enumerate(runs):
+            cache.insert_run(one, readers, number)
+
+    def take() -> None:
+        for first in range(0, entries, TAKE):
+            cache.take_run(1, first, first + TAKE - 1, 5 << 20)
+
+    def hand_over() -> None:
+        for one in runs:
+            manager.handed_over(one)
+
+    def tick(now_ns: int) -> None:
+        nonlocal worst_slice
+        more = True
+        while more:
+            begun = time.process_time()
+            more = manager.tick(now_ns, VISITS_PER_SLICE)
+            worst_slice = max(worst_slice, time.process_time() - begun)
+
+    insert_s = cpu(insert)
+    requeue_s = cpu(lambda: tick(2 * SECOND))
+    assert manager.entries == entries
+    take_s = sum(cpu(take) for _ in range(readers))
+    hand_over_s = sum(cpu(hand_over) for _ in range(readers))
+    evict_s = cpu(lambda: tick(4 * SECOND))
+    assert manager.entries == manager.used_bytes == manager.pinned_bytes == 0
+    micro = 1e6 / entries
+    parts = [insert_s * micro, take_s * micro, hand_over_s * micro, requeue_s * micro, evict_s * micro]
+    return [*parts, sum(parts) - requeue_s * micro, worst_slice * 1000]
+
+
+def make_runs(entries: int, run: int, *, shared: bool) -> list[list[Entry]]:
+    """Bodies are `bytes` of their own, or slices of a receive buffer that holds sixteen of them."""
+    own = bytes(BODY_BYTES)
+    buffer = memoryview(bytearray(16 * BODY_BYTES))
+    made = []
+    for entry_id in range(entries):
+        place = entry_id % 16 * BODY_BYTES
+        if shared and not place:
+            buffer = memoryview(bytearray(16 * BODY_BYTES))
+        made.append(Entry(1, entry_id, b"", buffer[place : place + BODY_BYTES] if shared else own, 1))
+    return [made[first : first + run] for first in range(0, entries, run)]
+
+
+def cpu(work: Callable[[], None]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--entries", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--run", type=int, nargs="+", default=[1, 20])
+    parser.add_argument("--readers", type=int, default=1)
+    parser.add_argument("--profile", choices=sorted(PROFILES), default="4.2")
+    parser.add_argument("--collect", action="store_true", help="leave the garbage collector on")
+    options = parser.parse_args()
+    if not options.collect:
+        gc.disable()
+    print(f"profile {options.profile}, {options.readers} reader(s), µs of CPU per entry")
+    print(f"{'entries':>9} {'run':>4} {'bodies':>7}" + "".join(f"{name:>16}" for name in COLUMNS))
+    for entries in options.entries:
+        for run in options.run:
+            for shared in (False, True) if entries <= 100_000 else (False,):
+                figures = measure(entries, run, options.readers, options.profile, shared=shared)
+                bodies = "slices" if shared else "own"
+                print(f"{entries:>9} {run:>4} {bodies:>7}" + "".join(f"{one:>16.3f}" for one in figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""`python -m bookie_stub`: a bookie as a process of its own, on a TCP port.
+
+SIGTERM or SIGINT stops it cleanly (sync, checkpoint, exit 0); a second signal exits at once. A bad setting
+is one line and exit 2, a data directory that cannot be opened one line and exit 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+from bookie_stub.bookie import Bookie
+from bookie_stub.config import BookieSettings, from_settings
+from bookie_stub.config_rules import load_bookie_settings
+from bookie_stub.errors import BookieError
+from bookie_stub.server import BookieServer
+from settings.errors import SettingsError
+from settings.settings import Note
+
+log = logging.getLogger("bookie_stub")
+
+SWITCH_INTERVAL_S = 0.001
+"""The loop waits at most this long for the interpreter while a checkpoint computes (Python: 0.005)."""
+
+
+def main() -> int:
+    arguments = _parse(sys.argv[1:])
+    logging.basicConfig(level=os.environ.get("PULSAR_LOG_LEVEL", "INFO").upper(), format=_LOG_FORMAT)
+    try:
+        settings, notes = _load(arguments)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for note in notes:
+        log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        _runner()(_run(settings, arguments.ready_file))
+    except (BookieError, OSError) as error:
+        log.error("%s", error)
+        return 1
+    return 0
+
+
+_LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bookie_stub", description="A bookie with BookKeeper's files and wire."
+    )
+    parser.add_argument("--conf", type=Path, help="bookkeeper.conf (default: the built-in defaults)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
+    parser.add_argument("--data", metavar="DIR", help="keep everything below DIR")
+    parser.add_argument("--ready-file", type=Path, metavar="F", help="write addresses as JSON when ready")
+    return parser.parse_args(words)
+
+
+def _load(arguments: argparse.Namespace) -> tuple[BookieSettings, tuple[Note, ...]]:
+    overrides = list(arguments.set)
+    if arguments.data is not None:
+        overrides.append(f"magnetarDataDirectory={arguments.data}")
+    settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
+    return from_settings(settings), settings.notes
+
+
+def _runner() -> Callable[[Coroutine[None, None, None]], None]:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run
+
+
+async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop)
+    bookie = Bookie.open(settings, loop.call_soon_threadsafe)
+    server = BookieServer(bookie)
+    try:
+        await server.start()
+        from bookie_stub.http import HttpServer  # aiohttp comes after the data port, see there
+
+        http = HttpServer(bookie, server)
+        await http.start(settings.host, settings.http_port)
+        log.info("bookie is ready on %s:%d, metrics on port %d", settings.host, server.port, http.port)
+        if ready_file is not None:
+            _write_ready(ready_file, settings.host, server.port, http.port)
+        await stop.wait()
+        log.info("stopping")
+        await http.close()
+    finally:
+        await server.close()
+    log.info("stopped")
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    if stop.is_set():
+        os._exit(1)
+    stop.set()
+
+
+def _write_ready(path: Path, host: str, port: int, http_port: int) -> None:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "") else host
+    content = {"bookie": f"{shown}:{port}", "http": f"http://{shown}:{http_port}", "pid": os.getpid()}
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(content) + "\n")
+    temporary.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""`/admin/v2/clusters`"""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.admin.answers import answer, empty, object_of
+from broker.admin.service_view import BROKER, CLUSTERS
+from broker.service.namespaces import Json
+
+
+async def names(request: web.Request) -> web.Response:
+    return answer(list(await request.app[CLUSTERS].names()))
+
+
+async def get(request: web.Request) -> web.Response:
+    name = request.match_info["cluster"]
+    data: dict[str, Json] = {}
+    addresses = request.app[BROKER].addresses
+    if name == request.app[BROKER].namespaces.cluster:
+        data = {"serviceUrl": addresses.admin_url, "brokerServiceUrl": addresses.service_url}
+    data.update(await request.app[CLUSTERS].get(name))
+    return answer({**data, **_NO_TLS})
+
+
+async def put(request: web.Request) -> web.Response:
+    await request.app[CLUSTERS].put(request.match_info["cluster"], await object_of(request))
+    return empty()
+
+
+async def update(request: web.Request) -> web.Response:
+    name = request.match_info["cluster"]
+    known = await request.app[CLUSTERS].get(name)
+    await request.app[CLUSTERS].put(name, {**known, **await object_of(request)})
+    return empty()
+
+
+async def delete(request: web.Request) -> web.Response:
+    await request.app[CLUSTERS].delete(request.match_info["cluster"])
+    return empty()
+
+
+_NO_TLS: dict[str, Json] = {
+    "brokerClientTlsEnabled": False,
+    "tlsAllowInsecureConnection": False,
+    "brokerClientTlsEnabledWithKeyStore": False,
+    "brokerClientTlsTrustStoreType": "JKS",
+    "brokerClientTlsKeyStoreType": "JKS",
+    "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+}
+
+CLUSTER_ROUTES = (
+    web.get("/admin/v2/clusters", names),
+    web.get("/admin/v2/clusters/{cluster}", get),
+    web.put("/admin/v2/clusters/{cluster}", put),
+    web.post("/admin/v2/clusters/{cluster}", update),
+    web.delete("/admin/v2/clusters/{cluster}", delete),
+)

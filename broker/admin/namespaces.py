@@ -1,0 +1,251 @@
+"""`/admin/v2/namespaces`: what there is, its topics, and those policies that this broker acts upon.
+
+A policy that would be stored and then ignored has no route here: a 404 is more honest than a 204. The ones that
+exist are rows of `POLICIES`: the path's word, the key under which the registry keeps it, its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from aiohttp import web
+
+from broker.admin.answers import (
+    BadRequest,
+    Conflict,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    empty,
+    is_true,
+    namespace_of,
+    object_of,
+)
+from broker.admin.service_view import BROKER, BrokerView
+from broker.errors import NotAllowed
+from broker.service.namespaces import Json, NamespaceNotFound
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+BUNDLES = 4
+BACKLOG_QUOTAS = "backlog_quota_map"
+
+
+class Policy(NamedTuple):
+    word: str
+    """In the path."""
+    key: str
+    """In the registry."""
+    kind: type
+    name: str
+    """In the JSON of all policies."""
+    default: Json = None
+    """Answered while it is not set; None = an empty answer."""
+
+
+POLICIES = (
+    Policy("deduplication", "deduplication", bool, "deduplicationEnabled"),
+    Policy("autoTopicCreation", "autoTopicCreation", dict, "autoTopicCreationOverride"),
+    Policy(
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreationOverride",
+        dict,
+        "autoSubscriptionCreationOverride",
+    ),
+    Policy("encryptionRequired", "encryption_required", bool, "encryption_required", False),
+    Policy("maxProducersPerTopic", "max_producers_per_topic", int, "max_producers_per_topic"),
+    Policy("maxConsumersPerTopic", "max_consumers_per_topic", int, "max_consumers_per_topic"),
+    Policy(
+        "maxConsumersPerSubscription",
+        "max_consumers_per_subscription",
+        int,
+        "max_consumers_per_subscription",
+    ),
+    Policy("maxSubscriptionsPerTopic", "max_subscriptions_per_topic", int, "max_subscriptions_per_topic"),
+)
+
+
+async def names(request: web.Request) -> web.Response:
+    tenant = request.match_info["tenant"]
+    namespaces = request.app[BROKER].namespaces
+    if not namespaces.tenant_exists(tenant):
+        raise NamespaceNotFound("Tenant not found")
+    return answer(list(namespaces.names(tenant)))
+
+
+async def get(request: web.Request) -> web.Response:
+    return answer(_all_policies(request.app[BROKER], namespace_of(request)))
+
+
+async def create(request: web.Request) -> web.Response:
+    body = await object_of(request)
+    policies = {name: value for name, value in body.items() if name in ("replication_clusters", "bundles")}
+    await request.app[BROKER].namespaces.create(namespace_of(request), policies)
+    return done()
+
+
+async def delete(request: web.Request) -> web.Response:
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    if not broker.namespaces.exists(namespace):
+        raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
+    if is_true(request, "force"):
+        raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
+    if await broker.registry.names(namespace) or await broker.registry.partitioned_names(namespace):
+        raise Conflict("Cannot delete non empty namespace")
+    await broker.namespaces.delete(namespace)
+    return done()
+
+
+async def topics(request: web.Request) -> web.Response:
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    broker.namespaces.policies(namespace)
+    mode = request.query.get("mode", "PERSISTENT").upper()
+    if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
+        raise PreconditionFailed(f"mode={mode}: PERSISTENT, NON_PERSISTENT or ALL is allowed")
+    found = await broker.registry.names(
+        namespace, persistent=mode != "NON_PERSISTENT", non_persistent=mode != "PERSISTENT"
+    )
+    return answer(list(found))
+
+
+async def unload(request: web.Request) -> web.Response:
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    broker.namespaces.policies(namespace)
+    for topic in [topic.name for topic in broker.registry.topics.values()]:
+        if topic.namespace == namespace and str(topic) in broker.registry.topics:
+            await broker.registry.unload(topic)
+    return done()
+
+
+def _all_policies(broker: BrokerView, namespace: str) -> dict[str, Json]:
+    policies = broker.namespaces.policies(namespace)
+    bundles = policies.get("bundles")
+    count = bundles.get("numBundles") if isinstance(bundles, dict) else None
+    everything: dict[str, Json] = {
+        **_ALWAYS,
+        "replication_clusters": policies.get("replication_clusters") or [broker.namespaces.cluster],
+        "bundles": _bundles(count if isinstance(count, int) else BUNDLES),
+        BACKLOG_QUOTAS: policies.get(BACKLOG_QUOTAS, {}),
+    }
+    everything.update({policy.name: policies[policy.key] for policy in POLICIES if policy.key in policies})
+    return everything
+
+
+def _bundles(count: int) -> dict[str, Json]:
+    boundaries = [f"0x{min(0xFFFFFFFF, (index << 32) // count):08x}" for index in range(count + 1)]
+    return {"boundaries": list(boundaries), "numBundles": count}
+
+
+# One policy
+
+
+def _getter(policy: Policy) -> Handler:
+    async def get_policy(request: web.Request) -> web.Response:
+        policies = request.app[BROKER].namespaces.policies(namespace_of(request))
+        value = policies.get(policy.key, policy.default)
+        return empty() if value is None else answer(value)
+
+    return get_policy
+
+
+def _setter(policy: Policy) -> Handler:
+    async def set_policy(request: web.Request) -> web.Response:
+        value = await body_of(request)
+        if type(value) is not policy.kind:
+            raise BadRequest(f"{policy.word} must be given as JSON of type {policy.kind.__name__}")
+        if isinstance(value, int) and value < 0:
+            raise PreconditionFailed(f"{policy.word} must be 0 or more")
+        await _set(request, policy.key, value)
+        return done()
+
+    return set_policy
+
+
+def _remover(policy: Policy) -> Handler:
+    async def remove_policy(request: web.Request) -> web.Response:
+        await _set(request, policy.key, None)
+        return done()
+
+    return remove_policy
+
+
+async def _set(request: web.Request, key: str, value: Json) -> None:
+    broker, namespace = request.app[BROKER], namespace_of(request)
+    if not broker.namespaces.exists(namespace):
+        raise NamespaceNotFound("Namespace policies does not exist")
+    await broker.namespaces.set_policy(namespace, key, value)
+    await broker.registry.namespace_changed(namespace)
+
+
+# Backlog quotas, one per type
+
+
+async def backlog_quotas(request: web.Request) -> web.Response:
+    return answer(_quotas(request))
+
+
+async def set_backlog_quota(request: web.Request) -> web.Response:
+    quota = await object_of(request)
+    if "limitSize" in quota:
+        quota = {"limit": quota["limitSize"], **quota}  # The name that it had before; clients read either.
+    await _set(request, BACKLOG_QUOTAS, {**_quotas(request), _quota_type(request): quota})
+    return done()
+
+
+async def remove_backlog_quota(request: web.Request) -> web.Response:
+    quotas = _quotas(request)
+    quotas.pop(_quota_type(request), None)
+    await _set(request, BACKLOG_QUOTAS, quotas or None)
+    return done()
+
+
+def _quotas(request: web.Request) -> dict[str, Json]:
+    quotas = request.app[BROKER].namespaces.policies(namespace_of(request)).get(BACKLOG_QUOTAS)
+    return dict(quotas) if isinstance(quotas, dict) else {}
+
+
+def _quota_type(request: web.Request) -> str:
+    return request.query.get("backlogQuotaType", "destination_storage")
+
+
+_ALWAYS: dict[str, Json] = {
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "allowed_clusters": [],
+    "clusterDispatchRate": {},
+    "topicDispatchRate": {},
+    "subscriptionDispatchRate": {},
+    "replicatorDispatchRate": {},
+    "clusterSubscribeRate": {},
+    "publishMaxMessageRate": {},
+    "latency_stats_sample_rate": {},
+    "deleted": False,
+    "encryption_required": False,
+    "subscription_auth_mode": "None",
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "schema_compatibility_strategy": "UNDEFINED",
+    "is_allow_auto_update_schema": True,
+    "schema_validation_enforced": False,
+    "subscription_types_enabled": [],
+    "properties": {},
+    "migrated": False,
+}
+"""What the JSON of a namespace's policies has besides those that can be set here; constant."""
+
+NAMESPACE_ROUTES = (
+    web.get("/admin/v2/namespaces/{tenant}", names),
+    web.get(_NAMESPACE, get),
+    web.put(_NAMESPACE, create),
+    web.delete(_NAMESPACE, delete),
+    web.get(_NAMESPACE + "/topics", topics),
+    web.put(_NAMESPACE + "/unload", unload),
+    web.get(_NAMESPACE + "/backlogQuotaMap", backlog_quotas),
+    web.post(_NAMESPACE + "/backlogQuota", set_backlog_quota),
+    web.delete(_NAMESPACE + "/backlogQuota", remove_backlog_quota),
+    *(web.get(f"{_NAMESPACE}/{policy.word}", _getter(policy)) for policy in POLICIES),
+    *(web.post(f"{_NAMESPACE}/{policy.word}", _setter(policy)) for policy in POLICIES),
+    *(web.delete(f"{_NAMESPACE}/{policy.word}", _remover(policy)) for policy in POLICIES),
+)

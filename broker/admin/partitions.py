@@ -1,0 +1,104 @@
+"""`…/partitions`: the metadata of partitioned topics, which clients ask for and administrators set."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.admin.answers import (
+    BadRequest,
+    Conflict,
+    NotAcceptable,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    is_true,
+    topic_of,
+)
+from broker.admin.service_view import BROKER
+from broker.admin.topic_access import clients, parts
+from broker.errors import BrokerError, TopicNotFound
+from broker.service.namespaces import NamespaceNotFound
+
+_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+
+
+class Unprocessable(BrokerError):
+    status = 422
+
+
+async def get(request: web.Request) -> web.Response:
+    """A topic that does not exist is 404, unless the client asks whether it might be created."""
+    broker, name = request.app[BROKER], topic_of(request)
+    if not broker.namespaces.exists(name.namespace):
+        raise NamespaceNotFound("Namespace not found")
+    if is_true(request, "checkAllowAutoCreation"):
+        count = await broker.registry.partitions_or_create(name, create=True)
+    elif await broker.registry.exists(name):
+        count = await broker.registry.partitions(name)
+    else:
+        raise TopicNotFound(f"Topic {name} not found")
+    return answer({"partitions": count, "deleted": False})
+
+
+async def create(request: web.Request) -> web.Response:
+    broker, name = request.app[BROKER], topic_of(request)
+    count = await _count(request)
+    if count < 1:
+        raise NotAcceptable("Number of partitions should be more than 0")
+    await broker.registry.create_partitioned(name, count)
+    return done()
+
+
+async def grow(request: web.Request) -> web.Response:
+    broker, name = request.app[BROKER], topic_of(request)
+    count = await _count(request)
+    before = await broker.registry.partitions(name)
+    if not before:
+        raise Conflict(f"Topic {name} is not partitioned topic")
+    if count <= before:
+        raise Unprocessable(f"Expect partitions {count} can't less than current partitions {before}.")
+    await broker.registry.grow_partitioned(name, count)
+    return done()
+
+
+async def delete(request: web.Request) -> web.Response:
+    broker, name, force = request.app[BROKER], topic_of(request), is_true(request, "force")
+    if not await broker.registry.partitions(name):
+        raise TopicNotFound(f"Topic {name} not found.")
+    for part in await parts(broker, name):
+        topic = broker.registry.topics.get(str(part))
+        if topic is not None and any(clients(topic)) and not force:
+            raise PreconditionFailed(f"Topic {part} has connected clients")
+    await broker.registry.delete_partitioned(name, force=force)
+    await broker.namespaces.forget_topic(str(name))
+    return done()
+
+
+async def create_missed(request: web.Request) -> web.Response:
+    """Every partition that the metadata promises exists afterwards."""
+    broker = request.app[BROKER]
+    for part in await parts(broker, topic_of(request)):
+        await broker.registry.get(part, create=True)
+    return done()
+
+
+async def _count(request: web.Request) -> int:
+    """A number, a number in quotes as one client sends it, or an object with `partitions`."""
+    body = await body_of(request)
+    if isinstance(body, dict):
+        body = body.get("partitions")
+    if isinstance(body, str) and body.lstrip("-").isdecimal():
+        body = int(body)
+    if type(body) is not int:
+        raise BadRequest("The number of partitions must be given as a JSON number")
+    return body
+
+
+PARTITION_ROUTES = (
+    web.get(_TOPIC + "/partitions", get),
+    web.put(_TOPIC + "/partitions", create),
+    web.post(_TOPIC + "/partitions", grow),
+    web.delete(_TOPIC + "/partitions", delete),
+    web.post(_TOPIC + "/createMissedPartitions", create_missed),
+)

@@ -1,0 +1,235 @@
+"""What `…/stats` and `…/internalStats` say of a topic, under Pulsar's names.
+
+Numbers of what this broker does not have yet (transactions, offloading, compaction, delayed deliveries) are the
+ones that Pulsar shows where these are not used. Rates are those of the metrics' last whole window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+from broker.model.position import Position
+from broker.service.consumer import Consumer
+from broker.service.namespaces import Json
+from broker.service.non_persistent_topic import NonPersistentSubscription
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.producer import Producer
+from broker.service.subscription import Subscription
+from broker.service.topic import Topic
+
+NO_QUOTA = -1
+
+
+class SubscriptionRates(Protocol):
+    rate_out: float
+    throughput_out: float
+    redeliver_rate: float
+    ack_rate: float
+
+
+class TopicRates(Protocol):
+    rate_in: float
+    throughput_in: float
+    rate_out: float
+    throughput_out: float
+    average_msg_size: float
+
+    @property
+    def subscriptions(self) -> Mapping[str, SubscriptionRates]: ...
+
+
+class NoRates:
+    """Where nobody measures."""
+
+    rate_in = throughput_in = rate_out = throughput_out = average_msg_size = 0.0
+    subscriptions: Mapping[str, SubscriptionRates] = MappingProxyType({})
+
+
+NO_RATES: TopicRates = NoRates()
+RatesOf = Callable[[str], TopicRates]
+"""The rates of a topic by its full name."""
+
+
+def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
+    subscriptions = _subscriptions(topic, rates)
+    persistent = isinstance(topic, PersistentTopic)
+    publishers: list[Json] = [_publisher(one) for one in topic.access.producers.values()]
+    stats: dict[str, Json] = {
+        "msgRateIn": rates.rate_in,
+        "msgThroughputIn": rates.throughput_in,
+        "msgRateOut": rates.rate_out,
+        "msgThroughputOut": rates.throughput_out,
+        "bytesInCounter": topic.bytes_in,
+        "msgInCounter": topic.messages_in,
+        "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
+        "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
+        "averageMsgSize": rates.average_msg_size,
+        "storageSize": topic.ledger.total_size if isinstance(topic, PersistentTopic) else 0,
+        "backlogSize": max((_int(one, "backlogSize") for one in subscriptions.values()), default=0),
+        "backlogQuotaLimitSize": NO_QUOTA if persistent else 0,
+        "backlogQuotaLimitTime": NO_QUOTA if persistent else 0,
+        "oldestBacklogMessageAgeSeconds": -1 if persistent else 0,
+        "publishers": publishers,
+        "waitingPublishers": len(topic.access.waiting),
+        "subscriptions": dict(subscriptions),
+        "replication": {},
+        "ownerBroker": owner.partition("://")[2],
+        **_NOT_HERE,
+    }
+    if isinstance(topic, PersistentTopic):
+        stats["deduplicationStatus"] = "Disabled" if topic.deduplication is None else "Enabled"
+    else:
+        stats["msgDropRate"] = 0.0
+    return stats
+
+
+def _subscriptions(topic: Topic, rates: TopicRates) -> dict[str, Json]:
+    found = getattr(topic, "subscriptions", {})
+    return {name: _subscription(one, rates.subscriptions.get(name)) for name, one in found.items()}
+
+
+def _subscription(
+    subscription: Subscription | NonPersistentSubscription, rates: SubscriptionRates | None
+) -> dict[str, Json]:
+    consumers: list[Json] = [_consumer(one) for one in subscription.consumers]
+    stats: dict[str, Json] = {
+        "msgRateOut": rates.rate_out if rates else 0.0,
+        "msgThroughputOut": rates.throughput_out if rates else 0.0,
+        "msgRateRedeliver": rates.redeliver_rate if rates else 0.0,
+        "messageAckRate": rates.ack_rate if rates else 0.0,
+        "bytesOutCounter": sum(one.bytes_out for one in subscription.consumers),
+        "msgOutCounter": sum(one.messages_out for one in subscription.consumers),
+        "msgBacklog": 0,
+        "msgBacklogNoDelayed": 0,
+        "backlogSize": 0,
+        "blockedSubscriptionOnUnackedMsgs": any(one.blocked for one in subscription.consumers),
+        "unackedMessages": sum(one.unacked for one in subscription.consumers),
+        "type": subscription.kind.label,
+        "consumers": consumers,
+        "isDurable": False,
+        "durable": False,
+        "isReplicated": False,
+        "replicated": False,
+        **_NO_SUBSCRIPTION_NUMBERS,
+    }
+    if isinstance(subscription, Subscription):
+        _add_cursor(stats, subscription)
+    return stats
+
+
+def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
+    log, backlog = subscription.topic.ledger, subscription.cursor.backlog
+    stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = backlog
+    stats["backlogSize"] = log.total_size * backlog // log.number_of_entries if backlog else 0
+    stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
+    stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
+    stats["isDurable"] = stats["durable"] = subscription.durable
+
+
+def _consumer(consumer: Consumer) -> dict[str, Json]:
+    options = consumer.options
+    return {
+        "consumerName": consumer.name,
+        "msgOutCounter": consumer.messages_out,
+        "bytesOutCounter": consumer.bytes_out,
+        "availablePermits": consumer.permits,
+        "unackedMessages": consumer.unacked,
+        "blockedConsumerOnUnackedMsgs": consumer.blocked,
+        "lastConsumedFlowTimestamp": consumer.last_consumed_flow_ms,
+        "address": consumer.port.address,
+        "clientVersion": options.client_version,
+        "connectedSince": options.connected_at_ms,
+        "metadata": dict(options.metadata),
+    }
+
+
+def _publisher(producer: Producer) -> dict[str, Json]:
+    mode = "".join(word.capitalize() for word in producer.access_mode.name.split("_"))
+    return {
+        "accessMode": mode,
+        "producerId": producer.producer_id,
+        "producerName": producer.name,
+        "msgInCounter": producer.messages_in,
+        "bytesInCounter": producer.bytes_in,
+        "address": producer.address,
+        "clientVersion": producer.client_version,
+        "connectedSince": producer.connected_at_ms,
+        "metadata": dict(producer.metadata),
+    }
+
+
+def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
+    log = topic.ledger
+    infos = log.ledger_infos()
+    cursors: dict[str, Json] = {
+        name: {
+            "markDeletePosition": _text(cursor.mark_delete_position),
+            "readPosition": _text(cursor.read_position),
+            "individuallyDeletedMessages": str(cursor.individually_acknowledged),
+            "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
+            "active": cursor.name in topic.subscriptions and bool(topic.subscriptions[cursor.name].consumers),
+        }
+        for name, cursor in log.cursors.items()
+    }
+    return {
+        "entriesAddedCounter": log.stats.entries_added,
+        "numberOfEntries": log.number_of_entries,
+        "totalSize": log.total_size,
+        "currentLedgerEntries": infos[-1].entries,
+        "currentLedgerSize": infos[-1].size_bytes,
+        "lastConfirmedEntry": _text(log.last_confirmed),
+        "state": "Terminated" if log.is_terminated else "LedgerOpened",
+        "ledgers": [
+            {"ledgerId": one.ledger_id, "entries": one.entries, "size": one.size_bytes, "offloaded": False}
+            for one in infos
+        ],
+        "cursors": cursors,
+        "properties": dict(log.properties),
+    }
+
+
+def _text(position: Position) -> str:
+    return f"{position.ledger_id}:{position.entry_id}"
+
+
+def _int(values: Json, key: str) -> int:
+    assert isinstance(values, dict)
+    value = values[key]
+    assert isinstance(value, int)
+    return value
+
+
+def _sum(subscriptions: Mapping[str, Json], key: str) -> int:
+    return sum(_int(one, key) for one in subscriptions.values())
+
+
+_NOT_HERE: dict[str, Json] = {
+    "systemTopicBytesInCounter": 0,
+    "bytesOutInternalCounter": 0,
+    "msgChunkPublished": False,
+    "publishRateLimitedTimes": 0,
+    "earliestMsgPublishTimeInBacklogs": 0,
+    "offloadedStorageSize": 0,
+    "lastOffloadLedgerId": 0,
+    "lastOffloadSuccessTimeStamp": 0,
+    "lastOffloadFailureTimeStamp": 0,
+    "ongoingTxnCount": 0,
+    "abortedTxnCount": 0,
+    "committedTxnCount": 0,
+    "delayedMessageIndexSizeInBytes": 0,
+    "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0,
+}
+_NO_SUBSCRIPTION_NUMBERS: dict[str, Json] = {
+    "msgDelayed": 0,
+    "msgInReplay": 0,
+    "msgRateExpired": 0.0,
+    "msgExpired": 0,
+    "totalMsgExpired": 0,
+    "chunkedMessageRate": 0.0,
+    "lastExpireTimestamp": 0,
+    "subscriptionProperties": {},
+    "delayedMessageIndexSizeInBytes": 0,
+}

@@ -1,0 +1,87 @@
+"""`…/subscriptions` and `…/subscription/{name}`: list, create, delete, reset. On a partitioned topic: on each part."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from broker.admin.answers import (
+    Conflict,
+    PreconditionFailed,
+    answer,
+    body_of,
+    done,
+    is_true,
+    position_of,
+    topic_of,
+)
+from broker.admin.service_view import BROKER
+from broker.admin.topic_access import existing_parts, parts, subscription_of
+from broker.errors import NotAllowed, SubscriptionNotFound
+from broker.service.persistent_topic import PersistentTopic
+
+_TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
+
+
+async def names(request: web.Request) -> web.Response:
+    topics = await existing_parts(request.app[BROKER], topic_of(request))
+    return answer([*sorted({name for topic in topics for name in topic.subscriptions})])
+
+
+async def create(request: web.Request) -> web.Response:
+    """The body says where it begins: `"latest"` (also without a body), `"earliest"` or a message id."""
+    broker, name = request.app[BROKER], request.match_info["subscription"]
+    initial = position_of(await body_of(request))
+    topics = [await broker.registry.get(part, create=True) for part in await parts(broker, topic_of(request))]
+    for topic in topics:
+        if not isinstance(topic, PersistentTopic):
+            raise NotAllowed(f"{topic.name} is not persistent")
+        if name in topic.subscriptions:
+            raise Conflict("Subscription already exists for topic")
+        await topic.create_subscription(name, initial)
+    return done()
+
+
+async def delete(request: web.Request) -> web.Response:
+    name, force = request.match_info["subscription"], is_true(request, "force")
+    topics = await existing_parts(request.app[BROKER], topic_of(request))
+    found = [(topic, topic.subscriptions[name]) for topic in topics if name in topic.subscriptions]
+    if not found:
+        raise SubscriptionNotFound("Subscription not found")
+    if any(subscription.consumers for _, subscription in found) and not force:
+        raise PreconditionFailed("Subscription has active connected consumers")
+    for topic, subscription in found:
+        await topic.unsubscribe(subscription, None, force=True)
+    return done()
+
+
+async def reset_to_time(request: web.Request) -> web.Response:
+    """Next is the first message not older than the time, in ms since 1970. Consumers subscribe again."""
+    text, name = request.match_info["timestamp"], request.match_info["subscription"]
+    for topic in await existing_parts(request.app[BROKER], topic_of(request)):
+        await subscription_of(topic, name).seek_time(int(text))
+    return done()
+
+
+async def reset_to_message(request: web.Request) -> web.Response:
+    name, position = request.match_info["subscription"], position_of(await body_of(request))
+    for topic in await existing_parts(request.app[BROKER], topic_of(request)):
+        await subscription_of(topic, name).seek(position)
+    return done()
+
+
+async def skip_all(request: web.Request) -> web.Response:
+    name = request.match_info["subscription"]
+    for topic in await existing_parts(request.app[BROKER], topic_of(request)):
+        subscription_of(topic, name).cursor.acknowledge_cumulative(topic.ledger.last_confirmed)
+    return done()
+
+
+SUBSCRIPTION_ROUTES = (
+    web.get(_TOPIC + "/subscriptions", names),
+    web.put(_SUBSCRIPTION, create),
+    web.delete(_SUBSCRIPTION, delete),
+    web.post(_SUBSCRIPTION + "/resetcursor", reset_to_message),
+    web.post(_SUBSCRIPTION + "/resetcursor/{timestamp:\\d+}", reset_to_time),
+    web.post(_SUBSCRIPTION + "/skip_all", skip_all),
+)

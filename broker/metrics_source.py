@@ -1,0 +1,223 @@
+"""From the rooms' plain integers to what the metrics room renders: the only place that knows both.
+
+Asked for every scrape and every window, so it copies numbers and computes next to nothing. Topics are yielded
+one by one over a copy of the registry, because the scrape gives the loop a turn now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.managed_ledger.ground import Ground
+from broker.metrics.exposition import ExpositionSettings
+from broker.metrics.scraper import Scraper
+from broker.metrics.snapshot import (
+    BrokerStats,
+    CacheStats,
+    ConsumerStats,
+    ProducerStats,
+    SubscriptionStats,
+    TopicStats,
+)
+from broker.net.net_ground import NetGround
+from broker.service.consumer import Consumer
+from broker.service.non_persistent_topic import NonPersistentTopic
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.shared_dispatcher import SharedDispatcher
+from broker.service.subscription import Subscription
+from broker.service.topic import Topic
+from broker.service.topic_registry import TopicRegistry
+from settings.settings import Settings
+
+NS_PER_MS = 1e6
+
+
+class BrokerRooms(Protocol):
+    """The parts of the composed broker that count something."""
+
+    settings: Settings
+    registry: TopicRegistry
+    caches: EntryCacheManager
+    ground: Ground
+    net: NetGround
+    version: str
+
+
+def scraper_of(broker: BrokerRooms) -> Scraper:
+    settings = broker.settings
+    exposition = ExpositionSettings(
+        cluster=settings.str("clusterName"),
+        topic_level=settings.bool("exposeTopicLevelMetricsInPrometheus"),
+        consumer_level=settings.bool("exposeConsumerLevelMetricsInPrometheus"),
+        producer_level=settings.bool("exposeProducerLevelMetricsInPrometheus"),
+        managed_ledger=settings.bool("exposeManagedLedgerMetricsInPrometheus"),
+        split_partition=settings.bool("splitTopicAndPartitionLabelInPrometheus"),
+    )
+    source = MetricsSource(broker, consumers=exposition.consumer_level, producers=exposition.producer_level)
+    return Scraper(exposition, broker.version, source.topics, source.broker_stats, broker.ground.now_ns)
+
+
+class MetricsSource:
+    def __init__(self, broker: BrokerRooms, *, consumers: bool, producers: bool) -> None:
+        self._broker = broker
+        self._consumers = consumers
+        self._producers = producers
+
+    def topics(self) -> Iterator[TopicStats]:
+        for topic in list(self._broker.registry.topics.values()):
+            if isinstance(topic, PersistentTopic):
+                yield self._persistent(topic)
+            elif isinstance(topic, NonPersistentTopic):
+                yield self._non_persistent(topic)
+
+    def _persistent(self, topic: PersistentTopic) -> TopicStats:
+        log, stats = topic.ledger, topic.ledger.stats
+        subscriptions = [self._subscription(one) for one in topic.subscriptions.values()]
+        backlog = max((one.backlog for one in subscriptions), default=0)
+        entries, size = log.number_of_entries, log.total_size
+        return TopicStats(
+            namespace=topic.name.namespace,
+            topic=str(topic.name),
+            producers=len(topic.access.producers),
+            consumers=sum([one.consumers for one in subscriptions]),
+            subscriptions=subscriptions,
+            msgs_in=topic.messages_in,
+            bytes_in=topic.bytes_in,
+            msgs_out=sum([one.msgs_out for one in subscriptions]),
+            bytes_out=sum([one.bytes_out for one in subscriptions]),
+            backlog=sum([one.backlog for one in subscriptions]),
+            backlog_size=size * backlog // entries if entries else 0,
+            storage_size=size,
+            storage_logical_size=size,
+            entries_added=stats.entries_added,
+            entry_bytes_added=stats.bytes_added,
+            add_errors=stats.add_errors,
+            entries_read=stats.entries_read,
+            entry_bytes_read=stats.bytes_read,
+            read_errors=stats.read_errors,
+            cache_hits=log.cache.reads.hit_entries,
+            cache_misses=log.cache.reads.miss_entries,
+            write_latency=tuple(stats.add_latency_buckets),
+            write_latency_sum_ms=stats.add_latency_sum_ns / NS_PER_MS,
+            entry_size=tuple(stats.entry_size_buckets),
+            producer_stats=self._producer_stats(topic),
+        )
+
+    def _subscription(self, subscription: Subscription) -> SubscriptionStats:
+        consumers, dispatcher = subscription.consumers, subscription.dispatcher
+        return SubscriptionStats(
+            name=subscription.name,
+            backlog=subscription.cursor.backlog,
+            in_replay=len(dispatcher.replay) if isinstance(dispatcher, SharedDispatcher) else 0,
+            unacked=sum([one.unacked for one in consumers]),
+            blocked=int(any(one.blocked for one in consumers)),
+            consumers=len(consumers),
+            msgs_out=subscription.retired_messages_out + sum([one.messages_out for one in consumers]),
+            bytes_out=subscription.retired_bytes_out + sum([one.bytes_out for one in consumers]),
+            msgs_redelivered=subscription.retired_redelivered
+            + sum([one.messages_redelivered for one in consumers]),
+            msgs_acked=sum([one.acked_messages for one in consumers]),
+            last_flow_ms=max([one.last_consumed_flow_ms for one in consumers], default=0),
+            consumer_stats=self._consumer_stats(consumers),
+        )
+
+    def _non_persistent(self, topic: NonPersistentTopic) -> TopicStats:
+        subscriptions = [
+            SubscriptionStats(
+                name=one.name,
+                consumers=len(one.consumers),
+                msgs_out=sum([consumer.messages_out for consumer in one.consumers]),
+                bytes_out=sum([consumer.bytes_out for consumer in one.consumers]),
+                msgs_dropped=one.messages_dropped,
+                consumer_stats=self._consumer_stats(one.consumers),
+            )
+            for one in topic.subscriptions.values()
+        ]
+        return TopicStats(
+            namespace=topic.name.namespace,
+            topic=str(topic.name),
+            producers=len(topic.access.producers),
+            consumers=sum([one.consumers for one in subscriptions]),
+            subscriptions=subscriptions,
+            msgs_in=topic.messages_in,
+            bytes_in=topic.bytes_in,
+            msgs_out=sum([one.msgs_out for one in subscriptions]),
+            bytes_out=sum([one.bytes_out for one in subscriptions]),
+            producer_stats=self._producer_stats(topic),
+        )
+
+    def _producer_stats(self, topic: Topic) -> list[ProducerStats]:
+        if not self._producers:
+            return []
+        return [
+            ProducerStats(
+                name=one.name, producer_id=one.producer_id, msgs_in=one.messages_in, bytes_in=one.bytes_in
+            )
+            for one in topic.access.producers.values()
+        ]
+
+    def _consumer_stats(self, consumers: Iterable[Consumer]) -> list[ConsumerStats]:
+        if not self._consumers:
+            return []
+        return [
+            ConsumerStats(
+                name=one.name,
+                consumer_id=one.consumer_id,
+                msgs_out=one.messages_out,
+                bytes_out=one.bytes_out,
+                msgs_acked=one.acked_messages,
+                msgs_redelivered=one.messages_redelivered,
+                unacked=one.unacked,
+                available_permits=one.permits,
+                blocked=int(one.blocked),
+            )
+            for one in consumers
+        ]
+
+    def broker_stats(self) -> BrokerStats:
+        net, registry = self._broker.net, self._broker.registry
+        return BrokerStats(
+            cache=self._cache_stats(),
+            ledgers_open=sum(isinstance(topic, PersistentTopic) for topic in registry.topics.values()),
+            connections_active=len(net.connections),
+            connections_created=net.counters.created,
+            connections_closed=net.counters.closed,
+            topic_loads_ms=registry.load_times_ms,
+        )
+
+    def _cache_stats(self) -> CacheStats:
+        caches = self._broker.caches
+        reads, queue = caches.reads(), caches.queue
+        return CacheStats(
+            used_bytes=caches.used_bytes,
+            max_bytes=caches.settings.size_bytes_max,
+            entries=caches.entries,
+            pinned_bytes=caches.pinned_bytes,
+            queue_length=caches.queue_length,
+            hits=reads.hit_entries,
+            hit_bytes=reads.hit_bytes,
+            misses=reads.miss_entries,
+            miss_bytes=reads.miss_bytes,
+            insertions=caches.inserted_entries,
+            evictions={reason.value: count for reason, count in caches.stats.evicted_entries.items()},
+            size_passes=caches.stats.size_evictions,
+            requeues={
+                "expected_reads": queue.requeued_expected,
+                "recently_accessed": queue.requeued_accessed,
+            },
+            joined_reads=self._joined_reads(),
+        )
+
+    def _joined_reads(self) -> dict[str, int]:
+        """Of the topics that are open; those that were unloaded are no longer counted."""
+        totals = {"entries_read": 0, "entries_notread": 0, "matched": 0, "missed": 0}
+        for topic in self._broker.registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                stats = topic.ledger.reads.stats
+                totals["entries_read"] += stats.read
+                totals["entries_notread"] += stats.not_read
+                totals["matched"] += stats.matched
+                totals["missed"] += stats.missed
+        return totals

@@ -1,0 +1,83 @@
+"""HealthProbe: whether the broker can still keep what it is given, found out by doing it.
+
+A probe writes a key to the metadata store and an entry to a ledger of its own, and waits until both are durable:
+what a publish needs, without a topic. Probes that are asked for at the same time, or within a second, share
+one. The ledger is replaced after some hundred entries and by the next start of the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.errors import BrokerError, ServiceNotReady
+from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.managed_ledger.ground import Ground
+
+KEY: Final = "/admin/health"
+TIMEOUT_S: Final = 4.0
+FRESH_NS: Final = 1_000_000_000
+ENTRIES_PER_LEDGER: Final = 500
+_BODY: Final = b"healthy?"
+
+
+class HealthProbe:
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._ledger_id = -1
+        self._next_entry = 0
+        self._probing: asyncio.Task[None] | None = None
+        self._healthy_until_ns = 0
+
+    async def check(self) -> None:
+        """Returns when a probe has succeeded, at most a second ago; ServiceNotReady says what failed."""
+        if self._ground.now_ns() < self._healthy_until_ns:
+            return
+        if self._probing is None:
+            self._probing = asyncio.create_task(self._probe(), name="health probe")
+            self._probing.add_done_callback(self._probed)
+        await asyncio.shield(self._probing)
+
+    def _probed(self, task: asyncio.Task[None]) -> None:
+        self._probing = None
+        if not task.cancelled() and task.exception() is None:
+            self._healthy_until_ns = self._ground.now_ns() + FRESH_NS
+
+    async def _probe(self) -> None:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                if self._ledger_id < 0 or self._next_entry >= ENTRIES_PER_LEDGER:
+                    await self._renew_ledger()
+                await self._ground.metadata.put(KEY, b"%d" % self._ledger_id)
+                await self._add_entry()
+        except TimeoutError:
+            self._ledger_id = -1
+            raise ServiceNotReady(f"nothing could be stored within {TIMEOUT_S:g} s") from None
+        except BrokerError as error:
+            self._ledger_id = -1
+            raise ServiceNotReady(f"nothing can be stored: {error}") from error
+
+    async def _renew_ledger(self) -> None:
+        found = await self._ground.metadata.get(KEY)
+        if found is not None:
+            self._ground.ledgers.delete(int(found.value))
+        self._ledger_id = await self._ground.ids.next()
+        self._next_entry = 0
+
+    async def _add_entry(self) -> None:
+        entry_id = self._next_entry
+        self._next_entry += 1
+        confirmed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        def done(rc: int, _: int) -> None:
+            if not confirmed.done():
+                confirmed.set_result(rc)
+
+        length = self._next_entry * len(_BODY)
+        parts = seal(self._ledger_id, entry_id, entry_id - 1, length, b"", _BODY)
+        self._ground.ledgers.add(
+            self._ledger_id, entry_id, parts, master_key=EMPTY_PASSWORD_KEY, recovery=False, done=done
+        )
+        rc = await confirmed
+        if rc != 0:
+            raise ServiceNotReady(f"the bookie answered {rc}")

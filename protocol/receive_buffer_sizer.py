@@ -1,0 +1,62 @@
+"""ReceiveBufferSizer: how much room to offer for the next read of a connection.
+
+The guess of Netty's AdaptiveRecvByteBufAllocator, decision for decision: it goes up four size classes at once
+when reads fill the buffer and down one class after two small ones. Pure arithmetic, no buffers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+SIZES: Final = (*range(16, 512, 16), *(512 << shift for shift in range(22)))
+"""Size classes in bytes: steps of 16 below 512, then doublings up to 1 GiB."""
+
+STEPS_UP: Final = 4
+
+
+class ReceiveBufferSizer:
+    __slots__ = ("_index", "_index_max", "_index_min", "_received", "_was_small", "guess")
+
+    def __init__(self, minimum: int = 1024, initial: int = 16384, maximum: int = 1048576) -> None:
+        """Bytes, 0 < minimum <= initial <= maximum. ValueError otherwise, or for a maximum below 16."""
+        if not 0 < minimum <= initial <= maximum or maximum < SIZES[0]:
+            raise ValueError(
+                f"no receive buffer sizes: minimum {minimum}, initial {initial}, maximum {maximum}"
+            )
+        self._index_min = bisect_left(SIZES, minimum)
+        self._index_max = bisect_right(SIZES, maximum) - 1
+        self._index = max(bisect_right(SIZES, initial) - 1, 0)
+        self._received = 0
+        self._was_small = False
+        self.guess = max(SIZES[self._index], minimum)
+        """Bytes to offer for the next read."""
+
+    def record(self, received: int) -> None:
+        """One read that was a whole read loop: `guess` bytes or less were offered, `received` came."""
+        self.read(received, self.guess)
+        self.loop_ended()
+
+    def read(self, received: int, offered: int) -> None:
+        """One read of several in a loop."""
+        if received == offered:  # More is waiting: the next read of this loop is to be larger already.
+            self._learn(received)
+        self._received += received
+
+    def loop_ended(self) -> None:
+        self._learn(self._received)
+        self._received = 0
+
+    def _learn(self, received: int) -> None:
+        if received <= SIZES[max(0, self._index - 1)]:
+            if self._was_small:
+                self._move(max(self._index - 1, self._index_min))
+            else:
+                self._was_small = True
+        elif received >= self.guess:
+            self._move(min(self._index + STEPS_UP, self._index_max))
+
+    def _move(self, index: int) -> None:
+        self._index = index
+        self._was_small = False
+        self.guess = SIZES[index]

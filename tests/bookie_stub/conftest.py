@@ -1,0 +1,149 @@
+"""A bookie driven by coroutines, and a file system that fails when told to."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.bookie import Bookie
+from bookie_stub.config import for_directory
+from bookie_stub.file_system import FileSystem
+from bookie_stub.record import KEY, frame
+
+MASTER_KEY = b"k" * 20
+
+
+def entry_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
+    return KEY.pack(ledger, entry) + KEY.pack(entry - 1, len(payload)) + b"crc." + payload
+
+
+def record_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
+    return frame(entry_of(ledger, entry, payload))
+
+
+class FaultyFileSystem(FileSystem):
+    """`fails`: the operations (write, sync_data, allocate, create, truncate) that raise, and what."""
+
+    def __init__(self) -> None:
+        self.fails: dict[str, int] = {}
+        self.writes_half = False
+        self.calls: list[str] = []
+
+    def _check(self, operation: str) -> None:
+        self.calls.append(operation)
+        if operation in self.fails:
+            raise OSError(self.fails[operation], f"{operation} fails on purpose")
+
+    def create(self, path: Path) -> int:
+        self._check("create")
+        return super().create(path)
+
+    def allocate(self, descriptor: int, offset: int, length: int) -> None:
+        self._check("allocate")
+        super().allocate(descriptor, offset, length)
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+        if "write" in self.fails and self.writes_half:
+            data = b"".join(buffers)
+            super().write(descriptor, (data[: len(data) // 2],), offset)
+        self._check("write")
+        super().write(descriptor, buffers, offset)
+
+    def sync_data(self, descriptor: int) -> None:
+        self._check("sync_data")
+        super().sync_data(descriptor)
+
+    def truncate(self, descriptor: int, length: int) -> None:
+        self._check("truncate")
+        super().truncate(descriptor, length)
+
+    def no_space(self) -> None:
+        self.fails = dict.fromkeys(("write", "allocate", "create"), errno.ENOSPC)
+
+
+class Bench:
+    """Opens bookies on one directory, one after the other, and asks them things."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.file_system = FaultyFileSystem()
+        self.loop = asyncio.get_running_loop()
+        self.bookie: Bookie | None = None
+
+    def open(self, **settings: object) -> Bookie:
+        self.bookie = Bookie.open(
+            for_directory(self.directory, **settings),
+            self.loop.call_soon_threadsafe,
+            file_system=self.file_system,
+        )
+        return self.bookie
+
+    def close(self) -> None:
+        if self.bookie is not None:
+            self.bookie.close()
+            self.bookie = None
+
+    def reopen(self, **settings: object) -> Bookie:
+        self.close()
+        return self.open(**settings)
+
+    def start_add(
+        self,
+        ledger: int,
+        entry: int,
+        payload: bytes = b"payload",
+        *,
+        key: bytes = MASTER_KEY,
+        recovery: bool = False,
+    ) -> asyncio.Future[int]:
+        assert self.bookie is not None
+        answered: asyncio.Future[int] = self.loop.create_future()
+        record = record_of(ledger, entry, payload)
+        self.bookie.add(ledger, entry, record, key, recovery, lambda rc, _: answered.set_result(rc))
+        return answered
+
+    async def add(self, ledger: int, entry: int, payload: bytes = b"payload", **options: bool) -> int:
+        return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), 10)
+
+    async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
+        """(rc, payload)"""
+        assert self.bookie is not None
+        answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
+        self.bookie.read(ledger, entry, lambda rc, found: answered.set_result((rc, found[36:])))
+        return await asyncio.wait_for(answered, 10)
+
+    async def batch(self, ledger: int, first: int, count: int) -> tuple[int, list[bytes]]:
+        assert self.bookie is not None
+        answered: asyncio.Future[tuple[int, list[bytes]]] = self.loop.create_future()
+        self.bookie.batch_read(ledger, first, count, 5 << 20, lambda rc, got: answered.set_result((rc, got)))
+        rc, entries = await asyncio.wait_for(answered, 10)
+        return rc, [entry[36:] for entry in entries]
+
+    async def fence(self, ledger: int, key: bytes = MASTER_KEY) -> tuple[int, bytes]:
+        assert self.bookie is not None
+        answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
+        self.bookie.fence(ledger, key, lambda rc, found: answered.set_result((rc, found[36:])))
+        return await asyncio.wait_for(answered, 10)
+
+    async def checkpoint(self) -> None:
+        """Start one and wait until everything added so far is in the entry logs."""
+        assert self.bookie is not None
+        self.bookie.checkpoint()
+        await self.until(lambda: self.bookie is not None and not self.bookie.checkpoint_running)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.file_system.fails.clear()
+    bench.close()

@@ -1,0 +1,324 @@
+"""The bookie across restarts: what was acknowledged is there, what was fenced stays fenced, deleted stays deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.entry_log import log_ids
+from bookie_stub.errors import BookieInUse, ForeignDirectory
+from bookie_stub.journal_file import journal_ids
+from tests.bookie_stub.conftest import MASTER_KEY, Bench
+
+OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104
+
+
+def crash(bench: Bench, tmp_path: Path) -> Bench:
+    """The files as they are now, opened elsewhere: what a kill -9 leaves."""
+    image = tmp_path.with_name(tmp_path.name + f"-crash{random.random()}")
+    shutil.copytree(bench.directory, image)
+    other = Bench(image)
+    other.open()
+    return other
+
+
+async def test_a_clean_stop_leaves_nothing_to_replay(bench: Bench) -> None:
+    bench.open()
+    for entry in range(50):
+        assert await bench.add(1, entry, b"%d" % entry) == OK
+    dirty = bench.directory / "ledgers/current/DIRTY"
+    assert dirty.exists()
+    bench.close()
+    assert not dirty.exists()
+    assert bench.open().write_cache.count() == 0
+    assert [await bench.read(1, entry) for entry in range(50)] == [(OK, b"%d" % entry) for entry in range(50)]
+    assert await bench.read(1, 50) == (NO_ENTRY, b"")
+
+
+async def test_after_a_crash_all_acknowledged_entries_are_there(bench: Bench, tmp_path: Path) -> None:
+    bench.open()
+    adds = [bench.start_add(ledger, entry, b"%d" % entry) for entry in range(100) for ledger in (1, 2)]
+    assert set(await asyncio.gather(*adds)) == {OK}
+    after = crash(bench, tmp_path)
+    assert (await after.batch(1, 0, 200))[1] == [b"%d" % entry for entry in range(100)]
+    assert (await after.read(2, -1)) == (OK, b"99")
+    after.close()
+
+
+async def test_a_crash_after_a_checkpoint_replays_only_what_follows(bench: Bench, tmp_path: Path) -> None:
+    bench.open()
+    assert await bench.add(1, 0, b"before") == OK
+    await bench.checkpoint()
+    assert await bench.add(1, 1, b"after") == OK
+    after = crash(bench, tmp_path)
+    assert await after.read(1, 0) == (OK, b"before")
+    assert await after.read(1, 1) == (OK, b"after")
+    after.close()
+
+
+@pytest.mark.parametrize("flush", ["no checkpoint", "checkpoint before", "checkpoint after", "both"])
+@pytest.mark.parametrize("stop", ["crash", "clean"])
+@pytest.mark.parametrize("entries", [0, 3])
+async def test_a_fence_survives(bench: Bench, tmp_path: Path, flush: str, stop: str, entries: int) -> None:
+    """Also without entries, and also when the checkpoint after it finds the write cache empty."""
+    bench.open()
+    for entry in range(entries):
+        assert await bench.add(1, entry) == OK
+    if flush in ("checkpoint before", "both"):
+        await bench.checkpoint()
+    assert (await bench.fence(1))[0] == (OK if entries else NO_ENTRY)
+    if flush in ("checkpoint after", "both"):
+        await bench.checkpoint()
+        await bench.checkpoint()
+    if stop == "clean":
+        bench.reopen()
+        after = bench
+    else:
+        after = crash(bench, tmp_path)
+    assert await after.add(1, entries) == FENCED
+    assert await after.start_add(1, entries, key=b"?" * 20, recovery=True) == UNAUTHORIZED
+    assert await after.add(1, entries, b"recovered", recovery=True) == OK
+    assert await after.read(1, -1) == (OK, b"recovered")
+    after.close()
+
+
+async def test_a_fence_waits_for_its_record(bench: Bench) -> None:
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    bench.file_system.fails["sync_data"] = 5
+    assert (await bench.fence(1))[0] == IO_ERROR
+    assert (await bench.fence(7))[0] == IO_ERROR
+    bench.file_system.fails.clear()
+    assert await bench.fence(1) == (OK, b"payload")
+    assert (await bench.fence(7))[0] == NO_ENTRY
+    assert await bench.add(7, 0) == FENCED
+
+
+async def test_a_rewritten_entry_is_never_served_in_its_old_version(bench: Bench) -> None:
+    bench.open()
+    for entry in range(5):
+        assert await bench.add(1, entry, b"old %d" % entry) == OK
+    await bench.checkpoint()
+    assert await bench.add(1, 2, b"new 2") == OK
+    assert (await bench.batch(1, 0, 10))[1] == [b"old 0", b"old 1"]  # the rest is in memory
+    assert (await bench.batch(1, 2, 1))[1] == [b"new 2"]
+    await bench.checkpoint()
+    expected = [b"old 0", b"old 1", b"new 2", b"old 3", b"old 4"]
+    assert (await bench.batch(1, 0, 10))[1] == expected
+    assert await bench.read(1, 2) == (OK, b"new 2")
+    bench.reopen()
+    assert (await bench.batch(1, 0, 10))[1] == expected
+
+
+async def test_entries_of_many_ledgers_and_flushes_read_back(bench: Bench) -> None:
+    rng = random.Random(3)
+    bench.open(write_cache_bytes=20_000, entry_log_bytes_max=100_000)
+    payloads: dict[tuple[int, int], bytes] = {}
+    for _ in range(30):
+        adds = []
+        for _ in range(20):
+            ledger = rng.randrange(5)
+            entry = rng.randrange(60)
+            payloads[ledger, entry] = rng.randbytes(rng.randrange(1, 900))
+            adds.append(bench.start_add(ledger, entry, payloads[ledger, entry]))
+        assert set(await asyncio.gather(*adds)) == {OK}
+    for _ in range(2):
+        for ledger in range(5):
+            first = 0
+            while first < 60:
+                rc, entries = await bench.batch(ledger, first, 10)
+                assert rc == (OK if (ledger, first) in payloads else NO_ENTRY)
+                for offset, payload in enumerate(entries):
+                    assert payload == payloads[ledger, first + offset]
+                first += max(1, len(entries))
+        for (ledger, entry), payload in payloads.items():
+            assert await bench.read(ledger, entry) == (OK, payload)
+        bench.reopen(write_cache_bytes=20_000, entry_log_bytes_max=100_000)
+    assert len(log_ids(bench.directory / "ledgers/current")) > 2
+
+
+async def test_both_halves_full_holds_adds_and_loses_none(bench: Bench) -> None:
+    bench.open(write_cache_bytes=4000)
+    adds = [bench.start_add(1, entry, b"x" * 100) for entry in range(500)]
+    assert set(await asyncio.gather(*adds)) == {OK}
+    assert bench.bookie is not None
+    assert bench.bookie.stats.adds_held > 0
+    got = 0
+    while got < 500:
+        got += len((await bench.batch(1, got, 1000))[1])
+
+
+async def test_adds_that_wait_too_long_are_too_many(bench: Bench) -> None:
+    bookie = bench.open(write_cache_bytes=4000, throttle_s_max=0.05, entry_log_bytes_max=2000)
+    assert await bench.add(1, 0) == OK
+    await bench.checkpoint()
+    bench.file_system.fails["create"] = 28  # no second entry log: the next checkpoint cannot end
+    adds = [bench.start_add(1, entry, b"x" * 100) for entry in range(1, 200)]
+    answers = await asyncio.gather(*adds)
+    assert set(answers) == {OK, 106}
+    assert answers == sorted(answers)
+    bench.file_system.fails.clear()
+    await bench.until(lambda: not bookie.checkpoint_running)
+    assert await bench.add(1, 500) == OK
+
+
+async def test_wrong_arguments_are_refused(bench: Bench) -> None:
+    bench.open()
+    assert await bench.add(1, -5) == BAD_REQUEST
+    assert await bench.add(-1, 0) == BAD_REQUEST
+    assert await bench.start_add(1, 0, key=b"short") == BAD_REQUEST
+    assert await bench.read(1, 0) == (NO_LEDGER, b"")
+
+
+async def test_a_read_only_bookie_refuses_plain_adds(bench: Bench) -> None:
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    bench.reopen(read_only=True)
+    assert await bench.add(1, 1) == 105
+    assert await bench.read(1, 0) == (OK, b"payload")
+    assert await bench.fence(1) == (OK, b"payload")
+    assert await bench.add(1, 1, b"recovered", recovery=True) == OK
+
+
+async def test_a_damaged_log_is_an_io_error_never_a_missing_entry(bench: Bench) -> None:
+    bench.open()
+    for entry in range(3):
+        assert await bench.add(1, entry, b"x" * 5000) == OK
+    bench.close()
+    logs = bench.directory / "ledgers/current"
+    (log_id,) = log_ids(logs)
+    path = logs / f"{log_id:x}.log"
+    content = path.read_bytes()
+    path.write_bytes(content[: 1024 + 5040 + 8] + bytes(64) + content[1024 + 5040 + 72 :])
+    bench.open()
+    assert (await bench.read(1, 0))[0] == OK
+    assert (await bench.read(1, 1))[0] == IO_ERROR
+    assert (await bench.batch(1, 1, 5))[0] == IO_ERROR
+    assert len((await bench.batch(1, 0, 5))[1]) == 1
+    assert (await bench.read(1, 2))[0] == OK
+    bench.close()
+    path.write_bytes(content[:8000])
+    bench.open()
+    assert (await bench.read(1, 2))[0] == IO_ERROR
+    bench.close()
+    path.unlink()
+    bench.open()
+    assert (await bench.read(1, 0))[0] == IO_ERROR
+
+
+@pytest.mark.parametrize("stop", ["crash", "clean"])
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_deleted_ledger_stays_deleted(bench: Bench, tmp_path: Path, stop: str, flushed: bool) -> None:
+    bench.open()
+    assert await bench.add(1, 0, b"gone") == OK
+    assert await bench.add(2, 0, b"stays") == OK
+    if flushed:
+        await bench.checkpoint()
+    assert bench.bookie is not None
+    bench.bookie.delete_ledger(1)
+    assert await bench.read(1, 0) == (NO_LEDGER, b"")
+    assert await bench.add(2, 1, b"the journal's next group") == OK
+    if stop == "clean":
+        bench.reopen()
+        after = bench
+    else:
+        after = crash(bench, tmp_path)
+    assert await after.read(1, 0) == (NO_LEDGER, b"")
+    assert await after.read(2, 0) == (OK, b"stays")
+    assert await after.add(1, 1, b"anew") == OK
+    assert await after.read(1, 0) == (NO_ENTRY, b"")
+    after.close()
+
+
+async def test_a_deleted_ledger_written_anew_has_none_of_its_old_entries(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.open()
+    for entry in range(3):
+        assert await bench.add(1, entry, b"old") == OK
+    await bench.checkpoint()
+    assert bench.bookie is not None
+    bench.bookie.delete_ledger(1)
+    assert await bench.add(1, 1, b"new") == OK
+    for _ in range(2):
+        assert await bench.read(1, 0) == (NO_ENTRY, b"")
+        assert await bench.read(1, 1) == (OK, b"new")
+        assert await bench.read(1, -1) == (OK, b"new")
+        assert await bench.batch(1, 2, 5) == (NO_ENTRY, [])
+        await bench.checkpoint()
+    after = crash(bench, tmp_path)
+    assert await after.read(1, 0) == (NO_ENTRY, b"")
+    assert await after.read(1, -1) == (OK, b"new")
+    after.close()
+
+
+async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:
+    settings = {"entry_log_bytes_max": 3000}
+    bench.open(**settings)
+    for ledger in (1, 2):
+        for entry in range(10):
+            assert await bench.add(ledger, entry, b"x" * 500) == OK
+        await bench.checkpoint()
+    logs = bench.directory / "ledgers/current"
+    before = log_ids(logs)
+    assert bench.bookie is not None
+    bench.bookie.delete_ledger(1)
+    await bench.checkpoint()
+    await bench.until(lambda: len(log_ids(logs)) < len(before))
+    assert [await bench.read(2, entry) for entry in range(10)] == [(OK, b"x" * 500)] * 10
+    bench.reopen(**settings)
+    assert [await bench.read(2, entry) for entry in range(10)] == [(OK, b"x" * 500)] * 10
+    bench.bookie.delete_ledger(2)
+    await bench.checkpoint()
+    await bench.until(lambda: not log_ids(logs))
+
+
+async def test_old_journals_go_when_a_checkpoint_covers_them(bench: Bench) -> None:
+    bench.open(journal_bytes_max=10_000, journal_allocate_bytes=8192, journal_backups=2)
+    for entry in range(40):
+        assert await bench.add(1, entry, b"x" * 1000) == OK
+    journals = bench.directory / "journal/current"
+    assert len(journal_ids(journals)) > 10
+    await bench.checkpoint()
+    assert len(journal_ids(journals)) <= 3
+    bench.reopen()
+    assert (await bench.batch(1, 0, 100))[1] == [b"x" * 1000] * 40
+
+
+async def test_the_directory_is_locked_and_recognised(bench: Bench, tmp_path: Path) -> None:
+    bench.open()
+    other = Bench(tmp_path)
+    with pytest.raises(BookieInUse):
+        other.open()
+    bench.close()
+    (tmp_path / "journal/current/VERSION").unlink()
+    with pytest.raises(ForeignDirectory, match="VERSION"):
+        bench.open()
+    foreign = tmp_path / "foreign"
+    (foreign / "journal/current").mkdir(parents=True)
+    (foreign / "journal/current/something").touch()
+    with pytest.raises(ForeignDirectory, match="not empty"):
+        Bench(foreign).open()
+
+
+async def test_a_missing_marked_journal_stops_the_start(bench: Bench) -> None:
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    bench.close()
+    for path in (bench.directory / "journal/current").glob("*.txn"):
+        path.unlink()
+    with pytest.raises(ForeignDirectory, match="missing"):
+        bench.open()
+
+
+async def test_the_master_key_is_kept(bench: Bench, tmp_path: Path) -> None:
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    after = crash(bench, tmp_path)
+    assert await after.start_add(1, 1, key=b"?" * 20) == UNAUTHORIZED
+    assert await after.start_add(1, 1, key=MASTER_KEY) == OK
+    after.close()

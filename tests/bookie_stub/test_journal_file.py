@@ -1,0 +1,178 @@
+"""What a reader believes of a journal file: cut at every length, damaged, written by BookKeeper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.errors import CorruptJournal
+from bookie_stub.journal_file import HEADER_BYTES, JournalReader, closing, header
+from bookie_stub.record import frame, master_key_record
+from tests.bookie_stub.conftest import record_of
+
+ALIGNMENT = 512
+JAVA_HEADER = (b"BKLG" + (6).to_bytes(4, "big")).ljust(HEADER_BYTES, b"\0")
+
+
+def group_of(records: list[bytes], position: int) -> bytes:
+    data = b"".join(records)
+    return data + closing(1, position, data, ALIGNMENT)
+
+
+def journal_of(groups: list[list[bytes]]) -> tuple[bytes, list[int]]:
+    """The file and the offsets where its groups end."""
+    data = header()
+    ends = []
+    for records in groups:
+        data += group_of(records, len(data))
+        ends.append(len(data))
+    return data, ends
+
+
+def read(path: Path, **options: bool) -> list[bytes]:
+    return list(JournalReader(path, **options))
+
+
+GROUPS = [
+    [master_key_record(1, b"k" * 20), record_of(1, 0)],
+    [record_of(1, 1, b"x" * 700), record_of(2, 0), record_of(1, 2)],
+    [record_of(1, 3)],
+]
+
+
+ALL = [record for group in GROUPS for record in group]
+
+
+def test_groups_end_on_the_boundary() -> None:
+    data, ends = journal_of(GROUPS)
+    assert all(end % ALIGNMENT == 0 for end in ends)
+    assert len(data) == ends[-1]
+
+
+@pytest.mark.parametrize("left", range(0, 64))
+def test_padding_takes_another_block_when_it_does_not_fit(left: int) -> None:
+    padding = closing(1, 0, bytes(ALIGNMENT - left), ALIGNMENT)
+    assert (ALIGNMENT - left + len(padding)) % ALIGNMENT == 0
+    assert len(padding) >= 24
+
+
+def test_every_cut_gives_the_whole_groups_before_it(tmp_path: Path) -> None:
+    data, ends = journal_of(GROUPS)
+    path = tmp_path / "1.txn"
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        whole = [records for records, end in zip(GROUPS, ends, strict=True) if end <= cut]
+        reader = JournalReader(path)
+        assert list(reader) == [record for records in whole for record in records], cut
+        assert reader.end == ends[len(whole) - 1] if whole else HEADER_BYTES
+
+
+def test_every_cut_followed_by_preallocated_zeros(tmp_path: Path) -> None:
+    data, ends = journal_of(GROUPS)
+    path = tmp_path / "1.txn"
+    for cut in range(ends[1] + 1, len(data)):
+        path.write_bytes(data[:cut].ljust(1 << 14, b"\0"))
+        found = read(path)
+        # The padding itself is zeros: losing some of them changes nothing.
+        assert found in (ALL[:5], ALL), cut
+        if cut < ends[1] + len(GROUPS[2][0]):
+            assert found == ALL[:5], cut
+
+
+def test_a_torn_page_in_the_last_group_is_not_replayed(tmp_path: Path) -> None:
+    data, ends = journal_of(GROUPS)
+    path = tmp_path / "1.txn"
+    torn = bytearray(data[: ends[1]])
+    torn[ends[0] + 40 : ends[0] + 600] = bytes(560)  # the length survived, the body did not
+    path.write_bytes(torn)
+    assert read(path) == GROUPS[0]
+
+
+def test_damage_before_acknowledged_records_is_an_error(tmp_path: Path) -> None:
+    data, ends = journal_of(GROUPS)
+    path = tmp_path / "1.txn"
+    for position in range(ends[0], ends[0] + 200, 7):
+        damaged = bytearray(data)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptJournal, match="skipReplayJournalInvalidRecord"):
+            read(path)
+        assert read(path, skip_invalid=True) == GROUPS[0] + GROUPS[2]
+
+
+def test_a_file_of_bookkeeper_is_taken_record_by_record(tmp_path: Path) -> None:
+    records = [record_of(5, entry, b"y" * entry) for entry in range(4)]
+    padding = (-0x100).to_bytes(4, "big", signed=True) + (100).to_bytes(4, "big") + bytes(100)
+    data = JAVA_HEADER + records[0] + records[1] + padding + records[2] + records[3]
+    path = tmp_path / "1.txn"
+    for cut in range(HEADER_BYTES, len(data) + 1):
+        path.write_bytes(data[:cut])
+        found = read(path)
+        assert found == records[: len(found)], cut
+        taken = HEADER_BYTES + sum(map(len, records[: len(found)])) + (108 if len(found) > 2 else 0)
+        following = records[len(found)] if len(found) < 4 else b"?"
+        assert cut - taken < len(following) + 108
+    path.write_bytes(data + bytes(4096))
+    assert read(path) == records
+
+
+def test_a_negative_length_in_a_file_of_bookkeeper_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "1.txn"
+    path.write_bytes(JAVA_HEADER + record_of(1, 0) + b"\xff\xff\xff\xf0" + bytes(20))
+    with pytest.raises(CorruptJournal):
+        read(path)
+    assert read(path, skip_invalid=True) == [record_of(1, 0)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"BKLG", b"BKLG" + (4).to_bytes(4, "big") + bytes(600), b"junk" * 300]
+)
+def test_what_is_no_journal(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "1.txn"
+    path.write_bytes(content)
+    if len(content) < HEADER_BYTES:
+        assert read(path) == []
+    else:
+        with pytest.raises(CorruptJournal):
+            read(path)
+
+
+def test_a_file_that_was_only_allocated_is_empty(tmp_path: Path) -> None:
+    path = tmp_path / "1.txn"
+    path.write_bytes(bytes(1 << 14))
+    assert read(path) == []
+    path.write_bytes(header() + bytes(1 << 14))
+    assert read(path) == []
+
+
+def test_reading_begins_at_the_mark(tmp_path: Path) -> None:
+    data, ends = journal_of(GROUPS)
+    path = tmp_path / "1.txn"
+    path.write_bytes(data)
+    assert list(JournalReader(path, ends[0])) == ALL[2:]
+    assert list(JournalReader(path, ends[2])) == []
+
+
+def test_a_group_with_a_foreign_record_inside_is_whole(tmp_path: Path) -> None:
+    """The bytes of a padding record inside an entry are not taken for the end of the group."""
+    inner = frame(record_of(9, 9)[4:] + closing(1, 512, b"", ALIGNMENT))
+    data, _ = journal_of([[inner, record_of(1, 1)]])
+    path = tmp_path / "1.txn"
+    path.write_bytes(data)
+    assert read(path) == [inner, record_of(1, 1)]
+
+
+def test_a_group_of_another_file_or_place_is_none(tmp_path: Path) -> None:
+    data, ends = journal_of(GROUPS)
+    (tmp_path / "2.txn").write_bytes(data)
+    assert read(tmp_path / "2.txn") == []
+    (tmp_path / "1.txn").write_bytes(data[: ends[0]] + data[ends[1] :] + bytes(4096))
+    assert read(tmp_path / "1.txn") == GROUPS[0]
+
+
+def test_a_group_inside_a_torn_entry_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
+    forged = group_of([record_of(6, 6)], 0)
+    data, ends = journal_of([GROUPS[0], [record_of(1, 1, b"..." + forged * 8)]])
+    (tmp_path / "1.txn").write_bytes(data[: ends[1] - 600] + bytes(4096))
+    assert read(tmp_path / "1.txn") == GROUPS[0]

@@ -1,0 +1,47 @@
+"""A whole broker in memory with its admin port, one per test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import ClientSession
+
+from broker import clock
+from broker.broker_service import BrokerService
+from broker.config import load_broker_settings
+from broker.ledger_client.memory import MemoryLedgerClient
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.turn import Turn
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[BrokerService]:
+    loop = asyncio.get_running_loop()
+    overrides = [
+        "clusterName=standalone",
+        "brokerServicePort=0",
+        "webServicePort=0",
+        "bindAddress=127.0.0.1",
+        "advertisedAddress=127.0.0.1",
+    ]
+    settings = load_broker_settings(None, environ={}, overrides=overrides, profile=None)
+    turn = Turn(loop.call_soon, clock.monotonic_ns)
+    service = BrokerService(
+        settings,
+        metadata=MemoryMetadataStore(),
+        ledgers=MemoryLedgerClient(loop.call_soon),
+        turn=turn,
+        version="1.2.3",
+    )
+    await service.start()
+    await service.start_admin()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+async def admin(broker: BrokerService) -> AsyncIterator[ClientSession]:
+    async with ClientSession(base_url=broker.addresses.admin_url) as session:
+        yield session

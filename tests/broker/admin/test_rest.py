@@ -1,0 +1,321 @@
+"""The admin interface against a whole broker in memory: what scripts and client libraries ask, word for word."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from aiohttp import ClientSession
+from yarl import URL
+
+from broker.broker_service import BrokerService
+from broker.model.position import Position
+from broker.model.topic_name import parse_topic_name
+from broker.service.persistent_topic import PersistentTopic
+
+TOPICS = "/admin/v2/persistent/public/default"
+PERSISTENT = "persistent://public/default"
+
+
+async def call(
+    admin: ClientSession, line: str, body: object = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, object]:
+    """`line` = method and path; answers status and JSON, or text where the answer is none."""
+    method, path = line.split(" ", 1)
+    data = None if body is None else json.dumps(body)
+    async with admin.request(
+        method, URL(path, encoded=True), data=data, headers=headers, allow_redirects=False
+    ) as answer:
+        text = await answer.text()
+        try:
+            return answer.status, json.loads(text)
+        except ValueError:
+            return answer.status, text
+
+
+async def refusal(admin: ClientSession, line: str, body: object = None) -> tuple[int, str]:
+    status, answer = await call(admin, line, body)
+    assert isinstance(answer, dict), answer
+    return status, answer["reason"]
+
+
+async def persistent(broker: BrokerService, name: str) -> PersistentTopic:
+    topic = await broker.registry.get(parse_topic_name(f"{PERSISTENT}/{name}"), create=False)
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+# Cluster, broker
+
+
+async def test_what_scripts_wait_for(admin: ClientSession) -> None:
+    assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
+    assert await call(admin, "GET /admin/v2/brokers/health") == (200, "ok")
+    assert await call(admin, "GET /admin/v2/brokers/ready") == (200, "ok")
+    assert await call(admin, "GET /admin/v2/brokers/version") == (200, "1.2.3")
+    assert await call(admin, "GET /admin/v2/namespaces/public") == (200, ["public/default"])
+
+
+async def test_types_of_answers_with_and_without_a_body(admin: ClientSession) -> None:
+    async with admin.get("/admin/v2/clusters") as answer:
+        assert answer.headers["Content-Type"] == "application/json"
+    async with admin.put("/admin/v2/namespaces/public/typed") as answer:
+        assert answer.status == 204
+        assert "Content-Type" not in answer.headers
+    async with admin.get("/admin/v2/namespaces/public/typed/deduplication") as answer:
+        assert (answer.status, await answer.text()) == (200, "")
+        assert "Content-Type" not in answer.headers
+    async with admin.get("/admin/v2/nothing") as answer:
+        assert answer.status == 404
+        assert answer.headers["Content-Type"] == "text/html;charset=iso-8859-1"
+    async with admin.post("/admin/v2/clusters") as answer:
+        assert answer.status == 405
+        assert "GET" in answer.headers["Allow"]
+    async with admin.put("/admin/v2/tenants/x", data="{") as answer:
+        assert answer.status == 400
+        assert answer.headers["Content-Type"] == "text/plain"
+
+
+async def test_this_cluster_and_others(admin: ClientSession, broker: BrokerService) -> None:
+    status, own = await call(admin, "GET /admin/v2/clusters/standalone")
+    assert status == 200
+    assert isinstance(own, dict)
+    assert own["brokerServiceUrl"] == broker.addresses.service_url
+    assert await refusal(admin, "GET /admin/v2/clusters/nope") == (404, "Cluster does not exist")
+    assert await call(admin, "PUT /admin/v2/clusters/west", {"serviceUrl": "http://w"}) == (200, "")
+    assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone", "west"])
+    assert await refusal(admin, "PUT /admin/v2/clusters/a%20b", {}) == (412, "Cluster name is not valid")
+    assert (await call(admin, "DELETE /admin/v2/clusters/west"))[0] == 200
+    assert await call(admin, "GET /admin/v2/clusters") == (200, ["standalone"])
+
+
+async def test_the_configuration_as_it_is(admin: ClientSession) -> None:
+    status, values = await call(admin, "GET /admin/v2/brokers/configuration/runtime")
+    assert status == 200
+    assert isinstance(values, dict)
+    assert values["clusterName"] == "standalone"
+    assert values["webServicePort"] == "0"
+
+
+# Tenants, namespaces
+
+
+async def test_tenants(admin: ClientSession) -> None:
+    tenant = {"adminRoles": ["a"], "allowedClusters": ["standalone"]}
+    assert await call(admin, "PUT /admin/v2/tenants/shop", tenant) == (204, "")
+    assert await call(admin, "GET /admin/v2/tenants/shop") == (200, tenant)
+    assert await refusal(admin, "PUT /admin/v2/tenants/shop", tenant) == (409, "Tenant already exist")
+    assert await refusal(admin, "PUT /admin/v2/tenants/x") == (412, "TenantInfo is null")
+    no_clusters = {"allowedClusters": []}
+    refused = await refusal(admin, "PUT /admin/v2/tenants/x", no_clusters)
+    assert refused == (412, "Clusters cannot be empty or blank")
+    assert (await call(admin, "PUT /admin/v2/namespaces/shop/orders"))[0] == 204
+    assert (await refusal(admin, "DELETE /admin/v2/tenants/shop"))[0] == 409
+    assert (await call(admin, "DELETE /admin/v2/namespaces/shop/orders"))[0] == 204
+    assert (await call(admin, "DELETE /admin/v2/tenants/shop"))[0] == 204
+    assert await refusal(admin, "GET /admin/v2/tenants/shop") == (404, "Tenant does not exist")
+
+
+async def test_namespaces(admin: ClientSession) -> None:
+    assert await call(admin, "PUT /admin/v2/namespaces/public/n", {"bundles": {"numBundles": 8}}) == (204, "")
+    status, policies = await call(admin, "GET /admin/v2/namespaces/public/n")
+    assert status == 200
+    assert isinstance(policies, dict)
+    assert policies["bundles"]["boundaries"][1:3] == ["0x20000000", "0x40000000"]
+    assert policies["replication_clusters"] == ["standalone"]
+    refused = await refusal(admin, "PUT /admin/v2/namespaces/public/n")
+    assert refused == (409, "Namespace already exists")
+    assert (await refusal(admin, "GET /admin/v2/namespaces/nope"))[0] == 404
+    assert (await call(admin, "PUT /admin/v2/persistent/public/n/t"))[0] == 204
+    refused = await refusal(admin, "DELETE /admin/v2/namespaces/public/n")
+    assert refused == (409, "Cannot delete non empty namespace")
+    topics = await call(admin, "GET /admin/v2/namespaces/public/n/topics")
+    assert topics == (200, ["persistent://public/n/t"])
+
+
+@pytest.mark.parametrize(
+    ("word", "value", "wrong"),
+    [
+        ("deduplication", True, 1),
+        ("autoTopicCreation", {"allowAutoTopicCreation": False}, True),
+        ("autoSubscriptionCreation", {"allowAutoSubscriptionCreation": False}, 7),
+        ("encryptionRequired", True, "true"),
+        ("maxProducersPerTopic", 5, -1),
+        ("maxConsumersPerSubscription", 0, True),
+    ],
+)
+async def test_a_policy_is_set_read_and_removed(
+    admin: ClientSession, word: str, value: object, wrong: object
+) -> None:
+    path = f"/admin/v2/namespaces/public/default/{word}"
+    before = await call(admin, f"GET {path}")
+    assert before[0] == 200
+    assert (await call(admin, f"POST {path}", wrong))[0] in (400, 412)
+    assert await call(admin, f"POST {path}", value) == (204, "")
+    assert await call(admin, f"GET {path}") == (200, value)
+    assert await call(admin, f"DELETE {path}") == (204, "")
+    assert await call(admin, f"GET {path}") == before
+
+
+async def test_a_policy_reaches_open_topics(admin: ClientSession, broker: BrokerService) -> None:
+    await call(admin, f"PUT {TOPICS}/t")
+    topic = await persistent(broker, "t")
+    assert topic.deduplication is None
+    await call(admin, "POST /admin/v2/namespaces/public/default/deduplication", True)
+    assert topic.deduplication is not None
+
+
+async def test_backlog_quotas(admin: ClientSession) -> None:
+    path = "/admin/v2/namespaces/public/default"
+    quota = {"limitSize": 10, "policy": "producer_exception"}
+    assert (await call(admin, f"POST {path}/backlogQuota", quota))[0] == 204
+    assert await call(admin, f"GET {path}/backlogQuotaMap") == (
+        200,
+        {"destination_storage": {"limit": 10, **quota}},
+    )
+    assert (await call(admin, f"DELETE {path}/backlogQuota"))[0] == 204
+    assert await call(admin, f"GET {path}/backlogQuotaMap") == (200, {})
+
+
+# Topics
+
+
+async def test_the_life_of_a_topic(admin: ClientSession, broker: BrokerService) -> None:
+    assert await call(admin, f"PUT {TOPICS}/t") == (204, "")
+    assert await refusal(admin, f"PUT {TOPICS}/t") == (409, "This topic already exists")
+    assert await call(admin, f"GET {TOPICS}") == (200, [f"{PERSISTENT}/t"])
+    assert await call(admin, f"PUT {TOPICS}/t/unload") == (204, "")
+    assert f"{PERSISTENT}/t" not in broker.registry.topics
+    status, last = await call(admin, f"GET {TOPICS}/t/lastMessageId")
+    assert status == 200
+    assert isinstance(last, dict)
+    assert (last["entryId"], last["partitionIndex"]) == (-1, -1)
+    assert await call(admin, f"POST {TOPICS}/t/terminate") == (200, last)
+    assert (await persistent(broker, "t")).is_terminated
+    assert await call(admin, f"DELETE {TOPICS}/t") == (204, "")
+    assert await call(admin, f"GET {TOPICS}") == (200, [])
+
+
+async def test_topics_that_cannot_be(admin: ClientSession) -> None:
+    not_found = (404, f"Topic {PERSISTENT}/nope not found")
+    for line in ("DELETE {}", "PUT {}/unload", "POST {}/terminate", "GET {}/stats", "GET {}/lastMessageId"):
+        assert await refusal(admin, line.format(f"{TOPICS}/nope")) == not_found
+    refused = await refusal(admin, "PUT /admin/v2/persistent/public/nope/t")
+    assert refused == (404, "Namespace not found")
+    refused = await refusal(admin, f"PUT {TOPICS}/with%2Fslash")
+    assert refused == (412, "Topic name is not valid")
+    refused = await refusal(admin, "GET /admin/v2/persistent/public/nope")
+    assert refused == (404, "Namespace does not exist")
+
+
+async def test_partitioned_topics(admin: ClientSession) -> None:
+    path = f"{TOPICS}/p/partitions"
+    assert await refusal(admin, f"GET {path}") == (404, f"Topic {PERSISTENT}/p not found")
+    asked = await call(admin, f"GET {path}?checkAllowAutoCreation=true")
+    assert asked == (200, {"partitions": 0, "deleted": False})
+    assert (await refusal(admin, f"PUT {path}", 0))[0] == 406
+    assert await call(admin, f"PUT {path}", "2") == (204, "")
+    assert await call(admin, f"GET {path}") == (200, {"partitions": 2, "deleted": False})
+    assert (await refusal(admin, f"POST {path}", 1))[0] == 422
+    assert await call(admin, f"POST {path}", 3) == (204, "")
+    assert await call(admin, f"GET {TOPICS}") == (200, [f"{PERSISTENT}/p-partition-{n}" for n in range(3)])
+    assert await call(admin, f"GET {TOPICS}/partitioned") == (200, [f"{PERSISTENT}/p"])
+    assert (await refusal(admin, f"DELETE {TOPICS}/p"))[0] == 409
+    assert (await refusal(admin, f"POST {TOPICS}/p/terminate"))[0] == 405
+    assert (await call(admin, f"PUT {TOPICS}/p/unload"))[0] == 204
+    assert await call(admin, f"DELETE {path}") == (204, "")
+    assert await call(admin, f"GET {TOPICS}") == (200, [])
+
+
+async def test_metadata_of_partitions_in_all_three_forms(admin: ClientSession) -> None:
+    kind = {"Content-Type": "application/vnd.partitioned-topic-metadata+json"}
+    for name, body in (("a", 2), ("b", "2"), ("c", {"partitions": 2, "properties": {}, "deleted": False})):
+        assert (await call(admin, f"PUT {TOPICS}/{name}/partitions", body, kind))[0] == 204
+        assert (await call(admin, f"GET {TOPICS}/{name}/partitions"))[1] == {
+            "partitions": 2,
+            "deleted": False,
+        }
+
+
+async def test_the_size_limit_of_a_topic(admin: ClientSession, broker: BrokerService) -> None:
+    path = f"{TOPICS}/t/maxMessageSize"
+    assert (await refusal(admin, f"POST {path}", 50))[0] == 404
+    await call(admin, f"PUT {TOPICS}/t")
+    assert (await call(admin, f"GET {path}"))[0] == 204
+    assert (await call(admin, f"POST {path}", 50))[0] == 204
+    assert await call(admin, f"GET {path}") == (200, 50)
+    assert broker.namespaces.topic_policy(f"{PERSISTENT}/t", "maxMessageSize") == 50
+    await call(admin, f"DELETE {TOPICS}/t")
+    assert broker.namespaces.topic_policy(f"{PERSISTENT}/t", "maxMessageSize") is None
+
+
+# Subscriptions
+
+
+async def test_subscriptions(admin: ClientSession, broker: BrokerService) -> None:
+    await call(admin, f"PUT {TOPICS}/t")
+    assert (await call(admin, f"PUT {TOPICS}/t/subscription/a%2Fb%20c", "earliest"))[0] == 204
+    assert (await call(admin, f"PUT {TOPICS}/t/subscription/s"))[0] == 204
+    refused = await refusal(admin, f"PUT {TOPICS}/t/subscription/s", "latest")
+    assert refused == (409, "Subscription already exists for topic")
+    assert await call(admin, f"GET {TOPICS}/t/subscriptions") == (200, ["a/b c", "s"])
+    refused = await refusal(admin, f"POST {TOPICS}/t/subscription/nope/resetcursor/0")
+    assert refused == (404, f"Subscription nope not found for topic {PERSISTENT}/t")
+    assert (await call(admin, f"POST {TOPICS}/t/subscription/s/resetcursor/0"))[0] == 204
+    reset = {"ledgerId": 0, "entryId": 0}
+    assert (await call(admin, f"POST {TOPICS}/t/subscription/s/resetcursor", reset))[0] == 204
+    assert (await call(admin, f"DELETE {TOPICS}/t/subscription/s"))[0] == 204
+    assert await refusal(admin, f"DELETE {TOPICS}/t/subscription/s") == (404, "Subscription not found")
+    assert list((await persistent(broker, "t")).subscriptions) == ["a/b c"]
+
+
+async def test_a_subscription_of_a_partitioned_topic_is_on_every_part(
+    admin: ClientSession, broker: BrokerService
+) -> None:
+    await call(admin, f"PUT {TOPICS}/p/partitions", 2)
+    assert (await call(admin, f"PUT {TOPICS}/p/subscription/s", "latest"))[0] == 204
+    for part in range(2):
+        assert "s" in (await persistent(broker, f"p-partition-{part}")).subscriptions
+    assert await call(admin, f"GET {TOPICS}/p/subscriptions") == (200, ["s"])
+
+
+async def test_stats_of_an_idle_topic(admin: ClientSession) -> None:
+    await call(admin, f"PUT {TOPICS}/t")
+    await call(admin, f"PUT {TOPICS}/t/subscription/s", "earliest")
+    status, stats = await call(admin, f"GET {TOPICS}/t/stats")
+    assert status == 200
+    assert isinstance(stats, dict)
+    assert (stats["msgInCounter"], stats["publishers"], stats["storageSize"]) == (0, [], 0)
+    assert stats["subscriptions"]["s"]["type"] == "Exclusive"
+    assert stats["subscriptions"]["s"]["isDurable"] is True
+    status, internal = await call(admin, f"GET {TOPICS}/t/internalStats")
+    assert status == 200
+    assert isinstance(internal, dict)
+    assert internal["numberOfEntries"] == 0
+    assert list(internal["cursors"]) == ["s"]
+
+
+async def test_where_a_topic_is_served(admin: ClientSession, broker: BrokerService) -> None:
+    path = "/lookup/v2/topic/persistent/public/default/t"
+    status, answer = await call(admin, f"GET {path}")
+    url = broker.addresses.service_url
+    assert status == 200
+    assert answer == {
+        "brokerUrl": url,
+        "httpUrl": broker.addresses.admin_url,
+        "nativeUrl": url,
+        "brokerUrlSsl": "",
+    }
+    assert (await refusal(admin, f"GET {path}?listenerName=nope"))[0] == 412
+    refused = await refusal(admin, "GET /lookup/v2/topic/persistent/public/nope/t")
+    assert refused == (404, "Namespace not found")
+    assert await call(admin, f"GET {path}/bundle") == (200, "0x00000000_0xffffffff")
+
+
+def test_a_message_id_is_written_as_clients_read_it() -> None:
+    from broker.admin.answers import BadRequest, message_id, position_of
+
+    assert position_of(message_id(Position(3, 4))) == Position(3, 4)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest):
+        position_of({"ledgerId": "x"})

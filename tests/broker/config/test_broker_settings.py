@@ -1,0 +1,156 @@
+"""The broker's table of keys, its computed values, and what excludes what."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.config import BROKER_KEYS, load_broker_settings
+from settings.errors import SettingsError
+from settings.keys import PROFILES, Key
+from settings.settings import Settings
+
+MEMORY = {"PULSAR_MEM": "-XX:MaxDirectMemorySize=1000m"}
+
+
+def load(*overrides: str, profile: str | None = None, standalone: bool = False, **environ: str) -> Settings:
+    return load_broker_settings(
+        None, environ={**MEMORY, **environ}, overrides=overrides, profile=profile, standalone=standalone
+    )
+
+
+@pytest.mark.parametrize("key", BROKER_KEYS.keys.values(), ids=lambda key: key.name)
+def test_defaults_are_allowed_values(key: Key) -> None:
+    for profile in PROFILES:
+        for value in (key.default_for(profile), key.default_for(profile, standalone=True), key.shipped):
+            if value is not None:
+                text = ",".join(value) if isinstance(value, tuple) else str(value)
+                assert key.parse(text) == value
+    assert key.doc.endswith((".", ")"))
+    assert key.default is not None or key.computed or key.kind in ("string", "list"), "unset means what?"
+
+
+def test_no_key_is_both_used_and_unused() -> None:
+    assert not set(BROKER_KEYS.keys) & set(BROKER_KEYS.unused)
+    assert set(BROKER_KEYS.removed) <= set(BROKER_KEYS.unused)
+
+
+@pytest.mark.parametrize(
+    ("key", "by_profile"),
+    [
+        # From the change lists of the releases, not from our table.
+        ("cacheEvictionByExpectedReadCount", (False, True, True)),
+        ("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (True, True, False)),
+        ("managedLedgerCacheEvictionTimeThresholdMillis", (1000, 1000, 1000)),
+        ("managedLedgerCacheEvictionIntervalMs", (10, 10, 10)),
+        ("managedLedgerCacheEvictionWatermark", (0.9, 0.9, 0.9)),
+        ("managedLedgerMaxReadsInFlightSizeInMB", (0, 0, 150)),
+        ("managedLedgerMaxUnackedRangesToPersist", (10_000, 10_000, 200_000)),
+        ("dispatcherMaxReadBatchSize", (100, 100, 500)),
+        ("keySharedLookAheadMsgInReplayThresholdPerConsumer", (2000, 2000, 4000)),
+        ("keySharedLookAheadMsgInReplayThresholdPerSubscription", (20_000, 20_000, 40_000)),
+        ("acknowledgmentAtBatchIndexLevelEnabled", (False, True, True)),
+        ("maxMessageSize", (5_242_880,) * 3),
+        ("managedLedgerCacheSizeMB", (200,) * 3),
+    ],
+)
+def test_defaults_by_profile(key: str, by_profile: tuple[object, ...]) -> None:
+    assert tuple(load(profile=profile).value(key) for profile in PROFILES) == by_profile
+
+
+def test_cache_size_is_a_fifth_of_direct_memory_and_at_least_64() -> None:
+    assert load().int("managedLedgerCacheSizeMB") == 200
+    assert load().origin("managedLedgerCacheSizeMB") == (
+        "computed: 20 % of 1000 MiB (-XX:MaxDirectMemorySize of PULSAR_MEM), at least 64"
+    )
+    assert load(PULSAR_MEM="-XX:MaxDirectMemorySize=100m").int("managedLedgerCacheSizeMB") == 64
+    assert load("managedLedgerCacheSizeMB=0").int("managedLedgerCacheSizeMB") == 0
+
+
+def test_reads_in_flight_admit_one_read_at_least() -> None:
+    settings = load(profile="5.0", PULSAR_MEM="-XX:MaxDirectMemorySize=10m")
+    assert settings.int("managedLedgerMaxReadsInFlightSizeInMB") == 5
+
+
+def test_computed_values_follow_the_keys_they_come_from() -> None:
+    settings = load("managedLedgerCacheEvictionTimeThresholdMillis=700")
+    name = "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis"
+    assert settings.int(name) == 1400
+    later = settings.with_value("managedLedgerCacheEvictionTimeThresholdMillis", "50")
+    assert later.int(name) == 100
+
+
+def test_where_metadata_is_kept() -> None:
+    assert load().str("metadataStoreUrl") == "file:data/metadata"
+    assert load("magnetarDataDirectory=/x").str("metadataStoreUrl") == "file:/x/metadata"
+    assert load("magnetarInMemory=true").str("metadataStoreUrl") == "memory:local"
+
+
+def test_standalone_and_broker_differ() -> None:
+    assert load(standalone=True).str("clusterName") == "standalone"
+    assert load(standalone=True).str("advertisedAddress") == "localhost"
+    assert load().str("clusterName") == "cluster-a"
+    assert load().str("advertisedAddress")
+
+
+def test_entry_metadata_is_on_in_what_we_ship_and_off_in_pulsars_default(tmp_path: Path) -> None:
+    assert [name.rpartition(".")[2] for name in load().list("brokerEntryMetadataInterceptors")] == [
+        "AppendBrokerTimestampMetadataInterceptor",
+        "AppendIndexMetadataInterceptor",
+    ]
+    empty = tmp_path / "broker.conf"
+    empty.write_text("")
+    assert load_broker_settings(empty, environ=MEMORY).list("brokerEntryMetadataInterceptors") == ()
+
+
+def test_values_that_cannot_hold_together() -> None:
+    low, high = "pulsarChannelWriteBufferLowWaterMark", "pulsarChannelWriteBufferHighWaterMark"
+    with pytest.raises(SettingsError) as caught:
+        load(f"{low}=70000")
+    assert caught.value.line == f"--set: {low}=70000: {low} (70000) may not be above {high} (65536)"
+    with pytest.raises(SettingsError, match=f"^environment {high}: {high}=1: {low} "):
+        load(pulsarChannelWriteBufferHighWaterMark="1")
+    assert load(f"{low}=70000", f"{high}=70000").int(low) == 70000
+
+
+def test_relations_of_keys_without_effect_stop_nobody() -> None:
+    assert not BROKER_KEYS.keys["dispatcherMinReadBatchSize"].used
+    assert load("dispatcherMinReadBatchSize=200").int("dispatcherMinReadBatchSize") == 200
+
+
+def test_what_the_expected_read_count_outranks_is_said() -> None:
+    texts = [note.text for note in load("cacheEvictionByMarkDeletedPosition=true").notes]
+    assert any(
+        text.startswith("--set: cacheEvictionByMarkDeletedPosition: no effect while") for text in texts
+    ), texts
+    off = load("cacheEvictionByMarkDeletedPosition=true", "cacheEvictionByExpectedReadCount=false")
+    assert not any("no effect while" in note.text for note in off.notes)
+
+
+def test_pulsars_removed_key_says_what_to_do() -> None:
+    (note,) = load("managedLedgerCacheEvictionFrequency=50").notes
+    assert note.text.endswith("set managedLedgerCacheEvictionIntervalMs, in milliseconds")
+    assert load("managedLedgerCacheEvictionFrequency=100.0").notes == ()
+
+
+def test_reading_the_tables_and_a_file_is_cheap(tmp_path: Path) -> None:
+    """Seconds of CPU in a fresh interpreter, the best of six; the first one compiles, and the machine may be busy."""
+    program = (
+        "import asyncio, pathlib, time; at = time.process_time();"
+        "from broker.config import load_broker_settings;"
+        "load_broker_settings('conf/broker.conf', environ={});"
+        "print(time.process_time() - at)"
+    )
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    root = Path(__file__).resolve().parents[3]
+    command = [sys.executable, "-c", program]
+    runs = [
+        subprocess.run(command, cwd=root, env=environ, check=True, capture_output=True, text=True)
+        for _ in range(6)
+    ]
+    assert min(float(run.stdout) for run in runs) < 0.020

@@ -1,0 +1,78 @@
+"""A table of keys promises an effect: every key in use is read somewhere, and no key that is read says it is not."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.config_keys import BOOKIE_KEYS
+from broker.config import BROKER_KEYS
+from magnetar.client_keys import CLIENT_KEYS
+from settings.keys import KeyTable
+from settings.load import PROFILE_KEY
+
+ROOT = Path(__file__).resolve().parents[3]
+TABLES = (
+    "broker/config/",
+    "bookie_stub/config_keys.py",
+    "bookie_stub/config_rules.py",
+    "magnetar/client_keys.py",
+    "magnetar/generate.py",
+)
+"""Where keys are listed, computed and compared; being named there is not being used."""
+
+
+def texts_in(*folders: str) -> set[str]:
+    """Every string constant of the code, which is how a setting is asked for."""
+    found: set[str] = set()
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*.py"):
+            if not path.relative_to(ROOT).as_posix().startswith(TABLES):
+                tree = ast.parse(path.read_text(encoding="utf-8"))
+                found.update(
+                    node.value
+                    for node in ast.walk(tree)
+                    if isinstance(node, ast.Constant) and isinstance(node.value, str)
+                )
+    return found
+
+
+TEXTS = {
+    BROKER_KEYS: texts_in("broker", "magnetar"),
+    BOOKIE_KEYS: texts_in("bookie_stub", "magnetar"),
+    CLIENT_KEYS: texts_in("magnetar"),
+}
+# Read by the loader itself, to choose the defaults of all others.
+BY_THE_LOADER = {PROFILE_KEY}
+RULES = ("broker/config/rules.py", "bookie_stub/config_rules.py")
+GETTERS = {"int", "optional_int", "float", "bool", "str", "list"}
+
+
+def asked_for_by_rules() -> set[str]:
+    """Keys that other keys' values are computed from."""
+    calls = [
+        node
+        for path in RULES
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in GETTERS
+    ]
+    first = [call.args[0] for call in calls if call.args]
+    return {arg.value for arg in first if isinstance(arg, ast.Constant) and isinstance(arg.value, str)}
+
+
+@pytest.mark.parametrize("table", TEXTS, ids=lambda table: table.name)
+def test_keys_in_use_are_read(table: KeyTable) -> None:
+    used = {key.name for key in table.keys.values() if key.used} - BY_THE_LOADER - asked_for_by_rules()
+    unread = sorted(used - TEXTS[table])
+    assert not unread, f"nobody reads these; read them or give them used=False: {', '.join(unread)}"
+
+
+@pytest.mark.parametrize("table", TEXTS, ids=lambda table: table.name)
+def test_keys_that_are_read_are_in_use(table: KeyTable) -> None:
+    unused = {key.name for key in table.keys.values() if not key.used}
+    # A key that another table answers for is read through that one.
+    others = {name for other in TEXTS if other is not table for name in other.keys}
+    read = sorted(unused & TEXTS[table] - others)
+    assert not read, f"these are read, so they are in use: {', '.join(read)}"

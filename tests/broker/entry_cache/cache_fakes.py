@@ -1,0 +1,41 @@
+"""Entries and caches for the tests of this room."""
+
+from __future__ import annotations
+
+from broker.entry_cache import PROFILE_4_2, EntryCacheManager, EntryCacheSettings, Profile
+from broker.model.entry import Buffer, Entry
+
+SECOND = 1_000_000_000
+
+
+def new_manager(
+    size_bytes_max: int = 1 << 40,
+    *,
+    profile: Profile = PROFILE_4_2,
+    ttl_ns: int = SECOND,
+    watermark: float = 0.9,
+    copy_entries: bool = False,
+    extend_recently_accessed: bool = True,
+) -> EntryCacheManager:
+    return EntryCacheManager(
+        EntryCacheSettings(
+            size_bytes_max=size_bytes_max,
+            profile=profile,
+            ttl_ns=ttl_ns,
+            watermark=watermark,
+            copy_entries=copy_entries,
+            extend_recently_accessed=extend_recently_accessed,
+        )
+    )
+
+
+def new_entry(entry_id: int, body: Buffer = b"0123456789", ledger_id: int = 1) -> Entry:
+    return Entry(ledger_id, entry_id, b"", body, 1)
+
+
+def new_run(first: int, last: int, ledger_id: int = 1) -> list[Entry]:
+    return [new_entry(entry_id, ledger_id=ledger_id) for entry_id in range(first, last + 1)]
+
+
+def ids(entries: list[Entry]) -> list[int]:
+    return [entry.entry_id for entry in entries]

@@ -1,0 +1,180 @@
+"""Limits, triggers, slices, and what the manager counts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.entry_cache import (
+    PROFILE_4_2,
+    PROFILE_5_0,
+    EntryCacheManager,
+    EntryCacheSettings,
+    Profile,
+    Reason,
+)
+from tests.broker.entry_cache.cache_fakes import SECOND, ids, new_entry, new_manager, new_run
+
+
+def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermark() -> None:
+    manager = new_manager(1000)
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 97), 0, now_ns=0)
+    assert not manager.wants_size_check  # 980 bytes are at the trigger, not above it.
+    cache.insert(new_entry(98), 0, now_ns=0)
+    cache.insert(new_entry(99), 0, now_ns=0)
+    assert manager.size_checks_due == 1
+    assert manager.run_pending(now_ns=1) is False
+    assert (manager.used_bytes, manager.stats.size_evictions) == (900, 1)
+    assert not manager.wants_size_check
+    assert ids(cache.get_present(1, 0, 200))[0] == 10
+
+
+def test_the_periodic_pass_removes_what_is_strictly_older_than_the_ttl() -> None:
+    manager = new_manager()
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 2), 0, now_ns=10)
+    cache.insert_run(new_run(3, 4), 0, now_ns=11)
+    manager.tick(10 + SECOND)
+    assert manager.entries == 5
+    manager.tick(11 + SECOND)
+    assert manager.entries == 2
+    assert manager.stats.evicted_entries[Reason.TTL] == 3
+    assert manager.stats.evicted_bytes[Reason.TTL] == 30
+
+
+def test_expected_reads_extend_the_life_until_they_are_done() -> None:
+    manager = new_manager(extend_recently_accessed=False)
+    cache = manager.open("log")
+    cache.insert_run(run := new_run(0, 1), 2, now_ns=0)
+    manager.handed_over(run)
+    manager.handed_over(run[:1])
+    manager.tick(SECOND + 1)
+    assert ids(list(manager.queue)) == [1]
+    assert manager.queue.requeued_expected == 1
+    manager.put_back(run[1:])
+    for round_number in range(2, 6):
+        manager.tick(round_number * (SECOND + 1))
+    assert manager.entries == 1
+    manager.tick(6 * (SECOND + 1))
+    assert manager.entries == 0
+    assert manager.stats.evicted_wanted_entries[Reason.TTL] == 1
+
+
+@pytest.mark.parametrize("profile", [PROFILE_4_2, PROFILE_5_0])
+@pytest.mark.parametrize("visits_max", [1, 2, 3, 7, 1000])
+def test_slices_decide_as_the_whole_pass_does(profile: Profile, visits_max: int) -> None:
+    def filled() -> EntryCacheManager:
+        manager = new_manager(2000, profile=profile, watermark=0.4)
+        cache = manager.open("log")
+        for entry_id in range(300):
+            cache.insert(new_entry(entry_id), entry_id % 4, now_ns=entry_id)
+        cache.take_run(1, 50, 120, 1 << 40)
+        return manager
+
+    whole, sliced = filled(), filled()
+    now_ns = SECOND + 40
+    assert whole.tick(now_ns) is False
+    slices = 1
+    while sliced.tick(now_ns, visits_max):
+        slices += 1
+    assert slices > 1 or visits_max == 1000
+    assert ids(list(sliced.queue)) == ids(list(whole.queue))
+    assert [entry.requeue_count for entry in sliced.queue] == [entry.requeue_count for entry in whole.queue]
+    assert (sliced.used_bytes, sliced.stats.evicted_entries) == (
+        whole.used_bytes,
+        whole.stats.evicted_entries,
+    )
+    assert sliced.stats.size_evictions == whole.stats.size_evictions == 1
+
+
+def test_a_cut_size_pass_stops_when_invalidations_have_made_the_room() -> None:
+    manager = new_manager(1000)
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 109), 0, now_ns=0)
+    assert manager.run_pending(1, visits_max=2) is True
+    cache.invalidate_range(new_entry(50).position, new_entry(80).position)
+    assert manager.run_pending(1, visits_max=2) is False
+    assert manager.entries == 110 - 2 - 30
+
+
+def test_one_byte_over_spends_all_protection_in_4_2_and_one_extension_in_5_0() -> None:
+    spent = {}
+    for profile in (PROFILE_4_2, PROFILE_5_0):
+        manager = new_manager(profile=profile)
+        manager.open("log").insert_run(new_run(0, 99), 1, now_ns=0)
+        removed = manager.evict_bytes(1, now_ns=1)
+        spent[profile.name] = (removed.visits, next(iter(manager.queue)).requeue_count)
+    assert spent == {"4.2": (501, 5), "5.0": (101, 1)}
+
+
+def test_settings_change_at_run_time_but_the_profile_does_not() -> None:
+    manager = new_manager(1000)
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 49), 0, now_ns=0)
+    manager.reconfigure(replace(manager.settings, size_bytes_max=100, watermark=0.5, ttl_ns=5))
+    manager.tick(3)
+    assert manager.used_bytes == 50
+    manager.tick(6)
+    assert manager.used_bytes == 0
+    with pytest.raises(ValueError, match="profile"):
+        manager.reconfigure(replace(manager.settings, profile=PROFILE_5_0))
+
+
+def test_settings_refuse_nonsense() -> None:
+    for change in ({"size_bytes_max": -1}, {"watermark": 1.1}, {"ttl_ns": -1}):
+        with pytest.raises(ValueError, match="cache"):
+            replace(EntryCacheSettings(size_bytes_max=1), **change)
+
+
+def test_pinned_bytes_are_the_rest_of_each_buffer_counted_once() -> None:
+    manager = new_manager()
+    cache = manager.open("log")
+    one, two = memoryview(bytearray(100)), memoryview(bytearray(1000))
+    cache.insert(new_entry(0, one[:10]), 0, now_ns=0)
+    assert manager.pinned_bytes == 90
+    cache.insert(new_entry(1, one[50:80]), 0, now_ns=1)
+    cache.insert(new_entry(2, two[:1]), 0, now_ns=2)
+    cache.insert(new_entry(3, b"bytes of its own"), 0, now_ns=3)
+    assert manager.pinned_bytes == 60 + 999
+    manager.evict_bytes(1, now_ns=4)
+    assert manager.pinned_bytes == 70 + 999
+    manager.evict_bytes(1, now_ns=4)
+    assert manager.pinned_bytes == 999
+    cache.clear()
+    assert manager.pinned_bytes == 0
+
+
+def test_copied_entries_pin_nothing_and_keep_their_bytes() -> None:
+    manager = new_manager(copy_entries=True)
+    buffer = bytearray(b"abcdefgh" * 100)
+    manager.open("log").insert(entry := new_entry(0, memoryview(buffer)[8:16]), 0, now_ns=0)
+    buffer[8] = 0
+    assert entry.body == b"abcdefgh"
+    assert manager.pinned_bytes == 0
+    assert manager.used_bytes == 8
+
+
+def test_invalidated_bytes_are_let_go_of_before_their_slots_reach_the_head() -> None:
+    manager = new_manager(ttl_ns=3600 * SECOND)
+    cache = manager.open("log")
+    cache.insert(new_entry(0, ledger_id=1), 0, now_ns=0)
+    for entry_id in range(20):
+        cache.insert(new_entry(entry_id, bytes(1 << 20), ledger_id=2), 0, now_ns=0)
+    cache.invalidate_ledger(2)
+    assert manager.tombstones == 20
+    manager.tick(1)
+    assert (manager.tombstones, manager.queue_length) == (0, 1)
+
+
+def test_whoever_records_hears_of_everything_that_leaves() -> None:
+    manager = new_manager()
+    told: list[tuple[list[int], Reason]] = []
+    manager.on_evicted = lambda entries, reason: told.append((ids(entries), reason))
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 4), 0, now_ns=0)
+    manager.evict_bytes(11, now_ns=0)
+    cache.invalidate_before(new_entry(3).position)
+    manager.tick(2 * SECOND)
+    assert told == [([0, 1], Reason.SIZE), ([2], Reason.INVALIDATE), ([3, 4], Reason.TTL)]

@@ -1,0 +1,241 @@
+"""Random operations against a model that keeps one plain list: bytes, counts, order, nothing leaves twice.
+
+The model knows the rules of PIP-430 in their simplest form, one entry at a time, with nothing maintained
+incrementally; whatever the cache counts must equal the sum over the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import settings, strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.entry_cache import PROFILE_4_2, PROFILE_5_0, EntryCacheManager, EntryCacheSettings, Reason
+from broker.model.entry import Entry
+from broker.model.position import Position
+
+CACHES = 2
+SIZE_MAX = 150
+TRIGGER, TARGET = 147, 75
+ledger_ids = strategies.integers(1, 2)
+entry_ids = strategies.integers(0, 7)
+picks = strategies.integers(0, 40)
+sizes_max = strategies.integers(0, 120)
+cache_ids = strategies.integers(0, CACHES - 1)
+
+
+@dataclass(eq=False)
+class Slot:
+    """One slot of the removal queue, as the model sees it."""
+
+    key: tuple[int, int, int]
+    size: int
+    expected: int | None
+    at_ns: int
+    requeues: int = 0
+    accessed: bool = False
+    cached: bool = True
+
+    @property
+    def wanted(self) -> bool:
+        return self.expected is not None and self.expected > 0
+
+
+class CacheAgainstModel(RuleBasedStateMachine):
+    @initialize(
+        profile=strategies.sampled_from([PROFILE_4_2, PROFILE_5_0]),
+        requeues_max=strategies.integers(0, 3),
+        extend=strategies.booleans(),
+    )
+    def begin(self, profile: object, requeues_max: int, extend: bool) -> None:
+        assert profile in (PROFILE_4_2, PROFILE_5_0)
+        self.profile = PROFILE_4_2 if profile is PROFILE_4_2 else PROFILE_5_0
+        self.requeues_max, self.extend = requeues_max, extend
+        self.manager = EntryCacheManager(
+            EntryCacheSettings(
+                size_bytes_max=SIZE_MAX,
+                ttl_ns=50,
+                watermark=0.5,
+                requeues_max=requeues_max,
+                extend_recently_accessed=extend,
+                profile=self.profile,
+            )
+        )
+        self.manager.on_evicted = self.left
+        self.now = 0
+        self.slots: list[Slot] = []
+        self.gone: list[Entry] = []
+        self.inserted = 0
+        self.buffers: list[bytearray] = []
+
+    def left(self, entries: list[Entry], reason: Reason) -> None:
+        self.gone += entries
+
+    def find(self, cache: int, ledger: int, entry: int) -> Slot | None:
+        return next((slot for slot in self.slots if slot.cached and slot.key == (cache, ledger, entry)), None)
+
+    @rule(
+        cache=cache_ids,
+        ledger=ledger_ids,
+        first=entry_ids,
+        sizes=strategies.lists(strategies.integers(0, 40), min_size=1, max_size=6),
+        expected=strategies.integers(-1, 3),
+        shared=strategies.booleans(),
+    )
+    def insert(
+        self, cache: int, ledger: int, first: int, sizes: list[int], expected: int, shared: bool
+    ) -> None:
+        buffer = bytearray(sum(sizes) + 7)
+        self.buffers.append(buffer)
+        run, start = [], 0
+        for number, size in enumerate(sizes):
+            body = memoryview(buffer)[start : start + size] if shared else bytes(size)
+            run.append(Entry(ledger, first + number, b"", body, 1))
+            start += size
+        count = None if expected < self.profile.counts_from else expected
+        new = 0
+        for number, size in enumerate(sizes):
+            standing = self.find(cache, ledger, first + number)
+            if standing is None:
+                new += 1
+                self.slots.append(Slot((cache, ledger, first + number), size, count, self.now))
+            elif self.profile is PROFILE_5_0:
+                standing.expected = count
+        self.inserted += new
+        assert self.manager.open(str(cache)).insert_run(run, expected, self.now) == new
+
+    @rule(pick=picks, before=strategies.integers(0, 1), more=strategies.integers(0, 5), limit=sizes_max)
+    def take(self, pick: int, before: int, more: int, limit: int) -> None:
+        """From an entry that is present, or the one before it."""
+        cache, ledger, entry = self.pick(pick)
+        first, last = entry - before, entry + more
+        taken = self.manager.open(str(cache)).take_run(ledger, first, last, limit)
+        found: list[Slot] = []
+        for entry_id in range(first, last + 1):
+            slot = self.find(cache, ledger, entry_id)
+            if slot is None or (found and sum(one.size for one in found) + slot.size > limit):
+                break
+            found.append(slot)
+        assert [entry.entry_id for entry in taken] == [slot.key[2] for slot in found]
+        for slot in found:
+            slot.accessed = True
+            slot.expected = self.after_hand_over(slot.expected)
+        self.manager.handed_over(taken)
+
+    def after_hand_over(self, expected: int | None) -> int | None:
+        if expected is None:
+            return None
+        return expected - 1 if self.profile is PROFILE_4_2 else max(0, expected - 1)
+
+    def pick(self, number: int) -> tuple[int, int, int]:
+        live = [slot.key for slot in self.slots if slot.cached] or [(0, 1, 0)]
+        return live[number % len(live)]
+
+    @rule(pick=picks)
+    def replay(self, pick: int) -> None:
+        cache, ledger, entry = self.pick(pick)
+        cached = self.manager.open(str(cache)).peek(ledger, entry)
+        slot = self.find(cache, ledger, entry)
+        assert (cached is None) == (slot is None)
+        if cached is not None and slot is not None:
+            self.manager.put_back([cached])
+            slot.expected = None if slot.expected is None else slot.expected + 1
+
+    @rule(cache=cache_ids, ledger=ledger_ids, entry=entry_ids)
+    def invalidate_before(self, cache: int, ledger: int, entry: int) -> None:
+        removed = self.manager.open(str(cache)).invalidate_before(Position(ledger, entry))
+        doomed = [s for s in self.slots if s.cached and s.key[0] == cache and s.key[1:] < (ledger, entry)]
+        assert [(e.ledger_id, e.entry_id) for e in removed.entries] == sorted(s.key[1:] for s in doomed)
+        for slot in doomed:
+            slot.cached = False
+
+    @rule(cache=cache_ids, ledger=ledger_ids)
+    def invalidate_ledger(self, cache: int, ledger: int) -> None:
+        self.manager.open(str(cache)).invalidate_ledger(ledger)
+        for slot in self.slots:
+            if slot.key[:2] == (cache, ledger):
+                slot.cached = False
+
+    @rule(passed_ns=strategies.integers(0, 60), slice_of=strategies.sampled_from([None, 1, 3]))
+    def tick(self, passed_ns: int, slice_of: int | None) -> None:
+        self.now += passed_ns
+        if slice_of is None:
+            assert self.manager.tick(self.now) is False
+        else:
+            while self.manager.tick(self.now, slice_of):
+                pass
+        self.model_pass(threshold=self.now - 50)
+        self.model_size_check()
+
+    @rule()
+    def run_pending(self) -> None:
+        self.manager.run_pending(self.now)
+        self.model_size_check()
+
+    def model_size_check(self) -> None:
+        used = sum(slot.size for slot in self.slots if slot.cached)
+        if used > TRIGGER:
+            self.model_pass(to_free=used - TARGET)
+
+    def model_pass(self, threshold: int | None = None, to_free: int | None = None) -> None:
+        visits, freed, lap = 0, 0, len(self.slots)
+        while self.slots:
+            slot = self.slots[0]
+            if slot.cached:
+                if threshold is not None and slot.at_ns >= threshold:
+                    return
+                if to_free is not None and freed >= to_free:
+                    return
+            self.slots.pop(0)
+            visits += 1
+            protected = threshold is not None or self.profile is PROFILE_4_2 or visits <= lap
+            stays = (self.extend and slot.accessed) or (slot.wanted and slot.requeues < self.requeues_max)
+            if slot.cached and protected and stays:
+                slot.at_ns, slot.accessed, slot.requeues = self.now, False, slot.requeues + 1
+                self.slots.append(slot)
+            elif slot.cached:
+                freed += slot.size
+
+    @invariant()
+    def what_is_counted_is_the_sum(self) -> None:
+        cached = [slot for slot in self.slots if slot.cached]
+        manager = self.manager
+        assert (manager.entries, manager.used_bytes) == (len(cached), sum(slot.size for slot in cached))
+        assert manager.queue_length == len(self.slots)
+        assert manager.tombstones == len(self.slots) - len(cached)
+        assert sum(cache.entries for cache in manager.caches) == len(cached)
+        assert sum(cache.size_bytes for cache in manager.caches) == manager.used_bytes
+        assert manager.inserted_entries == self.inserted
+        assert sum(manager.stats.evicted_entries.values()) == self.inserted - len(cached)
+
+    @invariant()
+    def the_queue_is_the_model_slot_by_slot(self) -> None:
+        for entry, slot in zip(self.manager.queue, self.slots, strict=True):
+            assert entry.cached == slot.cached
+            if slot.cached:
+                assert (entry.ledger_id, entry.entry_id) == slot.key[1:]
+                assert (entry.queued_at_ns, entry.accessed) == (slot.at_ns, slot.accessed)
+                assert entry.requeue_count == slot.requeues
+                assert self.profile.count_of(entry) == slot.expected
+
+    @invariant()
+    def expected_reads_are_never_negative_in_5_0(self) -> None:
+        if self.profile is PROFILE_5_0:
+            assert all(entry.expected_reads >= -1 for entry in self.manager.queue)
+
+    @invariant()
+    def nothing_leaves_twice(self) -> None:
+        assert len({id(entry) for entry in self.gone}) == len(self.gone)
+        assert not any(entry.cached for entry in self.gone)
+
+    @invariant()
+    def pinned_bytes_are_the_rest_of_the_buffers_in_use(self) -> None:
+        bodies = [entry.body for entry in self.manager.queue if entry.cached]
+        views = [body for body in bodies if isinstance(body, memoryview)]
+        in_use = {id(view.obj): len(view.obj) for view in views}  # type: ignore[arg-type]
+        assert self.manager.pinned_bytes == sum(in_use.values()) - sum(map(len, views))
+
+
+CacheAgainstModel.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestCacheAgainstModel = CacheAgainstModel.TestCase

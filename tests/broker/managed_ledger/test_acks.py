@@ -1,0 +1,163 @@
+"""Acks against a model that keeps a set of unacknowledged messages per entry."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.managed_ledger.acks import Acks, bits_of, words_of
+from broker.managed_ledger.ledger_info import decode_cursor, encode_cursor
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.model.position import LATEST, Position
+
+BATCH = 3
+COUNTS = [4, 0, 300, 5]
+"""Entries of ledgers 1, 3, 5 and 7; 7 is the current one."""
+
+
+def build() -> LedgerList:
+    infos = [LedgerInfo(2 * place + 1, count) for place, count in enumerate(COUNTS)]
+    return LedgerList(infos[:-1], infos[-1])
+
+
+KNOWN = [Position(2 * place + 1, entry) for place, count in enumerate(COUNTS) for entry in range(count)]
+
+near = st.sampled_from(KNOWN[:12] + KNOWN[250:270] + KNOWN[-8:])
+wild = st.builds(Position, st.integers(-1, 9), st.integers(-1, 310)) | st.sampled_from(
+    [LATEST, Position(5, 2**64 - 1), Position(2**64 - 1, 2**64 - 1), Position(1, 2**63)]
+)
+position = near | near | wild
+ack_sets = st.lists(st.integers(0, 2**BATCH - 1), max_size=1)
+operations = st.one_of(
+    st.tuples(st.just("acknowledge"), st.lists(position, max_size=6)),
+    st.tuples(st.just("run"), near, st.integers(1, 280)),
+    st.tuples(st.just("batch"), position, ack_sets, st.sampled_from([0, BATCH])),
+    st.tuples(st.just("cumulative"), position, st.none() | ack_sets),
+    st.tuples(st.just("snapshot")),
+)
+
+
+class Model:
+    """Messages not acknowledged: entry -> bits."""
+
+    def __init__(self) -> None:
+        self.left = dict.fromkeys(KNOWN, 2**BATCH - 1)
+
+    def acknowledge(self, positions: list[Position]) -> int:
+        return sum(self.left.pop(item, None) is not None for item in positions)
+
+    def batch(self, item: Position, words: list[int]) -> bool:
+        if item not in self.left:
+            return False
+        self.left[item] &= bits_of(words)
+        if self.left[item]:
+            return False
+        del self.left[item]
+        return True
+
+    def cumulative(self, item: Position, words: list[int] | None) -> None:
+        ledger_id, entry_id = (-1 if part >= 2**63 else part for part in item)
+        partly = words is not None and bits_of(words) != 0
+        for known in KNOWN:
+            if known < (ledger_id, entry_id) or (known == (ledger_id, entry_id) and not partly):
+                self.left.pop(known, None)
+        if partly:
+            self.batch(Position(ledger_id, entry_id), words)
+
+    def mark_delete(self) -> int:
+        """How many entries from the front are acknowledged."""
+        return next((place for place, item in enumerate(KNOWN) if item in self.left), len(KNOWN))
+
+
+def apply(acks: Acks, model: Model, name: str, *arguments: object) -> Acks:
+    if name == "acknowledge":
+        assert acks.acknowledge(arguments[0]) == model.acknowledge(arguments[0])
+    elif name == "run":
+        start = KNOWN.index(arguments[0])
+        run = KNOWN[start : start + arguments[1]]
+        assert acks.acknowledge(run) == model.acknowledge(run)
+    elif name == "batch":
+        item, words, batch_size = arguments
+        assert acks.acknowledge_batch(item, words, batch_size) == model.batch(item, words)
+    elif name == "cumulative":
+        before = acks.mark_delete, len(acks.beyond), dict(acks._batches)
+        changed = acks.acknowledge_cumulative(*arguments)
+        model.cumulative(*arguments)
+        assert changed == (before != (acks.mark_delete, len(acks.beyond), acks._batches))
+    else:
+        stored = encode_cursor(acks.snapshot({"p": 1}, 10_000, 10_000))
+        acks = Acks.restore(build(), decode_cursor(stored))
+    return acks
+
+
+@given(st.lists(operations, max_size=15))
+def test_it_answers_as_the_model_does(script):
+    ledgers = build()
+    acks, model = Acks(ledgers, Position(1, -1)), Model()
+    for name, *arguments in script:
+        acks = apply(acks, model, name, *arguments)
+        front = model.mark_delete()
+        assert ledgers.rank(acks.mark_delete) == front
+        assert len(acks.beyond) == len(KNOWN) - front - len(model.left)
+        assert all(item in acks.beyond for item in KNOWN[front:] if item not in model.left)
+    for item in KNOWN:
+        assert acks.is_acknowledged(item) == (item not in model.left)
+        bits = model.left.get(item, 0)
+        expected = words_of(bits) if 0 < bits < 2**BATCH - 1 else None
+        if expected is not None:
+            assert acks.ack_set_of(item) == expected
+        elif bits == 0:
+            assert acks.ack_set_of(item) is None
+    assert acks.first_open(Position(-1, -1)) == next(
+        (item for item in KNOWN if item in model.left), Position(7, 5)
+    )
+
+
+def test_ack_sets_of_more_than_a_word_are_signed_and_combine():
+    acks = Acks(build(), Position(1, -1))
+    everything_but_first = (-2, -1)
+    assert not acks.acknowledge_batch(Position(1, 0), everything_but_first, 128)
+    assert acks.ack_set_of(Position(1, 0)) == everything_but_first
+    assert not acks.acknowledge_batch(Position(1, 0), (1, -(2**63)), 128)
+    assert acks.ack_set_of(Position(1, 0)) == (0, -(2**63))
+    assert acks.acknowledge_batch(Position(1, 0), (1,), 128)
+    assert acks.mark_delete == Position(1, 0)
+    assert acks.ack_set_of(Position(1, 0)) is None
+
+
+def test_bits_behind_the_end_of_the_batch_do_not_keep_an_entry_open():
+    acks = Acks(build(), Position(1, -1))
+    assert acks.acknowledge_batch(Position(1, 0), (0b1000,), 3)
+
+
+def test_an_ack_set_that_acknowledges_nothing_is_not_kept():
+    acks = Acks(build(), Position(1, -1))
+    assert not acks.acknowledge_batch(Position(1, 0), (0b111,), 3)
+    assert acks.ack_set_of(Position(1, 0)) is None
+    assert acks.batches == 0
+
+
+def test_a_snapshot_keeps_the_lowest_ranges_and_batches_up_to_the_limits():
+    acks = Acks(build(), Position(1, -1))
+    acks.acknowledge([Position(5, entry) for entry in range(1, 100, 2)])
+    for entry in (200, 202, 204):
+        acks.acknowledge_batch(Position(5, entry), (1,), 3)
+    snapshot = acks.snapshot({}, 3, 2)
+    assert [(item.first, item.last) for item in snapshot.acked] == [(1, 1), (3, 3), (5, 5)]
+    assert [item.entry_id for item, _ in snapshot.batches] == [200, 202]
+
+
+def test_reset_forgets_what_was_acknowledged_behind_it():
+    acks = Acks(build(), Position(1, 3))
+    acks.acknowledge([Position(5, 7)])
+    acks.acknowledge_batch(Position(5, 9), (1,), 3)
+    acks.reset(Position(1, 1))
+    assert acks.mark_delete == Position(1, 1)
+    assert not acks.is_acknowledged(Position(5, 7))
+    assert acks.ack_set_of(Position(5, 9)) is None
+
+
+def test_a_mark_delete_position_beyond_a_lost_end_comes_back_to_the_end():
+    restored = Acks.restore(build(), decode_cursor(b'{"markDelete":[7,99],"acked":{"7":[[101,102]]}}'))
+    assert restored.mark_delete == Position(7, 4)
+    assert not restored.beyond

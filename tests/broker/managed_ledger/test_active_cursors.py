@@ -1,0 +1,62 @@
+"""Ranks against counting by hand, and what counts as a reader."""
+
+from __future__ import annotations
+
+from hypothesis import given, strategies
+
+from broker.managed_ledger.active_cursors import ActiveCursors
+from broker.model.position import Position
+
+names = strategies.sampled_from("abcdef")
+places = strategies.one_of(
+    strategies.none(), strategies.builds(Position, strategies.integers(1, 2), strategies.integers(0, 5))
+)
+
+
+@given(
+    strategies.lists(strategies.tuples(strategies.sampled_from(["add", "update", "remove"]), names, places))
+)
+def test_ranks_are_what_counting_gives(operations: list[tuple[str, str, Position | None]]) -> None:
+    cursors = ActiveCursors(0, 0)
+    model: dict[str, Position | None] = {}
+    for operation, name, place in operations:
+        if operation == "add":
+            cursors.add(name, place)
+            model[name] = place
+        elif operation == "update":
+            cursors.update(name, place)
+            if name in model:
+                model[name] = place
+        else:
+            assert cursors.remove(name, 1) == (name in model)
+            model.pop(name, None)
+        tracked = sorted(position for position in model.values() if position is not None)
+        for one in "abcdef":
+            own = model.get(one)
+            assert cursors.rank(one) == (0 if own is None else sum(p <= own for p in tracked))
+            assert cursors.position(one) == own
+        assert cursors.slowest() == (tracked[0] if tracked else None)
+        assert cursors.rank_at(Position(1, 3)) == sum(p <= (1, 3) for p in tracked)
+        assert len(cursors) == len(model)
+
+
+def test_the_last_of_a_tie_that_moves_on_leaves_the_ranks_of_the_others_right() -> None:
+    """Apache's 4.2 reports 4 for the cursor that stayed."""
+    cursors = ActiveCursors(0, 0)
+    for name, entry in zip("abcd", (1, 2, 5, 5), strict=True):
+        cursors.add(name, Position(1, entry))
+    cursors.update("d", Position(1, 6))
+    assert [cursors.rank(name) for name in "abcd"] == [1, 2, 3, 4]
+
+
+def test_new_entries_are_cached_while_somebody_reads_and_a_while_after() -> None:
+    cursors = ActiveCursors(continue_caching_ns=100, now_ns=1000)
+    assert cursors.should_cache_added(1099)
+    assert not cursors.should_cache_added(1100)
+    cursors.add("a", None)
+    assert cursors.should_cache_added(5000)
+    cursors.remove("nobody", 5500)
+    cursors.remove("a", 6000)
+    assert cursors.should_cache_added(6099)
+    assert not cursors.should_cache_added(6100)
+    assert not ActiveCursors(0, 1000).should_cache_added(1000)

@@ -1,0 +1,136 @@
+"""Coalescing: every reader gets its whole range once, whatever is under way, and storage is asked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, strategies
+
+from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
+from broker.errors import BrokerError, PersistenceError
+from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.model.entry import Entry
+
+
+class Storage:
+    """Keeps every read until a test ends it."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+        self.open: dict[int, EntriesRead] = {}
+
+    def read(
+        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+    ) -> None:
+        self.open[len(self.asked)] = done
+        self.asked.append((first, last))
+
+    def end(self, number: int, error: BrokerError | None = None) -> None:
+        first, last = self.asked[number]
+        entries = [Entry(1, entry_id, b"", b"x" * 10, 1) for entry_id in range(first, last + 1)]
+        self.open.pop(number)([] if error else entries, error)
+
+
+class Reader:
+    def __init__(self, reads: PendingReads, first: int, last: int) -> None:
+        self.wanted = list(range(first, last + 1))
+        self.answers: list[tuple[list[Entry], BrokerError | None]] = []
+        reads.read(1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error)))
+
+    @property
+    def got(self) -> list[int]:
+        (entries, error), *rest = self.answers
+        assert not rest
+        assert error is None
+        return [entry.entry_id for entry in entries]
+
+
+def new_cache() -> EntryCache:
+    return EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
+
+
+def test_readers_of_one_range_share_the_read_and_the_objects() -> None:
+    storage, cache = Storage(), new_cache()
+    reads = PendingReads(storage.read, cache)
+    readers = [Reader(reads, 10, 19), Reader(reads, 10, 19), Reader(reads, 12, 14)]
+    assert storage.asked == [(10, 19)]
+    storage.end(0)
+    assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
+    assert readers[0].answers[0][0][2] is readers[2].answers[0][0][0]
+    assert (cache.reads.coalesced_entries, cache.reads.coalesced_bytes) == (13, 130)
+
+
+def test_what_an_overlap_leaves_over_goes_through_the_given_reader() -> None:
+    storage = Storage()
+    left_over: list[tuple[int, int]] = []
+
+    def read_range(
+        ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+    ) -> None:
+        left_over.append((first, last))
+        done([Entry(1, entry_id, b"", b"", 1) for entry_id in range(first, last + 1)], None)
+
+    reads = PendingReads(storage.read, new_cache(), read_range)
+    first, second = Reader(reads, 10, 19), Reader(reads, 5, 25)
+    assert left_over == [(5, 9), (20, 25)]
+    assert second.answers == []
+    storage.end(0)
+    assert (first.got, second.got) == (first.wanted, second.wanted)
+
+
+def test_an_invalidated_ledger_is_read_anew_and_the_old_read_still_serves() -> None:
+    storage = Storage()
+    reads = PendingReads(storage.read, new_cache())
+    old = Reader(reads, 0, 9)
+    reads.invalidate_ledger(1)
+    new = Reader(reads, 0, 9)
+    assert storage.asked == [(0, 9), (0, 9)]
+    storage.end(0)
+    assert old.got == old.wanted
+    assert new.answers == []
+    late = Reader(reads, 3, 4)
+    storage.end(1)
+    assert (new.got, late.got) == (new.wanted, late.wanted)
+    assert len(storage.asked) == 2
+
+
+def test_a_failure_reaches_everybody_once_after_all_their_parts() -> None:
+    storage = Storage()
+    reads = PendingReads(storage.read, new_cache())
+    readers = [Reader(reads, 0, 9), Reader(reads, 5, 14)]
+    storage.end(0, error := PersistenceError("disk"))
+    assert readers[0].answers == [([], error)]
+    assert readers[1].answers == []
+    storage.end(1)
+    assert readers[1].answers == [([], error)]
+
+
+@given(
+    strategies.lists(strategies.tuples(strategies.integers(0, 30), strategies.integers(0, 12)), max_size=12),
+    strategies.randoms(use_true_random=False),
+)
+def test_everybody_is_served_exactly_once(wanted: list[tuple[int, int]], chance: object) -> None:
+    storage = Storage()
+    reads = PendingReads(storage.read, new_cache())
+    readers = []
+    for first, length in wanted:
+        readers.append(Reader(reads, first, first + length))
+        if storage.open and chance.random() < 0.3:  # type: ignore[attr-defined]
+            storage.end(chance.choice(sorted(storage.open)))  # type: ignore[attr-defined]
+    for number in sorted(storage.open):
+        storage.end(number)
+    assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
+    stats = reads.stats
+    assert stats.read == sum(last - first + 1 for first, last in storage.asked)
+    assert stats.read + stats.not_read == sum(len(reader.wanted) for reader in readers)
+
+
+def test_a_test_of_a_reader_that_is_answered_twice_fails() -> None:
+    storage = Storage()
+    reader = Reader(PendingReads(storage.read, new_cache()), 0, 1)
+    done = storage.open[0]
+    storage.end(0)
+    done([], None)
+    with pytest.raises(AssertionError):
+        _ = reader.got

@@ -1,0 +1,192 @@
+"""What every metadata store promises, and what the durable one promises beyond it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from broker.errors import BadVersion, MetadataError
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request, tmp_path):
+    opened = MemoryMetadataStore() if request.param == "memory" else SqliteMetadataStore(tmp_path / "m.db")
+    yield opened
+    await opened.close()
+
+
+async def test_a_key_that_was_never_put_is_none(store):
+    assert await store.get("/a") is None
+
+
+async def test_versions_count_the_puts_from_zero(store):
+    assert await store.put("/a", b"1") == 0
+    assert await store.put("/a", b"2") == 1
+    assert await store.get("/a") == Versioned(b"2", 1)
+
+
+async def test_a_put_with_the_wrong_version_changes_nothing(store):
+    await store.put("/a", b"1", ABSENT)
+    for wrong in (ABSENT, 1, 7):
+        with pytest.raises(BadVersion):
+            await store.put("/a", b"2", wrong)
+    assert await store.put("/a", b"3", 0) == 1
+    with pytest.raises(BadVersion):
+        await store.put("/b", b"1", 0)
+    assert await store.get("/b") is None
+
+
+async def test_a_deleted_key_starts_again_at_zero(store):
+    await store.put("/a", b"1")
+    await store.put("/a", b"1")
+    await store.delete("/a")
+    assert await store.get("/a") is None
+    assert await store.put("/a", b"2", ABSENT) == 0
+
+
+async def test_delete_minds_the_version_and_forgives_what_is_missing(store):
+    await store.delete("/a")
+    with pytest.raises(BadVersion):
+        await store.delete("/a", 0)
+    await store.put("/a", b"1")
+    with pytest.raises(BadVersion):
+        await store.delete("/a", 1)
+    await store.delete("/a", 0)
+    assert await store.get("/a") is None
+
+
+async def test_children_are_the_names_one_level_below(store):
+    for key in ("/x/a", "/x/a-b", "/x/a/1", "/x/a/2", "/x/a0", "/x/b/deep/er", "/x/ü", "/xy/no", "/w"):
+        await store.put(key, b"")
+    assert await store.children("/x") == ["a", "a-b", "a0", "b", "ü"]
+    assert await store.children("/x/a") == ["1", "2"]
+    assert await store.children("/x/b") == ["deep"]
+    assert await store.children("/nothing") == []
+    assert await store.children("/x/a-b") == []
+
+
+async def test_a_child_is_gone_when_nothing_of_it_is_left(store):
+    await store.put("/x/a/1", b"")
+    await store.put("/x/a", b"")
+    await store.delete("/x/a/1")
+    assert await store.children("/x") == ["a"]
+    await store.delete("/x/a")
+    assert await store.children("/x") == []
+    assert await store.children("") == []
+
+
+async def test_writes_happen_in_the_order_in_which_they_were_asked_for(store):
+    writes = [asyncio.ensure_future(store.put("/a", b"%d" % number)) for number in range(50)]
+    assert await writes[-1] == 49
+    assert await store.get("/a") == Versioned(b"49", 49)
+    assert [await write for write in writes] == list(range(50))
+
+
+async def test_one_refused_write_does_not_touch_its_neighbours(store):
+    outcomes = await asyncio.gather(
+        store.put("/a", b"1"), store.put("/b", b"1", 5), store.put("/c", b"1"), return_exceptions=True
+    )
+    assert outcomes[0] == outcomes[2] == 0
+    assert isinstance(outcomes[1], BadVersion)
+
+
+async def test_sqlite_keeps_everything_over_a_close(tmp_path):
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    await store.put("/a/b", b"\0\xff")
+    await store.put("/a/b", b"\0\xfe")
+    await store.close()
+    again = SqliteMetadataStore(tmp_path / "m.db")
+    assert await again.get("/a/b") == Versioned(b"\0\xfe", 1)
+    await again.close()
+
+
+async def test_sqlite_refuses_writes_after_close(tmp_path):
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    pending = asyncio.ensure_future(store.put("/a", b"1"))
+    await asyncio.sleep(0)
+    await store.close()
+    assert await pending == 0
+    with pytest.raises(MetadataError):
+        await store.put("/a", b"2")
+
+
+async def test_sqlite_commits_many_waiting_writes_together(tmp_path):
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    commits: list[str] = []
+    store._writer.set_trace_callback(lambda sql: commits.append(sql) if sql == "COMMIT" else None)
+    await asyncio.gather(*(store.put(f"/k/{number}", b"x") for number in range(500)))
+    assert len(commits) <= 3
+    await store.close()
+
+
+async def test_sqlite_survives_a_disk_that_is_full_for_a_while(tmp_path):
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    await store.put("/a", b"1")
+    pages = store._reader.execute("PRAGMA page_count").fetchone()[0]
+    store._writer.execute(f"PRAGMA max_page_count={pages + 2}")
+    big = asyncio.gather(
+        *(store.put(f"/big/{number}", b"x" * 3000) for number in range(20)), return_exceptions=True
+    )
+    outcomes = await big
+    assert any(isinstance(outcome, MetadataError) for outcome in outcomes)
+    for number, outcome in enumerate(outcomes):
+        assert (await store.get(f"/big/{number}") is None) == isinstance(outcome, MetadataError)
+    store._writer.execute("PRAGMA max_page_count=1000000")
+    assert await store.put("/a", b"2", 0) == 1
+    assert await store.put("/big/0", b"x" * 3000) >= 0
+    await store.close()
+
+
+async def test_sqlite_says_which_file_cannot_be_opened(tmp_path):
+    with pytest.raises(MetadataError, match="missing"):
+        SqliteMetadataStore(tmp_path / "missing" / "m.db")
+
+
+CRASHING_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+
+async def main():
+    store = SqliteMetadataStore(Path(sys.argv[1]))
+    number = 0
+    while True:
+        await asyncio.gather(*(store.put(f"/k/{number + n}", b"v") for n in range(10)))
+        number += 10
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def write_until_killed(path: Path) -> int:
+    """How many writes had been answered when the writer was killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CRASHING_WRITER, str(path)], stdout=subprocess.PIPE, cwd=ROOT, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        answered = next(number for line in writer.stdout if (number := int(line)) >= 300)
+        writer.send_signal(signal.SIGKILL)
+        return answered
+
+
+async def test_sqlite_has_every_answered_write_after_kill_9(tmp_path):
+    path = tmp_path / "m.db"
+    answered = await asyncio.to_thread(write_until_killed, path)
+    store = SqliteMetadataStore(path)
+    kept = await store.children("/k")
+    assert {str(number) for number in range(answered)} <= set(kept)
+    assert len(kept) % 10 == 0, "a group was stored in part"
+    await store.close()
+    assert sqlite3.connect(path).execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -1,0 +1,72 @@
+"""RangeSet against a plain set of positions."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker.model.range_set import PAGE_ENTRIES, EntryRange, RangeSet
+
+ledgers = st.integers(1, 3)
+entries = st.one_of(st.integers(0, 12), st.integers(PAGE_ENTRIES - 4, PAGE_ENTRIES + 4), st.integers(0, 1100))
+operations = st.one_of(
+    st.tuples(st.just("add"), ledgers, entries),
+    st.tuples(st.just("add_range"), ledgers, entries, st.integers(0, 600)),
+    st.tuples(st.just("remove_through"), ledgers, entries),
+    st.tuples(st.just("remove_ledger"), ledgers),
+)
+
+
+def naive_ranges(model: set[tuple[int, int]]) -> list[EntryRange]:
+    found: list[EntryRange] = []
+    for ledger_id, entry_id in sorted(model):
+        if found and (found[-1].ledger_id, found[-1].last + 1) == (ledger_id, entry_id):
+            found[-1] = found[-1]._replace(last=entry_id)
+        else:
+            found.append(EntryRange(ledger_id, entry_id, entry_id))
+    return found
+
+
+@given(st.lists(operations, max_size=40), ledgers, entries, entries)
+def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, last):
+    ranges = RangeSet()
+    model: set[tuple[int, int]] = set()
+    for name, *arguments in script:
+        before = set(model)
+        if name == "add":
+            model.add(tuple(arguments))
+            assert ranges.add(*arguments) == (len(model) > len(before))
+        elif name == "add_range":
+            target, first, count = arguments
+            model |= {(target, number) for number in range(first, first + count + 1)}
+            assert ranges.add_range(target, first, first + count) == len(model) - len(before)
+        elif name == "remove_through":
+            model = {item for item in model if item[0] != arguments[0] or item[1] > arguments[1]}
+            assert ranges.remove_through(*arguments) == len(before) - len(model)
+        else:
+            model = {item for item in model if item[0] != arguments[0]}
+            assert ranges.remove_ledger(*arguments) == len(before) - len(model)
+    assert len(ranges) == len(model)
+    assert list(ranges.ranges()) == naive_ranges(model)
+    assert ranges.range_count() == len(naive_ranges(model))
+    assert ((ledger_id, entry_id) in ranges) == ((ledger_id, entry_id) in model)
+    assert ranges.first_missing(ledger_id, entry_id) == next(
+        number for number in range(entry_id, 3000) if (ledger_id, number) not in model
+    )
+    assert ranges.first_present(ledger_id, entry_id, last) == next(
+        (number for number in range(entry_id, last + 1) if (ledger_id, number) in model), last + 1
+    )
+
+
+def test_what_has_been_taken_out_leaves_no_pages_behind():
+    ranges = RangeSet()
+    ranges.add_range(7, 0, 10_000)
+    assert ranges.remove_through(7, 10_000) == 10_001
+    assert ranges.ledger_ids() == []
+    assert not ranges
+
+
+def test_clear_forgets_everything():
+    ranges = RangeSet()
+    ranges.add(1, 5)
+    ranges.clear()
+    assert len(ranges) == 0
+    assert (1, 5) not in ranges

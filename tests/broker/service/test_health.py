@@ -1,0 +1,98 @@
+"""The health probe says no as soon as something cannot be kept, and yes again when it can."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from broker.errors import ServiceNotReady
+from broker.ledger_client.ledger_client import AddDone, EntryParts
+from broker.ledger_client.ledger_ids import LedgerIds
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.service import health
+from broker.service.health import ENTRIES_PER_LEDGER, KEY, HealthProbe
+
+
+class FakeLedgers:
+    def __init__(self) -> None:
+        self.rc = 0
+        self.silent = False
+        self.added: list[tuple[int, int]] = []
+        self.deleted: list[int] = []
+
+    def add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        parts: EntryParts,
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
+        self.added.append((ledger_id, entry_id))
+        if not self.silent:
+            asyncio.get_running_loop().call_soon(done, self.rc, entry_id)
+
+    def delete(self, ledger_id: int) -> None:
+        self.deleted.append(ledger_id)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.now_ns = 10**12
+        self.ledgers = FakeLedgers()
+        self.metadata = MemoryMetadataStore()
+        self.probe = self.new_probe()
+
+    def new_probe(self) -> HealthProbe:
+        ground = SimpleNamespace(
+            metadata=self.metadata,
+            ledgers=self.ledgers,
+            ids=LedgerIds(self.metadata),
+            now_ns=lambda: self.now_ns,
+        )
+        return HealthProbe(ground)  # type: ignore[arg-type]
+
+
+async def test_probes_share_one_entry_a_second() -> None:
+    bench = Bench()
+    await asyncio.gather(*(bench.probe.check() for _ in range(5)))
+    await bench.probe.check()
+    assert len(bench.ledgers.added) == 1
+    bench.now_ns += health.FRESH_NS
+    await bench.probe.check()
+    ledger_id = bench.ledgers.added[0][0]
+    assert bench.ledgers.added == [(ledger_id, 0), (ledger_id, 1)]
+
+
+async def test_a_refused_entry_is_no_health_and_the_next_probe_begins_anew() -> None:
+    bench = Bench()
+    bench.ledgers.rc = 101
+    with pytest.raises(ServiceNotReady, match="101"):
+        await bench.probe.check()
+    bench.ledgers.rc = 0
+    await bench.probe.check()
+    assert bench.ledgers.added[0][0] != bench.ledgers.added[1][0]
+
+
+async def test_a_bookie_that_says_nothing_is_no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TIMEOUT_S", 0.01)
+    bench = Bench()
+    bench.ledgers.silent = True
+    with pytest.raises(ServiceNotReady, match="within"):
+        await bench.probe.check()
+
+
+async def test_the_ledgers_of_probes_do_not_pile_up() -> None:
+    bench = Bench()
+    for _ in range(ENTRIES_PER_LEDGER + 1):
+        await bench.probe.check()
+        bench.now_ns += health.FRESH_NS
+    first, second = bench.ledgers.added[0][0], bench.ledgers.added[-1][0]
+    assert bench.ledgers.deleted == [first]
+    await bench.new_probe().check()
+    assert bench.ledgers.deleted == [first, second]
+    assert await bench.metadata.get(KEY) is not None

@@ -1,0 +1,95 @@
+"""`python -m tests.crash --rounds 20`: one line per round, a summary, exit code 1 when anything is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.crash.broker_process import BrokerError, BrokerProcess
+from tests.crash.crash_round import CrashRound, Outcome
+from tests.crash.plan import draw
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m tests.crash", description="kill -9 under load, over and over")
+    parser.add_argument("--rounds", type=int, default=20, metavar="N")
+    parser.add_argument("--seed", type=int, default=None, help="same seed, same draws (times still vary)")
+    parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
+    arguments = parser.parse_args(argv)
+    seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
+    folder = Path(tempfile.mkdtemp(prefix="crash-"))
+    print(f"seed {seed}, {folder}", flush=True)
+    passed = False
+    try:
+        passed = run(arguments.rounds, seed, folder)
+    except (BrokerError, RuntimeError) as error:
+        print(f"FAILED: {error}")
+    if passed and not arguments.keep:
+        shutil.rmtree(folder)
+    else:
+        print(f"kept: {folder}")
+    return 0 if passed else 1
+
+
+def run(rounds: int, seed: int, folder: Path) -> bool:
+    """All rounds on one data folder; at the end every round's topics once more. True when nothing is wrong."""
+    lot = random.Random(seed)
+    broker = BrokerProcess(folder)
+    done: list[CrashRound] = []
+    last: list[Outcome] = []
+    failed = 0
+    try:
+        broker.start()
+        for number in range(1, rounds + 1):
+            crash = CrashRound(draw(number, lot), broker, folder)
+            crash.run()
+            failed += not _report(f"round {number:2d}  {_drawn(crash)}", crash.judge())
+            done.append(crash)
+        broker.kill()
+        broker.start()
+        for crash in done:
+            last.append(crash.judge())
+            if last[-1].findings:
+                failed += not _report(f"round {crash.plan.number:2d} looked at again at the end", last[-1])
+        code = broker.stop()
+    finally:
+        broker.close()
+    if code != 0:
+        print(f"FAILED: SIGTERM ended with exit code {code}")
+    print(summary(rounds, last))
+    return failed == 0 and code == 0
+
+
+def summary(rounds: int, outcomes: list[Outcome]) -> str:
+    produced = [each for outcome in outcomes for each in outcome.produced]
+    acked = [each for outcome in outcomes for each in outcome.acked]
+    return (
+        f"{rounds} rounds, {sum(each.confirmed for each in produced)} confirmed, "
+        f"{sum(each.lost for each in produced)} lost, "
+        f"{sum(each.out_of_order for each in produced)} out of order, "
+        f"{sum(each.again for each in acked)} acked again "
+        f"(and {sum(each.doubled for each in produced)} doubled, {sum(each.final for each in acked)} acks final, "
+        f"{sum(each.unacked for each in acked)} unacked of which {sum(each.missing for each in acked)} missing)"
+    )
+
+
+def _drawn(crash: CrashRound) -> str:
+    plan = crash.plan
+    again = f" again +{plan.kill_again_after_s:.2f} s" if plan.kill_again_after_s is not None else ""
+    died = ", producers too" if plan.producers_die_too else ""
+    return f"killed at {plan.kill_after_s:.2f} s{again}{died}, back in {crash.recovery_s:.2f} s"
+
+
+def _report(what: str, outcome: Outcome) -> bool:
+    print(f"{what}: {outcome.text()}", flush=True)
+    for finding in outcome.findings:
+        print(f"    {finding}", flush=True)
+    return not outcome.findings
+
+
+if __name__ == "__main__":
+    sys.exit(main())

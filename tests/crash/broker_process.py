@@ -1,0 +1,95 @@
+"""A `magnetar standalone` that can be killed: same data folder, same ports, start after start.
+
+Law of the place: signals go only to the process started here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_TIMEOUT_S = 60.0
+SETTINGS = (
+    "managedLedgerDefaultMarkDeleteRateLimit=0",
+    "managedLedgerMaxEntriesPerLedger=2000",
+    "managedLedgerMinLedgerRolloverTimeMinutes=0",
+)
+"""Acks are answered when they are durable, and ledgers roll often, so that kills meet rolls too."""
+
+
+class BrokerError(Exception):
+    """The broker does not come up; the text has the end of its log."""
+
+
+class BrokerProcess:
+    def __init__(self, folder: Path, settings: tuple[str, ...] = SETTINGS) -> None:
+        self._folder = folder
+        self._port, self._http_port = _free_port(), _free_port()
+        self._settings = settings
+        self._ready = folder / "ready.json"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = f"pulsar://127.0.0.1:{self._port}"
+
+    def spawn(self) -> None:
+        self._ready.unlink(missing_ok=True)
+        ports = (f"brokerServicePort={self._port}", f"webServicePort={self._http_port}")
+        flags = [part for setting in (*ports, *self._settings) for part in ("--set", setting)]
+        command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._folder / "data")]
+        with (self._folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--ready-file", str(self._ready), *flags], cwd=ROOT, stdout=log, stderr=log
+            )
+
+    def start(self) -> float:
+        """Returns the seconds until clients can connect. Raises BrokerError."""
+        began = time.monotonic()
+        self.spawn()
+        while time.monotonic() - began < READY_TIMEOUT_S:
+            if self._ready.exists() and json.loads(self._ready.read_text())["pulsar"]:
+                return time.monotonic() - began
+            if not self.alive():
+                break
+            time.sleep(0.01)
+        raise BrokerError(f"the broker did not get ready: {self.log_end()}")
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL: no warning, no cleanup."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code. A broker that does not end within 20 s is killed."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            return self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -signal.SIGKILL
+
+    def close(self) -> None:
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                self.kill()
+
+    def log_end(self, lines: int = 5) -> str:
+        text = (self._folder / "broker.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

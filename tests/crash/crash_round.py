@@ -1,0 +1,219 @@
+"""One round: traffic, kill, restart, look at everything; and the look repeated later.
+
+Law of the place: the broker runs before and after; client processes live no longer than their round.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Set
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pulsar
+
+from tests.crash.ack_process import delivery_of, records_path, subscribe
+from tests.crash.broker_process import ROOT, BrokerProcess
+from tests.crash.plan import RoundPlan, SubscriptionPlan
+from tests.crash.records import Confirmed, Delivery, Message, read_acking, read_confirmed, read_entries
+from tests.crash.verdict import (
+    OFFICIAL_ACK_FINAL_NS,
+    AckVerdict,
+    Demand,
+    ProduceVerdict,
+    demand_cumulative,
+    demand_individual,
+    demand_receipts,
+    demand_whole_entries,
+    judge_acks,
+    judge_producer,
+)
+
+QUIET_MS = 1000
+"""A subscription that has sent all that is wanted and nothing more for this long has sent all it has."""
+WANTED_TIMEOUT_S = 20.0
+FINISH_TIMEOUT_S = 60.0
+
+
+class Outcome(NamedTuple):
+    produced: list[ProduceVerdict]
+    acked: list[AckVerdict]
+    findings: list[str]
+
+    def text(self) -> str:
+        confirmed = sum(each.confirmed for each in self.produced)
+        resent = sum(each.resent for each in self.produced)
+        final = sum(each.final for each in self.acked)
+        unacked = sum(each.unacked for each in self.acked)
+        return (
+            f"{confirmed} confirmed, {resent} resent, {final} acks final, {unacked} unacked back, "
+            f"{'ok' if not self.findings else 'FAILED'}"
+        )
+
+
+class CrashRound:
+    """`run`, then `judge` as often as one likes while the broker is up."""
+
+    def __init__(self, plan: RoundPlan, broker: BrokerProcess, folder: Path) -> None:
+        self.plan = plan
+        self._broker = broker
+        self._folder = folder / f"round-{plan.number}"
+        self._folder.mkdir()
+        self._kill_ns = 0
+        self.recovery_s = 0.0
+        self._findings: list[str] = []
+
+    def run(self) -> None:
+        """Traffic until the kill, the restart, and the producers' last receipts."""
+        clients: list[subprocess.Popen[str]] = []
+        try:
+            ackers = [self._client(clients, "ack_process", str(self._folder))]
+            ackers += [
+                self._client(
+                    clients, "receipt_process", each.topic, each.name, self._records(each), plan=False
+                )
+                for each in self.plan.subscriptions()
+                if each.style == "receipts"
+            ]
+            producers = self._client(clients, "produce_process", str(self._folder / "confirmed"))
+            time.sleep(self.plan.kill_after_s)
+            self._kill(ackers, producers)
+            self._restart()
+            if not self.plan.producers_die_too:
+                self._finish(producers)
+        finally:
+            for client in clients:
+                client.kill()
+                client.communicate()
+
+    def judge(self) -> Outcome:
+        """Reads every topic and subscription, acknowledges nothing, and compares with the records."""
+        client = pulsar.Client(
+            self._broker.url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+        )
+        try:
+            confirmed = read_confirmed(self._folder / "confirmed")
+            logs = self._logs(client, confirmed)
+            produced = [
+                judge_producer(each.name, confirmed, logs[each.topic], self._kill_ns)
+                for each in self.plan.producers()
+            ]
+            plans = [each for each in self.plan.subscriptions() if each.style != "none"]
+            with ThreadPoolExecutor(len(plans)) as pool:
+                acked = list(pool.map(lambda each: self._judge_acks(client, each, logs[each.topic]), plans))
+        finally:
+            client.close()
+        findings = self._findings + [text for each in produced for text in each.findings]
+        findings += [text for each in acked for text in each.findings]
+        return Outcome(produced, acked, findings)
+
+    def _logs(self, client: pulsar.Client, confirmed: list[Confirmed]) -> dict[str, list[Delivery]]:
+        """By topic, what its keeper reads: everything, in order."""
+        logs = {}
+        for plan in self.plan.subscriptions():
+            if plan.style == "none":
+                names = {each.name for each in self.plan.producers() if each.topic == plan.topic}
+                wanted = {Message(each.producer, each.number) for each in confirmed if each.producer in names}
+                logs[plan.topic] = read_all(client, plan, wanted)
+        return logs
+
+    def _judge_acks(self, client: pulsar.Client, plan: SubscriptionPlan, log: list[Delivery]) -> AckVerdict:
+        demand = self._demand(plan, log)
+        back = read_all(client, plan, demand.unacked)
+        return judge_acks(f"{plan.topic.rsplit('/', 1)[1]}/{plan.name}", demand, set(back))
+
+    def _demand(self, plan: SubscriptionPlan, log: list[Delivery]) -> Demand:
+        records = Path(self._records(plan))
+        if plan.style == "receipts":
+            answered, tried = (read_entries(records, kind) for kind in ("entry-acked", "entry-acking"))
+            return demand_receipts(answered, tried, log)
+        demands = {
+            "individual": demand_individual,
+            "whole-entries": demand_whole_entries,
+            "cumulative": demand_cumulative,
+        }
+        return demands[plan.style](read_acking(records), self._kill_ns - OFFICIAL_ACK_FINAL_NS, log)
+
+    def _kill(self, ackers: list[subprocess.Popen[str]], producers: subprocess.Popen[str]) -> None:
+        self._kill_ns = time.monotonic_ns()
+        self._broker.kill()
+        for client in ackers:
+            client.kill()
+        if self.plan.producers_die_too:
+            producers.kill()
+
+    def _restart(self) -> None:
+        if self.plan.kill_again_after_s is not None:
+            self._broker.spawn()
+            time.sleep(self.plan.kill_again_after_s)
+            self._broker.kill()
+        self.recovery_s = self._broker.start()
+
+    def _finish(self, producers: subprocess.Popen[str]) -> None:
+        """The surviving producers reconnect, send again what had no receipt, and wait for all receipts."""
+        with ThreadPoolExecutor(1) as waiting:
+            answer = waiting.submit(_tell_stop, producers)
+            try:
+                if answer.result(FINISH_TIMEOUT_S) != "done":
+                    self._findings.append("the producers ended without their last receipts")
+            except TimeoutError:
+                self._findings.append(f"receipts still missing {FINISH_TIMEOUT_S:.0f} s after the restart")
+                producers.kill()
+
+    def _records(self, plan: SubscriptionPlan) -> str:
+        return str(records_path(self._folder, plan))
+
+    def _client(
+        self, started: list[subprocess.Popen[str]], module: str, *words: str, plan: bool = True
+    ) -> subprocess.Popen[str]:
+        """Starts a client process and waits until it says that it is ready."""
+        said = [json.dumps(self.plan), *words] if plan else list(words)
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.crash.{module}", self._broker.url, *said],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"{module} could not start; the broker says: {self._broker.log_end()}")
+        return process
+
+
+def read_all(
+    client: pulsar.Client, plan: SubscriptionPlan, wanted: Set[Message] | Set[Delivery]
+) -> list[Delivery]:
+    """What a subscription has, in the order it comes, and acknowledges nothing.
+
+    Waits for all that is wanted up to a limit, then on until no more comes.
+    """
+    consumer = subscribe(client, plan)
+    missing: set[Message | Delivery] = set(wanted)
+    deliveries: list[Delivery] = []
+    deadline = time.monotonic() + WANTED_TIMEOUT_S
+    try:
+        while True:
+            try:
+                delivery = delivery_of(consumer.receive(QUIET_MS))
+            except pulsar.Timeout:
+                if not missing or time.monotonic() > deadline:
+                    return deliveries
+                continue
+            deliveries.append(delivery)
+            missing -= {delivery, delivery.message}
+    finally:
+        consumer.close()
+
+
+def _tell_stop(process: subprocess.Popen[str]) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("stop\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()

@@ -1,0 +1,128 @@
+"""What a crash may do and what it may not: decisions on what was recorded and what came back.
+
+Law of the place: pure; no client, no clock. Every finding is a sentence that names an example.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.crash.records import Acked, Confirmed, Delivery, Position
+
+OFFICIAL_ACK_FINAL_NS = 2_000_000_000
+"""The Python client cannot ask for ack receipts and sends acks in groups, 100 ms later: only an ack this much
+older than the kill counts as one that the broker has had."""
+
+
+class ProduceVerdict(NamedTuple):
+    confirmed: int
+    lost: int
+    out_of_order: int
+    resent: int
+    """Stored twice, sent again because no receipt had come before the kill: allowed."""
+    doubled: int
+    """Stored twice although confirmed before the kill."""
+    findings: list[str]
+
+
+class Demand(NamedTuple):
+    """What a subscription must not deliver again, and what it has to; the rest may come or not."""
+
+    final: set[Delivery]
+    unacked: set[Delivery]
+
+
+class AckVerdict(NamedTuple):
+    final: int
+    """Messages whose ack counts as final."""
+    again: int
+    """Of these, delivered again."""
+    unacked: int
+    """Messages that nobody tried to acknowledge."""
+    missing: int
+    """Of these, not delivered again."""
+    findings: list[str]
+
+
+def judge_producer(
+    name: str, confirmed: list[Confirmed], log: list[Delivery], kill_ns: int
+) -> ProduceVerdict:
+    """Each confirmed message once, in order; twice only when its receipt had not come before the kill."""
+    confirmed_at = {each.number: each.at_ns for each in confirmed if each.producer == name}
+    times: dict[int, int] = {}
+    last, late = -1, []
+    for number in (each.message.number for each in log if each.message.producer == name):
+        times[number] = times.get(number, 0) + 1
+        if times[number] == 1 and number < last:
+            late.append(number)
+        last = max(last, number)
+    lost = sorted(number for number in confirmed_at if number not in times)
+    twice = sorted(number for number, count in times.items() if count > 1)
+    doubled = [number for number in twice if confirmed_at.get(number, kill_ns) < kill_ns]
+    findings = []
+    for numbers, text in (
+        (lost, "confirmed messages are not there"),
+        (late, "messages stand after later ones"),
+        (doubled, "messages stand twice although confirmed before the kill"),
+    ):
+        if numbers:
+            findings.append(f"{name}: {len(numbers)} {text}, the first is {numbers[0]}")
+    resent = len(twice) - len(doubled)
+    return ProduceVerdict(len(confirmed_at), len(lost), len(late), resent, len(doubled), findings)
+
+
+def demand_individual(acked: list[Acked], final_ns: int, log: list[Delivery]) -> Demand:
+    """Acks one by one, batch members too: those before `final_ns` stay, what nobody acked comes again."""
+    final = {each.delivery for each in acked if each.at_ns <= final_ns}
+    return Demand(final, set(log) - {each.delivery for each in acked})
+
+
+def demand_whole_entries(acked: list[Acked], final_ns: int, log: list[Delivery]) -> Demand:
+    """The same where the client tells the broker of a batch only when all its messages are acked."""
+    in_time = {each.delivery for each in acked if each.at_ns <= final_ns}
+    final: set[Delivery] = set()
+    for members in by_position(log).values():
+        if all(member in in_time for member in members):
+            final.update(members)
+    return Demand(final, set(log) - {each.delivery for each in acked})
+
+
+def demand_cumulative(acked: list[Acked], final_ns: int, log: list[Delivery]) -> Demand:
+    """Entries before the last final ack stay acked, entries after the very last one come again.
+
+    The entry of an ack itself may do either: a batch counts as acked only as a whole.
+    """
+    nowhere = Position(-1, -1)
+    final_to = max((each.delivery.position for each in acked if each.at_ns <= final_ns), default=nowhere)
+    tried_to = max((each.delivery.position for each in acked), default=nowhere)
+    final = {each for each in log if each.position < final_to}
+    return Demand(final, {each for each in log if each.position > tried_to})
+
+
+def demand_receipts(answered: set[Position], tried: set[Position], log: list[Delivery]) -> Demand:
+    """Whole entries acked with a receipt: final from the receipt on, however short before the kill."""
+    final = {each for each in log if each.position in answered}
+    return Demand(final, {each for each in log if each.position not in tried})
+
+
+def judge_acks(name: str, demand: Demand, back: set[Delivery]) -> AckVerdict:
+    """What came again against what had to and what must not."""
+    again, missing = demand.final & back, demand.unacked - back
+    findings = []
+    if again:
+        findings.append(f"{name}: {len(again)} acknowledged messages came again, {_example(again)}")
+    if missing:
+        findings.append(f"{name}: {len(missing)} unacknowledged ones did not come again, {_example(missing)}")
+    return AckVerdict(len(demand.final), len(again), len(demand.unacked), len(missing), findings)
+
+
+def by_position(log: list[Delivery]) -> dict[Position, list[Delivery]]:
+    entries: dict[Position, list[Delivery]] = {}
+    for each in log:
+        entries.setdefault(each.position, []).append(each)
+    return entries
+
+
+def _example(deliveries: set[Delivery]) -> str:
+    position, message = min(deliveries)
+    return f"the first is {message.producer}:{message.number} at {position.ledger}:{position.entry}"

@@ -1,0 +1,370 @@
+"""What a bad peer does to a broker: one coroutine per kind, each telling what came of its connections.
+
+Law of the place: every attack is bounded in frames, bytes and connections, gets its randomness handed in, and uses
+names of its own (`fuzz…`); whether the broker took it well is judged in `campaign`, except for answers that the
+protocol prescribes, which an attack asserts itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from tests.fuzz import corpus
+from tests.support.raw_client import (
+    PeerClosedError,
+    RawConnection,
+    build_command,
+    payload_frame,
+    simple_frame,
+)
+
+CLOSED: Final = "closed"
+ANSWERED: Final = "answered"
+WAITING: Final = "waiting"
+"""The broker waits for more: the bytes could still become a frame, or were a command that has no answer."""
+
+Outcomes = Counter[str]
+
+_SETTLE_S: Final = 0.25
+_SIDE_BY_SIDE: Final = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`scale` 1 is a test's amount of work."""
+
+    pulsar: str
+    rng: Random
+    scale: int
+
+    def topic(self) -> str:
+        return f"persistent://public/default/fuzz-{self.rng.getrandbits(48):x}"
+
+
+async def noise_before_connect(target: Target) -> Outcomes:
+    return await _each(target, [corpus.noise(target.rng) for _ in range(60 * target.scale)], handshake=False)
+
+
+async def noise_after_connect(target: Target) -> Outcomes:
+    return await _each(target, [corpus.noise(target.rng) for _ in range(60 * target.scale)])
+
+
+async def truncated(target: Target) -> Outcomes:
+    cut = []
+    for _ in range(60 * target.scale):
+        frame = corpus.any_frame(target.rng)
+        cut.append(frame[: target.rng.randrange(1, len(frame))])
+    return await _each(target, cut)
+
+
+async def mutated(target: Target) -> Outcomes:
+    rng = target.rng
+    return await _each(
+        target, [corpus.mutated(corpus.any_frame(rng), rng) for _ in range(150 * target.scale)]
+    )
+
+
+async def lying(target: Target) -> Outcomes:
+    outcomes = await _each(target, [frame for _, frame in corpus.lying_frames()])
+    limit = corpus.FRAME_BYTES_MAX
+    headers = [(limit - 3).to_bytes(4, "big"), (2**31).to_bytes(4, "big")]
+    closed = await _each(target, headers)
+    assert closed == Counter({CLOSED: len(headers)}), (
+        f"an oversized frame must close at its size field: {closed}"
+    )
+    return outcomes + closed
+
+
+async def claimed(target: Target) -> Outcomes:
+    """Many connections announce the longest frame there is and send nothing of it: must cost next to nothing."""
+    header = (corpus.FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x08"
+    return await _each(target, [header] * (60 * target.scale), side_by_side=60)
+
+
+async def lying_messages(target: Target) -> Outcomes:
+    """SENDs without readable metadata: the connection may close, and a consumer must still get what follows."""
+    outcomes: Outcomes = Counter()
+    for _, frame in corpus.lying_messages(producer_id=1):
+        connection, topic = await _producing(target)
+        try:
+            connection.send_bytes(frame)
+            outcomes[await _settled(connection)] += 1
+            await _produce_and_consume(target, topic)
+        finally:
+            await connection.close()
+    return outcomes
+
+
+async def bad_checksum(target: Target) -> Outcomes:
+    """SEND_ERROR ChecksumError, and the next SEND of the same producer is taken."""
+    connection, _ = await _producing(target)
+    try:
+        count = 20 * target.scale
+        for sequence_id in range(0, 2 * count, 2):
+            for offset, checksum, answer in ((0, "bad", "SEND_ERROR"), (1, "ok", "SEND_RECEIPT")):
+                command = build_command("SEND", {"producer_id": 1, "sequence_id": sequence_id + offset})
+                connection.send_bytes(corpus.message_frame(command, target.rng, checksum=checksum))
+                frame = await connection.receive(answer)
+                assert checksum == "ok" or frame.command.send_error.error == 9
+        return Counter({ANSWERED: 2 * count})
+    finally:
+        await connection.close()
+
+
+async def out_of_order(target: Target) -> Outcomes:
+    """Commands in any order with ids that nobody has opened, on each connection until it closes."""
+    conversations = []
+    for _ in range(20 * target.scale):
+        commands = [corpus.any_command(target.rng, without=("CONNECT",)) for _ in range(25)]
+        conversations.append(
+            b"".join(
+                corpus.message_frame(one, target.rng) if one.type == BaseCommand.SEND else simple_frame(one)
+                for one in commands
+            )
+        )
+    return await _each(target, conversations)
+
+
+async def never_opened(target: Target) -> Outcomes:
+    """Each command that names a producer or consumer, for one that was never opened, and what must come back."""
+    expected = {
+        "FLOW": None,
+        "REDELIVER_UNACKNOWLEDGED_MESSAGES": None,
+        "CLOSE_PRODUCER": "SUCCESS",
+        "CLOSE_CONSUMER": "SUCCESS",
+        "UNSUBSCRIBE": "ERROR",
+        "SEEK": "ERROR",
+    }
+    connection = await _connected(target)
+    try:
+        for name, answer in expected.items():
+            owner = "producer_id" if name == "CLOSE_PRODUCER" else "consumer_id"
+            fields: corpus.Fields = {owner: 4711}
+            if name == "FLOW":
+                fields["messagePermits"] = 5
+            elif answer is not None:
+                fields["request_id"] = 5
+            connection.send(name, **fields)
+            if answer is None:
+                connection.send("PING")
+                await connection.receive("PONG")
+            else:
+                await connection.receive(answer)
+        command = build_command("SEND", {"producer_id": 4711, "sequence_id": 0})
+        connection.send_bytes(corpus.message_frame(command, target.rng))
+        assert await connection.until_closed() == []
+        return Counter({ANSWERED: len(expected), CLOSED: 1})
+    finally:
+        await connection.close()
+
+
+async def small_frames(target: Target) -> Outcomes:
+    """A flood of the smallest commands; every PING of it must have its PONG."""
+    batches, pings = 100 * target.scale, 500
+    ping = simple_frame(build_command("PING", {}))
+    silent = simple_frame(build_command("FLOW", {"consumer_id": 1, "messagePermits": 1}))
+    batch = (ping + silent * 3) * pings
+    connection = await _connected(target)
+    answered = 0
+
+    async def count_answers() -> None:
+        nonlocal answered
+        while answered < batches * pings:
+            await connection.receive("PONG", timeout_s=60)
+            answered += 1
+
+    counting = asyncio.create_task(count_answers())
+    try:
+        for _ in range(batches):
+            connection.send_bytes(batch)
+            await connection.drain()
+        await counting
+        return Counter({ANSWERED: answered, WAITING: 3 * batches * pings})
+    finally:
+        counting.cancel()
+        await connection.close()
+
+
+async def drip(target: Target) -> Outcomes:
+    """A good frame, one byte at a time."""
+    connection = await _connected(target)
+    try:
+        for byte in simple_frame(build_command("PING", {})):
+            connection.send_bytes(bytes([byte]))
+            await connection.drain()
+            await asyncio.sleep(0)
+        await connection.receive("PONG")
+        return Counter({ANSWERED: 1})
+    finally:
+        await connection.close()
+
+
+async def churn(target: Target) -> Outcomes:
+    """Connections that come and go, half of them in the middle of a handshake."""
+    connect = simple_frame(build_command("CONNECT", {"client_version": "f"}))
+
+    async def come_and_go(number: int) -> None:
+        connection = await RawConnection.open(target.pulsar)
+        connection.send_bytes(connect[: number % len(connect)] if number % 2 else connect)
+        await connection.close()
+
+    numbers = range(200 * target.scale)
+    for start in range(0, len(numbers), _SIDE_BY_SIDE):
+        await asyncio.gather(*(come_and_go(number) for number in numbers[start : start + _SIDE_BY_SIDE]))
+    return Counter({WAITING: len(numbers)})
+
+
+async def never_reads_answers(target: Target) -> Outcomes:
+    """PINGs without end and no reading: sooner or later the broker must stop reading, too."""
+    reader, writer = await _bare_connection(target)
+    batch = simple_frame(build_command("PING", {})) * 5000
+    limit, sent = 256 * 1024 * 1024, 0
+    try:
+        with contextlib.suppress(TimeoutError, ConnectionError):
+            while sent < limit:
+                writer.write(batch)
+                sent += len(batch)
+                async with asyncio.timeout(1.0):
+                    await writer.drain()
+        assert sent < limit, f"the broker took {sent} bytes of a peer that reads nothing"
+        return Counter({WAITING: 1})
+    finally:
+        writer.transport.abort()
+        del reader
+
+
+async def never_reads_messages(target: Target) -> Outcomes:
+    """Consumers with permits for everything that read nothing, on a topic of 16 MiB."""
+    producing, topic = await _producing(target)
+    payload = target.rng.randbytes(64 * 1024)
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    try:
+        for sequence_id in range(256):
+            command = build_command("SEND", {"producer_id": 1, "sequence_id": sequence_id})
+            producing.send_bytes(payload_frame(command, metadata, payload))
+            await producing.receive("SEND_RECEIPT")
+    finally:
+        await producing.close()
+    writers = []
+    for number in range(10):
+        _, writer = await _bare_connection(target)
+        writers.append(writer)
+        subscribe: corpus.Fields = {
+            "topic": topic,
+            "subscription": f"s{number}",
+            "subType": "Exclusive",
+            "consumer_id": 1,
+            "request_id": 2,
+            "initialPosition": "Earliest",
+        }
+        writer.write(simple_frame(build_command("SUBSCRIBE", subscribe)))
+        writer.write(simple_frame(build_command("FLOW", {"consumer_id": 1, "messagePermits": 100_000})))
+        await writer.drain()
+    await _produce_and_consume(target, topic)
+    for writer in writers:
+        writer.transport.abort()
+    return Counter({WAITING: len(writers)})
+
+
+ATTACKS: Final[tuple[Callable[[Target], Awaitable[Outcomes]], ...]] = (
+    noise_before_connect,
+    noise_after_connect,
+    truncated,
+    mutated,
+    lying,
+    claimed,
+    lying_messages,
+    bad_checksum,
+    out_of_order,
+    never_opened,
+    small_frames,
+    drip,
+    churn,
+    never_reads_answers,
+    never_reads_messages,
+)
+
+
+async def _each(
+    target: Target, blobs: list[bytes], *, handshake: bool = True, side_by_side: int = _SIDE_BY_SIDE
+) -> Outcomes:
+    """Sends each blob on a connection of its own and tells what came of it."""
+    places = asyncio.Semaphore(side_by_side)
+
+    async def one(blob: bytes) -> str:
+        async with places:
+            connection = await RawConnection.open(target.pulsar)
+            try:
+                if handshake:
+                    await connection.connect()
+                connection.send_bytes(blob)
+                return await _settled(connection)
+            finally:
+                await connection.close()
+
+    return Counter(await asyncio.gather(*(one(blob) for blob in blobs)))
+
+
+async def _settled(connection: RawConnection) -> str:
+    """What the broker did: closed the connection, said something, or nothing at all for a while."""
+    answered = False
+    while True:
+        try:
+            if await connection.quiet(_SETTLE_S) is None:
+                return ANSWERED if answered else WAITING
+            answered = True
+        except PeerClosedError:
+            return CLOSED
+
+
+async def _connected(target: Target) -> RawConnection:
+    connection = await RawConnection.open(target.pulsar)
+    await connection.connect()
+    return connection
+
+
+async def _producing(target: Target) -> tuple[RawConnection, str]:
+    connection, topic = await _connected(target), target.topic()
+    await open_producer(connection, topic)
+    return connection, topic
+
+
+async def open_producer(connection: RawConnection, topic: str, name: str = "p") -> None:
+    connection.send("LOOKUP", topic=topic, request_id=1)
+    await connection.receive("LOOKUP_RESPONSE")
+    connection.send("PRODUCER", topic=topic, producer_id=1, request_id=2, producer_name=name)
+    await connection.receive("PRODUCER_SUCCESS")
+
+
+async def _produce_and_consume(target: Target, topic: str) -> None:
+    """One message through `topic` on a connection that behaves."""
+    connection = await _connected(target)
+    try:
+        await open_producer(connection, topic, name="good")
+        connection.send(
+            "SUBSCRIBE", topic=topic, subscription="good", subType="Exclusive", consumer_id=1, request_id=3
+        )
+        await connection.receive("SUCCESS")
+        connection.send("FLOW", consumer_id=1, messagePermits=10)
+        command = build_command("SEND", {"producer_id": 1, "sequence_id": 0})
+        connection.send_bytes(corpus.message_frame(command, target.rng))
+        got = {(await connection.receive("SEND_RECEIPT", "MESSAGE")).type_name for _ in range(2)}
+        assert got == {"SEND_RECEIPT", "MESSAGE"}
+    finally:
+        await connection.close()
+
+
+async def _bare_connection(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection past its handshake of which nobody reads: its reader's buffer is small."""
+    host, _, port = target.pulsar.removeprefix("pulsar://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=4096)
+    writer.write(simple_frame(build_command("CONNECT", {"client_version": "f", "protocol_version": 19})))
+    await writer.drain()
+    return reader, writer

@@ -1,0 +1,18 @@
+"""One round of attacks against a broker process, at a test's size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.campaign import run_round
+from tests.vectors.broker_process import BrokerProcess
+
+
+@pytest.mark.slow
+async def test_bad_peers_harm_nobody(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        report = await run_round(broker, seed=20261121)
+    assert report.all_faults == []
+    assert report.canary_messages > 20

@@ -1,0 +1,96 @@
+"""The frame decoder by itself: any bytes in any pieces give the same frames, or one clear error."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol.receive_buffer_sizer import ReceiveBufferSizer
+
+from protocol.errors import ProtocolError
+from protocol.frame import checksum_matches, metadata_span
+from protocol.message_metadata import read_facts
+from protocol.receive_buffer import ReceiveBuffer
+from tests.fuzz import corpus
+
+LIMIT = 20_000
+
+
+def cut(pieces: list[bytes], *, shared: bool) -> list[tuple[bytes, bytes]]:
+    """The frames as (command, rest), fed in `pieces`; a piece longer than the room goes in several."""
+    inbox = ReceiveBuffer(ReceiveBufferSizer(64, 512, 4096), frame_bytes_max=LIMIT, shared=shared)
+    frames = []
+    for piece in pieces:
+        while piece:
+            room = inbox.writable()
+            taken = min(len(piece), len(room))
+            assert taken > 0
+            room[:taken] = piece[:taken]
+            piece = piece[taken:]
+            found = inbox.received(taken)
+            frames += [
+                (bytes(inbox.view[start:command_end]), bytes(inbox.view[command_end:end]))
+                for start, command_end, end in found
+            ]
+    return frames
+
+
+def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = sorted({0, len(data), *(one % (len(data) + 1) for one in cuts)})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 100_000), max_size=30), shared=st.booleans())
+def test_frames_do_not_depend_on_how_the_bytes_arrive(seed: int, cuts: list[int], shared: bool) -> None:
+    rng = Random(seed)
+    sent = [corpus.any_frame(rng) for _ in range(rng.randrange(1, 12))]
+    data = b"".join(sent)
+    got = cut(in_pieces(data, cuts), shared=shared)
+    assert len(got) == len(sent)
+    for frame, (command, rest) in zip(sent, got, strict=True):
+        assert frame[8:] == command + rest
+        assert int.from_bytes(frame[4:8], "big") == len(command)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=3000), cuts=st.lists(st.integers(0, 3000), max_size=10), shared=st.booleans())
+def test_any_bytes_give_frames_or_one_protocol_error(data: bytes, cuts: list[int], shared: bool) -> None:
+    try:
+        frames = cut(in_pieces(data, cuts), shared=shared)
+    except ProtocolError:
+        return
+    assert sum(8 + len(command) + len(rest) for command, rest in frames) <= len(data)
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_mutated_frame_gives_frames_or_one_protocol_error(seed: int) -> None:
+    rng = Random(seed)
+    data = corpus.mutated(corpus.any_frame(rng), rng)
+    with contextlib.suppress(ProtocolError):
+        cut([data], shared=rng.random() < 0.5)
+
+
+@settings(max_examples=500, deadline=None)
+@given(body=st.binary(max_size=300))
+def test_any_entry_is_read_or_refused(body: bytes) -> None:
+    assert isinstance(checksum_matches(memoryview(body)), bool)
+    try:
+        start, end = metadata_span(body)
+    except ValueError:
+        return
+    assert 0 <= start <= end <= len(body)
+    with contextlib.suppress(ProtocolError):
+        read_facts(body)
+
+
+def test_the_limit_counts_the_size_field() -> None:
+    at_limit = (LIMIT - 4).to_bytes(4, "big")
+    assert cut([at_limit], shared=True) == []
+    with pytest.raises(ProtocolError, match=str(LIMIT + 1)):
+        cut([(LIMIT - 3).to_bytes(4, "big")], shared=True)

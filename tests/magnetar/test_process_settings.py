@@ -1,0 +1,47 @@
+"""One standalone.conf, two readers: each takes its own keys, and everything is said once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from magnetar.process_settings import load_standalone_settings
+from settings.errors import SettingsError
+
+
+def test_each_side_takes_its_own_keys(tmp_path: Path) -> None:
+    conf = tmp_path / "standalone.conf"
+    conf.write_text(
+        "journalSyncData=false\nmaxMessageSize=70000\nmagnetarDataDirectory=/d\n"
+        "journalSincData=x\nnumIOThreads=77\nnumAddWorkerThreads=88\n"
+    )
+    both = load_standalone_settings(conf, environ={"PULSAR_PREFIX_magnetarDataDirectory": "/e"})
+    assert both.bookie.bool("journalSyncData") is False
+    assert both.bookie.list("journalDirectories") == ("/e/bookie/journal",)
+    assert both.broker.int("maxMessageSize") == 70000
+    assert both.broker.str("metadataStoreUrl") == "file:/e/metadata"
+    assert [note.text.removeprefix(f"{conf}:") for note in both.notes] == [
+        "Applying config magnetarDataDirectory = /e (environment PULSAR_PREFIX_magnetarDataDirectory)",
+        "4: journalSincData is not a key that Pulsar or Magnetar knows; did you mean journalSyncData?",
+        "set, but not used here: numIOThreads",
+        "set, but not used here: numAddWorkerThreads",
+    ]
+
+
+def test_a_bad_value_of_either_side_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^--set: journalSyncData=maybe: allowed is true or false$"):
+        load_standalone_settings(None, environ={}, overrides=["journalSyncData=maybe"])
+    with pytest.raises(SettingsError, match=r"^--set: maxMessageSize=no: allowed is"):
+        load_standalone_settings(None, environ={}, overrides=["maxMessageSize=no"])
+
+
+def test_a_real_distributions_keys_are_all_known() -> None:
+    """What Apache Pulsar's own standalone.conf sets besides the keys that we use; names only."""
+    names = (
+        "zookeeperServers bindAddresses numOrderedExecutorThreads zooKeeperSessionTimeoutMillis ttlDurationDefaultInSeconds"
+        " loadManagerClassName webSocketServiceEnabled dbStorage_rocksDB_blockSize ledgerStorageClass gcWaitTime"
+        " diskUsageWarnThreshold managedLedgerNumSchedulerThreads autoSkipNonRecoverableData transactionCoordinatorEnabled"
+    )
+    overrides = [f"{name}=" for name in names.split()]
+    assert load_standalone_settings(None, environ={}, overrides=overrides).notes == ()
