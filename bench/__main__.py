@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from pathlib import Path
@@ -32,6 +33,7 @@ def main(argv: list[str] | None = None) -> int:
     except PeerError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         for peer in peers:
             peer.start()

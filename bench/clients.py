@@ -6,6 +6,8 @@ Law of the place: one `Client` is one process running `bench.worker`; it never o
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import sys
 from types import TracebackType
@@ -15,6 +17,8 @@ from bench.peers import ROOT
 from bench.worker import Job, Result
 
 STOP_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 90.0
+"""A worker that is silent for longer hangs, and with it its broker."""
 
 
 class WorkerError(Exception):
@@ -32,8 +36,9 @@ class Client:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            bufsize=0,
         )
+        self._said = b""
         self._tell(json.dumps(job))
         self._line()
 
@@ -63,14 +68,27 @@ class Client:
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(line.encode() + b"\n")
+        except BrokenPipeError:
+            raise WorkerError(f"{self._kind} ended early: {self._last_words()}") from None
 
     def _line(self) -> str:
+        """The worker's next line. Raises WorkerError when it ends, or says nothing for too long."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if line:
-            return line
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._said:
+            if not select.select([descriptor], [], [], ANSWER_TIMEOUT_S)[0]:
+                self._process.kill()
+                raise WorkerError(f"{self._kind} gave no answer for {ANSWER_TIMEOUT_S:.0f} s")
+            part = os.read(descriptor, 1 << 16)
+            if not part:
+                raise WorkerError(f"{self._kind} ended without a result: {self._last_words()}")
+            self._said += part
+        line, _, self._said = self._said.partition(b"\n")
+        return line.decode()
+
+    def _last_words(self) -> str:
         assert self._process.stderr is not None
-        said = self._process.stderr.read().strip().splitlines()
-        raise WorkerError(f"{self._kind} ended without a result: {said[-1] if said else 'no output'}")
+        lines = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "no output"

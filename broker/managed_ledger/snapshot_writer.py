@@ -9,6 +9,7 @@ about once a second. A failed write is tried again in the same way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from broker.errors import BadVersion, MetadataError
@@ -97,6 +98,9 @@ class SnapshotWriter:
     def changed(self) -> None:
         """Something was acknowledged. Any number of calls in a turn cost one look at its end."""
         self._wanted += 1
+        self._look_at_end_of_turn()
+
+    def _look_at_end_of_turn(self) -> None:
         if not self._noted:
             self._noted = True
             self._turn.dispatch(self.write_if_due)
@@ -125,14 +129,10 @@ class SnapshotWriter:
         self._dirty.add(self)
 
     async def _write_in_background(self) -> None:
-        try:
+        with contextlib.suppress(MetadataError):  # Kept as `last_error`; the next tick tries again.
             await self._write()
-        except MetadataError:
-            if not self.closed:
-                self._wait_for_the_owner()
-            return
-        if self._written != self._wanted:
-            self.changed()
+            if self._written != self._wanted:
+                self._look_at_end_of_turn()
 
     async def _write(self) -> None:
         async with self._one_at_a_time:
@@ -146,6 +146,8 @@ class SnapshotWriter:
                 self.last_error = error
                 if isinstance(error, BadVersion):  # Another broker serves the log now; its snapshot stays.
                     self.closed = True
+                else:
+                    self._wait_for_the_owner()
                 raise
             finally:
                 self._writing = False

@@ -33,7 +33,11 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {
     "bem-exposed": {"exposingBrokerEntryMetadataToClientEnabled": "true"},
     "bem-hidden": {"exposingBrokerEntryMetadataToClientEnabled": "false"},
 }
-_EVERY_PROFILE: Final = {"acknowledgmentAtBatchIndexLevelEnabled": "true"}
+_EVERY_PROFILE: Final = {
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    # Apache's default; the files that we ship name both interceptors.
+    "brokerEntryMetadataInterceptors": "",
+}
 _INTERCEPTORS: Final = ",".join(
     f"org.apache.pulsar.common.intercept.Append{name}MetadataInterceptor"
     for name in ("BrokerTimestamp", "Index")

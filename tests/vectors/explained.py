@@ -9,8 +9,100 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-EXPLAINED: Final[Mapping[str, str]] = {}
+_SCHEMAS: Final = "Schemas are not built yet: they are taken and not kept."
+_QUOTAS: Final = "Backlog quotas are not built yet."
+_TOPIC_POLICIES: Final = "Topic policies are not built yet."
+_TRANSACTIONS: Final = "There is no transaction coordinator."
+
+EXPLAINED: Final[Mapping[str, str]] = {
+    "producer-schema-invalid-json": _SCHEMAS,
+    "schema-types": _SCHEMAS,
+    "producer-backlog-quota": _QUOTAS,
+    "send-topic-max-message-size": _TOPIC_POLICIES,
+    "transactions-wrong-tc": _TRANSACTIONS,
+    "transactions-timeout-is-milliseconds": _TRANSACTIONS,
+}
 """Scenarios of wire/, by name."""
 
-EXPLAINED_REQUESTS: Final[Mapping[str, str]] = {}
+_REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
+    "The recorded body is the message of a Java JSON parser.": """
+        tenants-wrong-json-type
+    """,
+    "Namespace policies beyond those that the wire scenarios use are not built yet.": """
+        namespaces-unsubscribe ns-retention-default ns-retention-get ns-messageTTL-default ns-messageTTL-set
+        ns-messageTTL-get ns-persistence-set ns-dispatchRate-set ns-dispatchRate-get
+        ns-subscriptionDispatchRate-default ns-subscriptionDispatchRate-set ns-subscriptionDispatchRate-get
+        ns-subscriptionDispatchRate-delete ns-replicatorDispatchRate-set ns-replicatorDispatchRate-get
+        ns-replicatorDispatchRate-delete ns-subscribeRate-get ns-publishRate-default
+        ns-deduplicationSnapshotInterval-get ns-deduplicationSnapshotInterval-delete
+        ns-delayedDelivery-default ns-delayedDelivery-set ns-delayedDelivery-get ns-delayedDelivery-delete
+        ns-schemaCompatibilityStrategy-default ns-schemaCompatibilityStrategy-get
+        ns-schemaAutoUpdateCompatibilityStrategy-default ns-schemaAutoUpdateCompatibilityStrategy-set
+        ns-schemaValidationEnforced-default ns-schemaValidationEnforced-get
+        ns-isAllowAutoUpdateSchema-default ns-isAllowAutoUpdateSchema-set ns-isAllowAutoUpdateSchema-get
+        ns-maxUnackedMessagesPerConsumer-default ns-maxUnackedMessagesPerConsumer-set
+        ns-maxUnackedMessagesPerConsumer-delete ns-maxUnackedMessagesPerSubscription-set
+        ns-maxUnackedMessagesPerSubscription-get ns-maxTopicsPerNamespace-get
+        ns-maxTopicsPerNamespace-delete ns-compactionThreshold-default ns-compactionThreshold-set
+        ns-compactionThreshold-delete ns-subscriptionAuthMode-default ns-subscriptionAuthMode-get
+        ns-antiAffinity-default ns-antiAffinity-delete ns-replication-default ns-replication-get
+        ns-inactiveTopicPolicies-get ns-subscriptionTypesEnabled-default ns-subscriptionTypesEnabled-set
+        ns-subscriptionTypesEnabled-get ns-subscriptionTypesEnabled-delete ns-offloadThreshold-default
+        ns-offloadThreshold-set ns-offloadThreshold-get ns-properties-default
+        ns-subscriptionExpirationTime-get ns-entryFilters-default ns-offloadPolicies-default
+        ns-resourcegroup-default ns-allowedClusters-default ns-allowedClusters-set ns-allowedClusters-get
+        ns-allowedClusters-delete ns-maxTopicsPerNamespace-negative ns-retention-missing-namespace
+        ns-retention-below-quota ns-permissions-get ns-permissions-bad-action ns-permissions-revoke
+        ns-policies-after-many
+    """,
+    "Topic policies and topic permissions are not built yet.": """
+        topic-permissions-grant topic-permissions-after topic-permissions-revoke-missing
+        topic-retention-delete topic-persistence-set topic-persistence-get topic-persistence-delete
+        topic-dispatchRate-default topic-dispatchRate-set topic-dispatchRate-delete
+        topic-subscriptionDispatchRate-get topic-subscriptionDispatchRate-delete topic-subscribeRate-default
+        topic-publishRate-set topic-publishRate-get topic-publishRate-delete
+        topic-deduplicationEnabled-default topic-deduplicationEnabled-set topic-delayedDelivery-set
+        topic-delayedDelivery-get topic-delayedDelivery-delete topic-maxProducers-default
+        topic-maxProducers-get topic-maxProducers-delete topic-maxConsumers-set topic-maxConsumers-get
+        topic-maxConsumersPerSubscription-get topic-maxUnackedMessagesOnConsumer-set
+        topic-maxUnackedMessagesOnConsumer-get topic-maxUnackedMessagesOnConsumer-delete
+        topic-maxUnackedMessagesOnSubscription-default topic-maxUnackedMessagesOnSubscription-set
+        topic-maxUnackedMessagesOnSubscription-delete topic-compactionThreshold-default
+        topic-compactionThreshold-set topic-compactionThreshold-get topic-inactiveTopicPolicies-default
+        topic-inactiveTopicPolicies-set topic-inactiveTopicPolicies-delete
+        topic-schemaCompatibilityStrategy-default topic-subscriptionTypesEnabled-default
+        topic-subscriptionTypesEnabled-set topic-subscriptionTypesEnabled-get
+        topic-subscriptionTypesEnabled-delete topic-messageTTL-default topic-messageTTL-set
+        topic-messageTTL-get topic-messageTTL-delete topic-retention-below-quota topic-policy-missing-topic
+        topic-messageTTL-applied topic-retention-applied
+    """,
+    "Schemas are not built yet.": """
+        schema-post schema-post-missing-topic schema-post-new-version schema-post-incompatible
+        schema-post-unknown-type schema-post-string schema-get-all schema-version-of
+        schema-version-of-unknown schema-compatibility schema-compatibility-bad
+    """,
+    "Statistics over REST have only the fields that are counted so far.": """
+        stats-empty stats-non-persistent partitioned-stats-no-per-partition partitioned-stats-missing
+        internal-stats internal-stats-empty internal-info partitioned-internal-stats
+        subscription-skip-all-stats-after subscription-resetcursor-time-stats-after
+    """,
+    "Expiry, skipping, peeking, compaction and looking at single messages over REST are not built yet.": """
+        properties-get properties-put subscription-properties-put subscription-properties-get
+        subscription-expire subscription-expire-missing-subscription subscription-expire-missing-topic
+        subscription-expire-none subscription-peek-1 subscription-peek-1-missing-subscription
+        subscription-peek-2 subscription-peek-0 all-subscription-expire message-by-id-missing-entry
+        message-by-id-missing-ledger message-id-by-time message-id-by-time-zero examine-message
+        examine-message-earliest truncate compaction-status compaction-start compaction-status-after
+        compaction-missing-topic backlog-size
+    """,
+    "Dynamic settings, resource quotas and groups, racks, functions and packages are not built.": """
+        brokers-configuration brokers-dynamic-values brokers-runtime brokers-set-dynamic
+        brokers-values-after bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle
+        resource-groups functions-list packages-list
+    """,
+}
+
+EXPLAINED_REQUESTS: Final[Mapping[str, str]] = {
+    name: reason for reason, names in _REQUESTS_BY_REASON.items() for name in names.split()
+}
 """Records of rest/, by name."""

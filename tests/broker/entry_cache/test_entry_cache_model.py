@@ -21,6 +21,7 @@ TRIGGER, TARGET = 147, 75
 ledger_ids = strategies.integers(1, 2)
 entry_ids = strategies.integers(0, 7)
 picks = strategies.integers(0, 40)
+readers = strategies.integers(0, 3)
 sizes_max = strategies.integers(0, 120)
 cache_ids = strategies.integers(0, CACHES - 1)
 
@@ -105,8 +106,14 @@ class CacheAgainstModel(RuleBasedStateMachine):
         self.inserted += new
         assert self.manager.open(str(cache)).insert_run(run, expected, self.now) == new
 
-    @rule(pick=picks, before=strategies.integers(0, 1), more=strategies.integers(0, 5), limit=sizes_max)
-    def take(self, pick: int, before: int, more: int, limit: int) -> None:
+    @rule(
+        pick=picks,
+        before=strategies.integers(0, 1),
+        more=strategies.integers(0, 5),
+        limit=sizes_max,
+        readers=readers,
+    )
+    def take(self, pick: int, before: int, more: int, limit: int, readers: int) -> None:
         """From an entry that is present, or the one before it."""
         cache, ledger, entry = self.pick(pick)
         first, last = entry - before, entry + more
@@ -120,8 +127,10 @@ class CacheAgainstModel(RuleBasedStateMachine):
         assert [entry.entry_id for entry in taken] == [slot.key[2] for slot in found]
         for slot in found:
             slot.accessed = True
-            slot.expected = self.after_hand_over(slot.expected)
-        self.manager.handed_over(taken)
+        for _ in range(readers):
+            self.manager.handed_over(taken)
+            for slot in found:
+                slot.expected = self.after_hand_over(slot.expected)
 
     def after_hand_over(self, expected: int | None) -> int | None:
         if expected is None:
@@ -142,22 +151,22 @@ class CacheAgainstModel(RuleBasedStateMachine):
             self.manager.put_back([cached])
             slot.expected = None if slot.expected is None else slot.expected + 1
 
-    @rule(cache=cache_ids, ledger=ledger_ids, entry=entry_ids)
-    def invalidate_before(self, cache: int, ledger: int, entry: int) -> None:
-        removed = self.manager.open(str(cache)).invalidate_before(Position(ledger, entry))
-        doomed = [s for s in self.slots if s.cached and s.key[0] == cache and s.key[1:] < (ledger, entry)]
+    @rule(pick=picks, whole_ledger=strategies.booleans())
+    def invalidate(self, pick: int, whole_ledger: bool) -> None:
+        """A ledger, or what stands before an entry that is present."""
+        cache, ledger, entry = self.pick(pick)
+        room = self.manager.open(str(cache))
+        if whole_ledger:
+            removed = room.invalidate_ledger(ledger)
+            doomed = [slot for slot in self.slots if slot.cached and slot.key[:2] == (cache, ledger)]
+        else:
+            removed = room.invalidate_before(Position(ledger, entry))
+            doomed = [s for s in self.slots if s.cached and s.key[0] == cache and s.key[1:] < (ledger, entry)]
         assert [(e.ledger_id, e.entry_id) for e in removed.entries] == sorted(s.key[1:] for s in doomed)
         for slot in doomed:
             slot.cached = False
 
-    @rule(cache=cache_ids, ledger=ledger_ids)
-    def invalidate_ledger(self, cache: int, ledger: int) -> None:
-        self.manager.open(str(cache)).invalidate_ledger(ledger)
-        for slot in self.slots:
-            if slot.key[:2] == (cache, ledger):
-                slot.cached = False
-
-    @rule(passed_ns=strategies.integers(0, 60), slice_of=strategies.sampled_from([None, 1, 3]))
+    @rule(passed_ns=strategies.integers(0, 25), slice_of=strategies.sampled_from([None, 1, 3]))
     def tick(self, passed_ns: int, slice_of: int | None) -> None:
         self.now += passed_ns
         if slice_of is None:

@@ -1,0 +1,188 @@
+"""Disks that fail: nothing unconfirmed is answered OK, nothing confirmed is lost, and the bookie recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.journal_file import journal_ids
+from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.test_bookie import crash
+
+OK, IO_ERROR, TOO_MANY = 0, 101, 106
+
+
+@pytest.mark.parametrize("operation", ["write", "sync_data"])
+@pytest.mark.parametrize("half", [False, True])
+async def test_a_failed_group_is_an_io_error_and_the_next_one_succeeds(
+    bench: Bench, tmp_path: Path, operation: str, half: bool
+) -> None:
+    bench.open()
+    assert await bench.add(1, 0, b"before") == OK
+    bench.file_system.writes_half = half
+    bench.file_system.fails[operation] = errno.EIO
+    assert await asyncio.gather(*(bench.start_add(1, entry) for entry in range(1, 5))) == [IO_ERROR] * 4
+    bench.file_system.fails.clear()
+    assert await bench.add(1, 5, b"after") == OK
+    after = crash(bench, tmp_path)
+    assert await after.read(1, 0) == (OK, b"before")
+    assert await after.read(1, 5) == (OK, b"after")
+    after.close()
+
+
+async def test_what_follows_a_failure_writes_its_key_again(bench: Bench, tmp_path: Path) -> None:
+    """The key record was in the failed group: without a new one, a replay would skip acknowledged entries."""
+    bench.open()
+    bench.file_system.fails["sync_data"] = errno.EIO
+    bench.file_system.fails["write"] = errno.EIO
+    first = [bench.start_add(1, entry) for entry in range(3)]
+    assert await asyncio.gather(*first) == [IO_ERROR] * 3
+    bench.file_system.fails.clear()
+    assert await bench.add(1, 3, b"acknowledged") == OK
+    after = crash(bench, tmp_path)
+    assert await after.read(1, 3) == (OK, b"acknowledged")
+    after.close()
+
+
+async def test_adds_queued_behind_a_failure_fail_with_it(bench: Bench, tmp_path: Path) -> None:
+    bench.open()
+    answers: list[tuple[int, int]] = []
+    acknowledged: set[int] = set()
+    rng = random.Random(5)
+    for entry in range(400):
+        future = bench.start_add(1, entry, b"%d" % entry)
+        future.add_done_callback(lambda done, entry=entry: answers.append((entry, done.result())))
+        if rng.random() < 0.05:
+            bench.file_system.fails["write"] = errno.ENOSPC
+            bench.file_system.writes_half = rng.random() < 0.5
+        if rng.random() < 0.1:
+            bench.file_system.fails.clear()
+        if rng.random() < 0.3:
+            await asyncio.sleep(0.001)
+    bench.file_system.fails.clear()
+    await bench.until(lambda: len(answers) == 400)
+    acknowledged = {entry for entry, rc in answers if rc == OK}
+    assert acknowledged
+    assert len(acknowledged) < 400
+    after = crash(bench, tmp_path)
+    for entry in acknowledged:
+        assert await after.read(1, entry) == (OK, b"%d" % entry)
+    after.close()
+
+
+async def test_a_full_disk_leaves_no_pile_of_journals(bench: Bench) -> None:
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    bench.file_system.fails = {"write": errno.ENOSPC, "allocate": errno.ENOSPC}
+    for entry in range(1, 30):
+        assert await bench.add(1, entry) == IO_ERROR
+    assert len(journal_ids(bench.directory / "journal/current")) <= 2
+    bench.file_system.fails.clear()
+    assert await bench.add(1, 30) == OK
+
+
+async def test_a_tail_that_cannot_be_cut_is_not_replayed(bench: Bench, tmp_path: Path) -> None:
+    bench.open()
+    assert await bench.add(1, 0, b"before") == OK
+    bench.file_system.writes_half = True
+    bench.file_system.fails = {"write": errno.EIO, "truncate": errno.EIO}
+    assert await bench.add(1, 1, b"torn" * 1000) == IO_ERROR
+    bench.file_system.fails.clear()
+    assert await bench.add(1, 2, b"after") == OK
+    after = crash(bench, tmp_path)
+    assert await after.read(1, 0) == (OK, b"before")
+    assert await after.read(1, 1) == (2, b"")
+    assert await after.read(1, 2) == (OK, b"after")
+    after.close()
+
+
+async def test_a_checkpoint_that_fails_is_done_again(bench: Bench, tmp_path: Path) -> None:
+    bookie = bench.open()
+    for entry in range(10):
+        assert await bench.add(1, entry, b"first") == OK
+    await bench.checkpoint()
+    for entry in range(10, 20):
+        assert await bench.add(1, entry, b"second") == OK
+    bench.file_system.fails["sync_data"] = errno.EIO
+    bookie.checkpoint()
+    await bench.until(lambda: bookie.stats.checkpoint_failures > 0)
+    after = crash(bench, tmp_path)
+    assert (await after.batch(1, 0, 100))[1][:10] == [b"first"] * 10
+    after.close()
+    assert await bench.read(1, 15) == (OK, b"second")
+    bench.file_system.fails.clear()
+    await bench.until(lambda: not bookie.checkpoint_running)
+    assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10
+    bench.reopen()
+    assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10
+
+
+async def test_a_stop_on_a_full_disk_loses_nothing(bench: Bench) -> None:
+    bench.open()
+    for entry in range(10):
+        assert await bench.add(1, entry) == OK
+    bench.file_system.no_space()
+    bench.close()
+    bench.file_system.fails.clear()
+    bench.open()
+    assert (await bench.batch(1, 0, 100))[1] == [b"payload"] * 10
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with 48 MiB."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "none", str(place)], capture_output=True, check=False
+    )
+    if mount.returncode:
+        pytest.skip("a small file system cannot be mounted: " + mount.stderr.decode().strip())
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    """Fill it, see adds fail, delete what filled it, see adds succeed; nothing acknowledged is lost."""
+    settings = {"write_cache_bytes": 4 << 20, "journal_bytes_max": 2 << 20, "journal_backups": 0}
+    settings["journal_allocate_bytes"] = 1 << 20
+    bench = Bench(small_disk / "bookie")
+    bench.open(**settings, throttle_s_max=0.2)
+
+    def payload(entry: int) -> bytes:
+        return b"%07d" % entry * 3000
+
+    acknowledged: set[int] = set()
+    rc = await bench.add(1, 0)
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        entry = 1
+        while rc == OK and entry < 2000:
+            with contextlib.suppress(OSError):
+                file.write(bytes(200_000))
+            rc = await bench.add(1, entry, payload(entry))
+            if rc == OK:
+                acknowledged.add(entry)
+            entry += 1
+    assert rc in (IO_ERROR, TOO_MANY)
+    assert acknowledged
+    refused = [await bench.add(1, more, b"x" * 3000) for more in range(entry, entry + 20)]
+    assert set(refused) <= {OK, IO_ERROR, TOO_MANY}
+    filler.unlink()
+    async with asyncio.timeout(10):
+        while await bench.add(1, 5000, b"space again") != OK:  # noqa: ASYNC110 - disks tell nobody
+            await asyncio.sleep(0.01)
+    for found in acknowledged:
+        assert await bench.read(1, found) == (OK, payload(found))
+    bench.reopen(**settings)
+    for found in acknowledged:
+        assert await bench.read(1, found) == (OK, payload(found))
+    assert await bench.read(1, 5000) == (OK, b"space again")
+    bench.close()

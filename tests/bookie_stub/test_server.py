@@ -1,0 +1,188 @@
+"""The TCP side: any fragmentation, peers that lie or never read, and an orderly stop."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.bookie import Bookie
+from bookie_stub.config import for_directory
+from bookie_stub.server import BookieServer
+from protocol.bookie_frame import (
+    AddResponse,
+    BatchReadResponse,
+    ReadResponse,
+    Response,
+    decode_response,
+    encode_add_request,
+    encode_batch_read_request,
+    encode_fence_request,
+    encode_read_request,
+)
+from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[BookieServer]:
+    settings = for_directory(tmp_path, port=0, frame_bytes_max=1 << 20)
+    server = BookieServer(
+        Bookie.open(settings, asyncio.get_running_loop().call_soon_threadsafe), outstanding_bytes_max=1 << 20
+    )
+    await server.start()
+    yield server
+    await server.close()
+
+
+async def connect(server: BookieServer) -> Streams:
+    return await asyncio.open_connection("127.0.0.1", server.port)
+
+
+async def answer(reader: asyncio.StreamReader) -> Response:
+    async with asyncio.timeout(10):
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        return decode_response(await reader.readexactly(length))
+
+
+async def test_frames_in_any_fragmentation(server: BookieServer) -> None:
+    reader, writer = await connect(server)
+    data = b"".join(encode_add_request(entry_of(1, entry, b"x" * entry), MASTER_KEY) for entry in range(60))
+    rng = random.Random(2)
+    while data:
+        size = rng.choice((1, 2, 3, 17, 400))
+        writer.write(data[:size])
+        data = data[size:]
+        await asyncio.sleep(0)
+    for entry in range(60):
+        assert await answer(reader) == AddResponse(0, 1, entry)
+    for byte in encode_read_request(1, -1):
+        writer.write(bytes((byte,)))
+        await asyncio.sleep(0)
+    found = await answer(reader)
+    assert isinstance(found, ReadResponse)
+    assert found.entry[36:] == b"x" * 59
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "bad", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"]
+)
+async def test_a_peer_that_speaks_something_else_harms_no_other(server: BookieServer, bad: bytes) -> None:
+    good_reader, good_writer = await connect(server)
+    reader, writer = await connect(server)
+    writer.write(bad)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    good_writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
+    assert await answer(good_reader) == AddResponse(0, 1, 0)
+    for each in (writer, good_writer):
+        each.close()
+
+
+async def test_what_was_asked_before_the_bad_frame_is_answered_or_not_but_stored(
+    server: BookieServer,
+) -> None:
+    _, writer = await connect(server)
+    writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY) + b"\0\0\0\4\2\x63\0\0")
+    await writer.drain()
+    reader, writer = await connect(server)
+    async with asyncio.timeout(10):
+        while True:
+            writer.write(encode_read_request(1, 0))
+            found = await answer(reader)
+            assert isinstance(found, ReadResponse)
+            if found.rc == 0:
+                break
+
+
+async def test_a_peer_that_never_reads_is_not_read_from(server: BookieServer) -> None:
+    reader, writer = await connect(server)
+    writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
+    assert await answer(reader) == AddResponse(0, 1, 0)
+    requests = 2000  # a gigabyte of answers
+    writer.write(encode_read_request(1, 0) * requests)
+    async with asyncio.timeout(10):
+        while not server.blocked:  # noqa: ASYNC110 - the other side is a socket
+            await asyncio.sleep(0.001)
+    assert server.reads_in_progress < 50
+    other_reader, other_writer = await connect(server)
+    other_writer.write(encode_read_request(1, 0))
+    assert isinstance(await answer(other_reader), ReadResponse)
+    for _ in range(requests):
+        found = await answer(reader)
+        assert isinstance(found, ReadResponse)
+        assert found.rc == 0
+    async with asyncio.timeout(10):
+        while server.blocked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    writer.close()
+    other_writer.close()
+
+
+async def test_a_peer_that_leaves_while_it_is_blocked_is_forgotten(server: BookieServer) -> None:
+    reader, writer = await connect(server)
+    writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
+    assert await answer(reader) == AddResponse(0, 1, 0)
+    writer.write(encode_read_request(1, 0) * 500)
+    async with asyncio.timeout(10):
+        while not server.blocked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+        while server.blocked or server.reads_in_progress:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_many_adds_at_once_are_all_answered(server: BookieServer) -> None:
+    reader, writer = await connect(server)
+    total = 3000
+    writer.write(
+        b"".join(encode_add_request(entry_of(2, entry, b"y" * 900), MASTER_KEY) for entry in range(total))
+    )
+    answers = [await answer(reader) for _ in range(total)]
+    assert {found[0] for found in answers} == {0}
+    assert sorted(found[2] for found in answers) == list(range(total))
+    writer.write(encode_batch_read_request(2, 0, 77, 100, 1 << 20))
+    batch = await answer(reader)
+    assert isinstance(batch, BatchReadResponse)
+    assert (batch.request_id, len(batch.entries)) == (77, 100)
+    writer.close()
+
+
+async def test_a_fencing_batch_read_fences(server: BookieServer) -> None:
+    reader, writer = await connect(server)
+    frame = bytearray(encode_batch_read_request(3, 0, 1, 10, 1000) + MASTER_KEY)
+    frame[3] += len(MASTER_KEY)
+    frame[7] = 1
+    writer.write(frame)
+    assert await answer(reader) == BatchReadResponse(2, 3, 0, 1, [])
+    writer.write(encode_add_request(entry_of(3, 0), MASTER_KEY))
+    assert await answer(reader) == AddResponse(104, 3, 0)
+    writer.write(encode_fence_request(3, b"?" * 20))
+    assert await answer(reader) == ReadResponse(102, 3, -1, b"")
+    writer.close()
+
+
+async def test_a_stop_answers_what_is_outstanding(server: BookieServer) -> None:
+    reader, writer = await connect(server)
+    writer.write(b"".join(encode_add_request(entry_of(4, entry), MASTER_KEY) for entry in range(200)))
+    async with asyncio.timeout(10):
+        while not server.adds_in_progress:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await server.close()
+        answered = await reader.read()
+    assert len(answered) % 28 == 0
+    assert len(answered) // 28 >= 1
+    again = Bookie.open(server.bookie.settings, asyncio.get_running_loop().call_soon_threadsafe)
+    found: list[int] = []
+    for number in range(len(answered) // 28):
+        entry = int.from_bytes(answered[number * 28 + 20 : number * 28 + 28], "big")
+        again.read(4, entry, lambda rc, _: found.append(rc))
+    async with asyncio.timeout(10):
+        while len(found) < len(answered) // 28:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert set(found) == {0}
+    again.close()
