@@ -28,6 +28,7 @@ FAN_OUT_SUBSCRIPTIONS = 10
 BATCH = 10
 CATCH_UP_SUBSCRIPTIONS = 5
 SCRAPES = 5
+SETTLE_TIMEOUT_S = 5.0
 IDLE_BEFORE_MEMORY_S = 3.0
 
 
@@ -115,6 +116,7 @@ def catch_up(peer: Peer, scale: Scale) -> Numbers:
     half = CATCH_UP_SUBSCRIPTIONS // 2
     for label, groups in (("one", [alone]), ("five", [together[:half], together[half:]])):
         peer.restart()
+        settle(peer)
         meter = Meter(peer)
         got = _read_all([{**reading, "subscriptions": names} for names in groups])
         done = sum(result["done"] for result in got)
@@ -225,6 +227,16 @@ class Meter:
             "cpu_us": (processes.cpu_s(self._pid) - self._before) * 1e6 / messages,
             "rss_mib": processes.memory(self._pid).rss,
         }
+
+
+def settle(peer: Peer) -> None:
+    """Until a broker that has just started is idle, so that its start does not count as work for messages."""
+    deadline = time.monotonic() + SETTLE_TIMEOUT_S
+    while peer.pid is not None and time.monotonic() < deadline:
+        before = processes.cpu_s(peer.pid)
+        time.sleep(0.2)
+        if processes.cpu_s(peer.pid) - before <= 0.02:
+            return
 
 
 def new_topic(prefix: str) -> str:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Protocol, cast
 
 from bookie_stub.bookie import Bookie
 from protocol.bookie_frame import (
@@ -81,8 +81,7 @@ class BookieConnection(asyncio.Protocol):
         self._answers: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
         peer = transport.get_extra_info("peername")
         self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._server.opened(self)

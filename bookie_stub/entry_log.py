@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
@@ -269,25 +269,21 @@ class EntryLogReader:
         data = os.pread(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)
         return self._complete(log, log_id, key, offset, data)
 
-    def read_run(self, first_key: bytes, locations: list[int], bytes_max: int) -> list[bytes]:
-        """Entries with consecutive ids that lie near each other in one log, as many as fit.
+    def read_run(self, keys: Sequence[bytes], locations: Sequence[int], bytes_max: int) -> list[bytes]:
+        """Entries that lie near each other in one log, in ascending order, as many as fit.
 
-        `locations` ascend within one log. Each entry counts 4 bytes more than it has; the first one is always
-        returned. Raises CorruptEntry or OSError when the first one cannot be read; a later one that cannot
-        ends the run.
+        Each entry counts 4 bytes more than it has; the first one is always returned. Raises CorruptEntry or
+        OSError when the first one cannot be read; a later one that cannot ends the run.
         """
         log_id = locations[0] >> 32
         log = self._open(log_id)
-        ledger_id, entry_id = KEY.unpack(first_key)
-        start = (locations[0] & 0xFFFFFFFF) - LENGTH_BYTES
-        last = (locations[-1] & 0xFFFFFFFF) - LENGTH_BYTES
-        data = os.pread(log.descriptor, last - start + _READ_BYTES, start)
+        base = locations[0] - LENGTH_BYTES
+        data = os.pread(log.descriptor, locations[-1] - base + _READ_BYTES, base & 0xFFFFFFFF)
         entries: list[bytes] = []
-        base = location_of(log_id, start)
-        for location in locations:
-            key = KEY.pack(ledger_id, entry_id)
+        length_at = LENGTH.unpack_from
+        for key, location in zip(keys, locations, strict=True):
             at = location - base
-            end = at + LENGTH.unpack_from(data, at - LENGTH_BYTES)[0] if at < len(data) else -1
+            end = at + length_at(data, at - LENGTH_BYTES)[0] if at <= len(data) else -1
             if at < end <= len(data) and data.startswith(key, at):
                 entry = data[at:end]
             else:
@@ -301,7 +297,6 @@ class EntryLogReader:
             if bytes_max < 0 and entries:
                 break
             entries.append(entry)
-            entry_id += 1
         return entries
 
     def _complete(self, log: _OpenLog, log_id: int, key: bytes, offset: int, data: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 from bookie_stub.record import KEY
@@ -17,6 +18,9 @@ from bookie_stub.rocks import Breathe, Put, Rocks, no_pause
 LOCATION = struct.Struct(">q")
 _ID_MAX = 2**63 - 1
 _BUFFER_BYTES = 16 << 20
+
+
+Run = tuple[list[bytes], tuple[int, ...]]
 
 
 class LocationIndex:
@@ -28,21 +32,14 @@ class LocationIndex:
         value = self._rocks.get(key)
         return 0 if value is None else int.from_bytes(value, "big")
 
-    def run(self, ledger_id: int, first: int, count_max: int) -> list[int]:
-        """Locations of the entries `first`, `first` + 1, ... up to the first gap."""
-        locations: list[int] = []
+    def run(self, ledger_id: int, first: int, count_max: int) -> Run:
+        """The entries `first`, `first` + 1, ... up to the first gap; keys and locations, equally many."""
         if first < 0:
-            return locations
-        pack = KEY.pack
-        expected = pack(ledger_id, first)
-        for key, value in self._rocks.items_from(expected):
-            if key != expected:
-                break
-            locations.append(int.from_bytes(value, "big"))
-            if len(locations) == count_max:
-                break
-            expected = pack(ledger_id, first + len(locations))
-        return locations
+            return [], ()
+        found = list(islice(self._rocks.items_from(KEY.pack(ledger_id, first)), count_max))
+        count = _consecutive(found, ledger_id, first)
+        locations = b"".join([value for _, value in found[:count]])
+        return [key for key, _ in found[:count]], struct.unpack(f">{count}q", locations)
 
     def last_entry(self, ledger_id: int) -> int:
         """The highest entry id of the ledger, or -1."""
@@ -66,3 +63,17 @@ class LocationIndex:
 
     def close(self) -> None:
         self._rocks.close()
+
+
+def _consecutive(found: list[Put], ledger_id: int, first: int) -> int:
+    """How many of the ascending keys have no gap before them: where one fits its place, all before it do."""
+    low, high = 0, len(found)
+    if found and found[-1][0] == KEY.pack(ledger_id, first + high - 1):
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if found[middle][0] == KEY.pack(ledger_id, first + middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low

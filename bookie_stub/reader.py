@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
 from bookie_stub.entry_log import EntryLogReader
@@ -54,36 +54,34 @@ class StoredEntries:
         when there is no such entry.
         """
         entries: list[bytes] = []
-        wanted = count_max if count_max > 0 else _LOCATIONS_MAX
-        while (wanted > 0 and bytes_max > 0) or not entries:
-            locations = self._locations.run(ledger_id, first, min(wanted, _LOCATIONS_MAX))
-            locations = locations[: _until_newer(first, len(locations), newer)]
-            if not locations:
+        while not entries or ((count_max <= 0 or len(entries) < count_max) and bytes_max > 0):
+            wanted = min(count_max - len(entries), _LOCATIONS_MAX) if count_max > 0 else _LOCATIONS_MAX
+            keys, locations = self._locations.run(ledger_id, first + len(entries), wanted)
+            count = _until_newer(first + len(entries), len(keys), newer)
+            if not count:
                 break
-            asked = len(locations)
-            for run in _near_runs(locations):
-                found = self._run(ledger_id, first, run, bytes_max, entries)
+            for start, stop in _near_runs(locations[:count]):
+                found = self._run(keys[start:stop], locations[start:stop], bytes_max, bool(entries))
                 entries += found
-                first += len(found)
                 bytes_max -= sum(map(len, found)) + BATCH_ENTRY_OVERHEAD_BYTES * len(found)
-                if len(found) < len(run):
+                if len(found) < stop - start:
                     return entries
-            if count_max > 0:
-                wanted -= asked
+            if count < wanted:
+                break
         return entries
 
     def _run(
-        self, ledger_id: int, first: int, run: list[int], bytes_max: int, before: list[bytes]
+        self, keys: Sequence[bytes], locations: Sequence[int], bytes_max: int, begun: bool
     ) -> list[bytes]:
+        """`begun`: there are entries already, so that even the first of these has to fit, and may fail."""
         try:
-            found = self._logs.read_run(KEY.pack(ledger_id, first), run, bytes_max)
+            found = self._logs.read_run(keys, locations, bytes_max)
         except (BookieError, OSError) as error:
-            if not before:
+            if not begun:
                 raise
-            # What was read is good; the reader meets the failure when it asks for the next entry.
-            log.warning("batch read of ledger %d ends before entry %d: %s", ledger_id, first, error)
+            log.warning("batch read ends early, who asks for the next entry is told: %s", error)
             return []
-        if before and sum(map(len, found[:1])) + BATCH_ENTRY_OVERHEAD_BYTES > bytes_max:
+        if begun and sum(map(len, found[:1])) + BATCH_ENTRY_OVERHEAD_BYTES > bytes_max:
             return []
         return found
 
@@ -97,16 +95,15 @@ def _until_newer(first: int, count: int, newer: Halves) -> int:
     return count
 
 
-def _near_runs(locations: list[int]) -> list[list[int]]:
-    """Cut where the next entry is in another log or far away, so that each run is worth one read."""
-    runs = [[locations[0]]]
-    for location in locations[1:]:
-        run = runs[-1]
-        if 0 < location - run[-1] <= _NEAR_BYTES and location - run[0] <= _SPAN_BYTES_MAX:
-            run.append(location)
-        else:
-            runs.append([location])
-    return runs
+def _near_runs(locations: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut (from, to) where the next entry is in another log or far away, so that each run is worth one read."""
+    start = 0
+    for index in range(1, len(locations)):
+        gap = locations[index] - locations[index - 1]
+        if not 0 < gap <= _NEAR_BYTES or locations[index] - locations[start] > _SPAN_BYTES_MAX:
+            yield start, index
+            start = index
+    yield start, len(locations)
 
 
 class ReadPool:

@@ -8,6 +8,7 @@ writes: the owner opens it again, what was not flushed is written once more.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -92,7 +93,8 @@ class Rocks:
         self._db.close()
 
     def _reopen(self) -> None:
-        self._db.close()
+        with contextlib.suppress(Exception):  # the last attempt may have closed it and failed to open
+            self._db.close()
         self._db = self._open()
         self._failed = False
 

@@ -1,17 +1,19 @@
 """BrokerService: builds the rooms, starts them from the ground up, stops them from the top down.
 
-Start: metadata, namespaces, topics' ground, data port, then the admin port (aiohttp is imported only now: it takes
-longer than all the rest). Stop: no new connections, topics closed (acknowledgements and positions written), clients
-disconnected, admin, ledgers, metadata.
+Start: metadata, namespaces, topics' ground, both ports open, and only then the admin server behind the second one:
+a request that comes early waits in the port's queue while aiohttp is imported. Stop: no new connections, topics
+closed (acknowledgements and positions written), clients disconnected, admin, ledgers, metadata.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol
 
 from broker import clock
@@ -21,10 +23,19 @@ from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
-from broker.net.listener import listen
+from broker.metrics.exposition import ExpositionSettings
+from broker.metrics.scraper import Scraper
+from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
-from broker.room_settings import cache_settings, ledger_settings, net_settings, service_settings
+from broker.observation import observe_broker, observe_topics
+from broker.room_settings import (
+    cache_settings,
+    ledger_settings,
+    net_settings,
+    reads_limiter,
+    service_settings,
+)
 from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.topic_registry import TopicRegistry
@@ -78,6 +89,7 @@ class BrokerService:
             turn=turn,
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
+            reads_limiter=reads_limiter(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         loop = asyncio.get_running_loop()
@@ -103,6 +115,8 @@ class BrokerService:
         self.addresses = Addresses("", "")
         self._loop = loop
         self._server: asyncio.Server | None = None
+        self._web_socket: socket.socket | None = None
+        self._scraper: Scraper | None = None
         self._admin: Admin | None = None
         self._stopping = False
 
@@ -114,23 +128,52 @@ class BrokerService:
         self._server, port = await listen(
             self.net, self.settings.str("bindAddress"), self.settings.int("brokerServicePort")
         )
+        self._web_socket = bind(self.settings.str("bindAddress"), self.settings.int("webServicePort"))
         host = self.settings.str("advertisedAddress")
         self.net.service_url = f"pulsar://{host}:{port}"
         self.net.listeners = _listeners(self.settings)
         self._look_after_cache()
-        self._every(FLUSH_CURSORS_S, lambda: self.ground.dirty_cursors.flush_due(clock.monotonic_ns()))
+        self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
+        self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
-        self.addresses = Addresses(self.net.service_url, "")
+        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
+        self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
 
-    async def start_admin(self) -> Addresses:
-        """After the data port listens, so that clients need not wait for it."""
-        from broker.admin.server import start_admin
+    async def start_admin(self) -> None:
+        """After the data port listens. aiohttp takes longer to import than all the rest, so a thread does that."""
+        assert self._web_socket is not None
+        server = await asyncio.to_thread(import_module, "broker.admin.server")
+        http = await asyncio.to_thread(import_module, "broker.metrics.http")
+        scraper = self._scraper = self._new_scraper()
+        self._admin = await server.start_admin(
+            self, self._web_socket, http.metrics_routes(scraper), scraper.window_of
+        )
+        self.tasks.spawn(
+            scraper.run_windows(
+                self.settings.int("statsUpdateFrequencyInSecs"),
+                self.settings.int("managedLedgerStatsPeriodSeconds"),
+            ),
+            "metrics windows",
+        )
 
-        self._admin = await start_admin(self)
-        host = self.settings.str("advertisedAddress")
-        self.addresses = Addresses(self.net.service_url, f"http://{host}:{self._admin.port}")
-        return self.addresses
+    def _new_scraper(self) -> Scraper:
+        settings = self.settings
+        exposition = ExpositionSettings(
+            cluster=settings.str("clusterName"),
+            topic_level=settings.bool("exposeTopicLevelMetricsInPrometheus"),
+            consumer_level=settings.bool("exposeConsumerLevelMetricsInPrometheus"),
+            producer_level=settings.bool("exposeProducerLevelMetricsInPrometheus"),
+            managed_ledger=settings.bool("exposeManagedLedgerMetricsInPrometheus"),
+            split_partition=settings.bool("splitTopicAndPartitionLabelInPrometheus"),
+        )
+        return Scraper(
+            exposition,
+            self.version,
+            lambda: observe_topics(self),
+            lambda: observe_broker(self),
+            clock.monotonic_ns,
+        )
 
     async def _count_start(self) -> int:
         """How often a broker has started on this metadata: part of the producer names that it makes up."""
@@ -167,6 +210,11 @@ class BrokerService:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.ledger.roll_if_due(now_ns)
+
+    def _trim_ledgers(self) -> None:
+        for topic in self.registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.ledger.trim(clock.wall_ms(), without_cursors=True)
 
     # Stop
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from broker.entry_cache.profile import PROFILE_4_2, PROFILE_5_0, Profile
 from broker.entry_cache.settings import EntryCacheSettings
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.net.settings import NetSettings
 from broker.service.settings import ServiceSettings
@@ -83,6 +84,14 @@ def ledger_settings(settings: Settings) -> ManagedLedgerSettings:
 def _bookie_id(settings: Settings) -> str:
     address = settings.str("bookieAddress")
     return "127.0.0.1:3181" if address == "embedded" else address
+
+
+def reads_limiter(settings: Settings) -> InflightReadsLimiter:
+    return InflightReadsLimiter(
+        settings.int("managedLedgerMaxReadsInFlightSizeInMB") * MIB,
+        settings.int("managedLedgerMaxReadsInFlightPermitsAcquireQueueSize"),
+        settings.int("managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis") * NS_PER_MS,
+    )
 
 
 def cache_settings(settings: Settings) -> EntryCacheSettings:

@@ -19,7 +19,7 @@ COMMANDS = MappingProxyType(
     {
         "standalone": ("magnetar.broker_command:standalone", "a broker with its bookie in one process"),
         "broker": ("magnetar.broker_command:broker", "a broker that stores in bookies of their own"),
-        "bookie": ("bookie_stub.__main__:main", "a bookie"),
+        "bookie": ("magnetar.bookie_command:main", "a bookie, the service that stores"),
         "produce": ("magnetar.produce:main", "send messages to a topic (as pulsar-client produce)"),
         "consume": ("magnetar.consume:main", "print messages of a topic (as pulsar-client consume)"),
         "perf": ("magnetar.perf:main", "measure produce or consume (as pulsar-perf)"),

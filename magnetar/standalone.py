@@ -24,6 +24,7 @@ from broker.config import load_broker_settings
 from magnetar import __version__
 from magnetar.options import BrokerOptions
 from magnetar.process_settings import load_standalone_settings
+from protocol.frame import FRAME_PADDING_BYTES
 from settings.errors import SettingsError
 from settings.settings import Note, Settings
 
@@ -44,6 +45,7 @@ EMBEDDED = "embedded"
 SWITCH_INTERVAL_S = 0.0005
 """The journal's thread should get its turn soon after it asks; the interpreter's own 5 ms are an fsync's time."""
 
+BOOKIE_RETRY_S = 0.2
 GC_YOUNG_OBJECTS = 50_000
 """Entries come and go by the ten thousand and hold no cycles, so looking for cycles can wait."""
 
@@ -126,7 +128,8 @@ async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
     try:
-        _announce(await service.start_admin(), ready_file)
+        _announce(service.addresses, ready_file)
+        await service.start_admin()
         await stop.wait()
         log.info("stopping: draining what is under way")
     finally:
@@ -163,7 +166,9 @@ def _open_bookie(
         from bookie_stub.bookie import Bookie
         from bookie_stub.config import from_settings
 
-        return Bookie.open(_in_data_directory(from_settings(bookie_settings), bookie_settings, settings.data), post)
+        return Bookie.open(
+            _in_data_directory(from_settings(bookie_settings), bookie_settings, settings.data), post
+        )
 
     return opener.submit(open_bookie)
 
@@ -204,9 +209,33 @@ async def _ledgers(
 
         opened: Bookie = await asyncio.wrap_future(bookie)
         return EmbeddedLedgerClient(opened)
-    from broker.ledger_client.bookkeeper import connect
+    return await _connect_to_bookie(settings.broker, turn)
 
-    return await connect(settings.broker.str("bookieAddress"), turn)
+
+async def _connect_to_bookie(settings: Settings, turn: Turn) -> LedgerClient:
+    """Wait until the bookie answers: in a compose file it may start later than the broker."""
+    from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
+
+    address = settings.str("bookieAddress")
+    host, _, port = address.rpartition(":")
+    client = BookKeeperLedgerClient(
+        host,
+        int(port),
+        turn=turn,
+        frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
+        timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
+    )
+    told = False
+    while True:
+        try:
+            await client.connected()
+        except ConnectionError as error:
+            if not told:
+                log.warning("waiting for the bookie: %s", error)
+                told = True
+            await asyncio.sleep(BOOKIE_RETRY_S)
+        else:
+            return client
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -8,6 +8,7 @@ may keep it for long.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
@@ -46,9 +47,12 @@ class Admin:
 
 
 async def start_admin(
-    broker: BrokerView, more: Iterable[web.RouteDef] = (), rates: RatesOf | None = None
+    broker: BrokerView,
+    listening: socket.socket,
+    more: Iterable[web.RouteDef] = (),
+    rates: RatesOf | None = None,
 ) -> Admin:
-    """Listen on `bindAddress`:`webServicePort` (0 = any free port).
+    """Serve the socket, which is open already.
 
     `more` = routes of other rooms; `rates` = where the topics' rates come from, without it they are shown as 0.
     """
@@ -56,14 +60,13 @@ async def start_admin(
         create_app(broker, more, rates), access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
     )
     await runner.setup()
-    settings = broker.settings
-    site = web.TCPSite(runner, settings.str("bindAddress"), settings.int("webServicePort"))
+    site = web.SockSite(runner, listening)
     try:
         await site.start()
     except OSError:
         await runner.cleanup()
         raise
-    return Admin(runner, int(runner.addresses[0][1]))
+    return Admin(runner, int(listening.getsockname()[1]))
 
 
 def create_app(

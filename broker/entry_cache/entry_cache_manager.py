@@ -23,7 +23,7 @@ TRIGGER: Final = 0.98
 """The part of the maximum size above which a size check evicts."""
 
 VISITS_PER_SLICE: Final = 10_000
-"""Slots that take about 3 ms to visit: what a slice may look at between two turns of the loop."""
+"""Slots that take 3 to 8 ms to visit: what a slice may look at between two turns of the loop."""
 
 INVALIDATED_BYTES_KEPT: Final = 16 * 1024 * 1024
 """Invalidated entries may hold so many bytes, or as many as are cached, until the head reaches them."""

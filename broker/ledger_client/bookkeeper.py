@@ -16,6 +16,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import cast
 
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
 from broker.model.entry import Buffer
@@ -333,8 +334,7 @@ class _Connection(asyncio.Protocol):
         self._wanted_bytes = LENGTH_BYTES
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
 
     def connection_lost(self, error: Exception | None) -> None:
         self._client.connection_lost(self, error)

@@ -36,10 +36,11 @@ class Acks:
         """From a snapshot. What it says of entries that are not there any more is forgotten."""
         mark_delete = min(snapshot.mark_delete, ledgers.last())
         acks = cls(ledgers, mark_delete)
-        for ledger_id, first, last in snapshot.acked:
-            last = min(last, ledgers.last_entry(ledger_id))
-            if first <= last and (ledger_id, first) > mark_delete:
-                acks.beyond.add_range(ledger_id, first, last)
+        for ledger_id, first, bits in snapshot.acked:
+            entries = ledgers.last_entry(ledger_id) + 1 - first
+            if ledger_id >= mark_delete.ledger_id and entries > 0:
+                acks.beyond.add_bits(ledger_id, first, bits & (1 << entries) - 1)
+        acks.beyond.remove_through(*mark_delete)
         for position, bits in snapshot.batches:
             if acks._is_open(*position):
                 acks._batches[position] = bits
@@ -51,7 +52,7 @@ class Acks:
         return CursorSnapshot(
             self.mark_delete,
             properties,
-            [found for found, _ in zip(self.beyond.ranges(), range(ranges_max), strict=False)],
+            list(self.beyond.lowest_pages(ranges_max)),
             [(Position(*key), self._batches[key]) for key in sorted(self._batches)[:batches_max]],
         )
 

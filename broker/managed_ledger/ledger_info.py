@@ -8,10 +8,11 @@ A ledger without "closed" (ms since 1970) was open when this was written: its en
 are there only when they say something.
 
 Cursor, under `/managed-ledgers/<name>/<percent-encoded cursor name>`:
-    {"markDelete": [5, 17], "properties": {"x": 1}, "acked": {"5": [[19, 40], [42, 42]]},
+    {"markDelete": [5, 17], "properties": {"x": 1}, "acked": {"5": {"0": "280000", "256": "f"}},
      "batches": [[5, 41, "6"]]}
-"acked": ranges beyond the mark-delete position, both ends included, per ledger. "batches": partly acknowledged
-batches, the last part in hexadecimal, one bit per message, set = not acknowledged yet.
+"acked": entries beyond the mark-delete position, per ledger and first entry a number in hexadecimal, in which
+bit n set = entry first + n acknowledged (above: 19, 21, 256 to 259). "batches": partly acknowledged batches,
+the last part in hexadecimal too, one bit per message, set = not acknowledged yet.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from urllib.parse import quote, unquote
 from broker.errors import MetadataError
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.model.position import Position
-from broker.model.range_set import EntryRange
 
 ROOT = "/managed-ledgers"
 
@@ -42,7 +42,8 @@ class LogInfo:
 class CursorSnapshot:
     mark_delete: Position
     properties: Mapping[str, int] = field(default_factory=dict)
-    acked: list[EntryRange] = field(default_factory=list)
+    acked: list[tuple[int, int, int]] = field(default_factory=list)
+    """(ledger, first entry, bits) as `RangeSet.lowest_pages` yields them."""
     batches: list[tuple[Position, int]] = field(default_factory=list)
 
 
@@ -94,9 +95,9 @@ def encode_cursor(snapshot: CursorSnapshot) -> bytes:
     if snapshot.properties:
         value["properties"] = dict(snapshot.properties)
     if snapshot.acked:
-        acked: dict[str, list[tuple[int, int]]] = {}
-        for ledger_id, first, last in snapshot.acked:
-            acked.setdefault(str(ledger_id), []).append((first, last))
+        acked: dict[int, dict[int, str]] = {}
+        for ledger_id, first, bits in snapshot.acked:
+            acked.setdefault(ledger_id, {})[first] = f"{bits:x}"
         value["acked"] = acked
     if snapshot.batches:
         value["batches"] = [(*position, f"{bits:x}") for position, bits in snapshot.batches]
@@ -111,9 +112,9 @@ def decode_cursor(value: bytes) -> CursorSnapshot:
             Position(*found["markDelete"]),
             dict(found.get("properties", {})),
             [
-                EntryRange(int(ledger_id), first, last)
-                for ledger_id, ranges in found.get("acked", {}).items()
-                for first, last in ranges
+                (int(ledger_id), int(first), int(bits, 16))
+                for ledger_id, pages in found.get("acked", {}).items()
+                for first, bits in pages.items()
             ],
             [(Position(ledger, entry), int(bits, 16)) for ledger, entry, bits in found.get("batches", [])],
         )

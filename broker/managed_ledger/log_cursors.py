@@ -267,15 +267,18 @@ class LogCursors:
 
     # Trimming
 
-    def trim(self, now_ms: int) -> list[int]:
+    def trim(self, now_ms: int, *, without_cursors: bool = False) -> list[int]:
         """Remove ledgers from the front that every durable cursor has acknowledged to their end, and that were
         closed `keep_ms` ago or stand before the newest `keep_bytes` of the log. Answers their ids; the
-        metadata store and the bookie follow in the background."""
-        removed = []
-        if len(self.ledgers) > 1:
-            slowest = min(
-                [c.mark_delete_position for c in self.cursors.values() if c.durable], default=LATEST
-            )
+        metadata store and the bookie follow in the background.
+
+        A log without a durable cursor is trimmed only by the periodic check (`without_cursors`), as in Pulsar: who
+        publishes first and subscribes a little later finds the messages.
+        """
+        removed: list[int] = []
+        durable = [cursor.mark_delete_position for cursor in self.cursors.values() if cursor.durable]
+        if len(self.ledgers) > 1 and (durable or without_cursors):
+            slowest = min(durable, default=LATEST)
             total = self.total_size
             for info in self.ledgers.infos()[:-1]:
                 expired = 0 <= self.keep_ms <= now_ms - (info.closed_at_ms or now_ms)

@@ -70,6 +70,22 @@ class RangeSet:
             pages[number] = page | mask
         return self.count - before
 
+    def add_bits(self, ledger_id: int, first: int, bits: int) -> int:
+        """Add entry `first` + n for every bit n that is set; answers how many were not in the set."""
+        before = self.count
+        number = first >> PAGE_BITS
+        bits <<= first & _OFFSET
+        pages = self._ledgers.setdefault(ledger_id, {}) if bits else {}
+        while bits:
+            page = pages.get(number, 0)
+            mask = bits & _FULL
+            if mask:
+                self.count += (mask & ~page).bit_count()
+                pages[number] = page | mask
+            bits >>= PAGE_ENTRIES
+            number += 1
+        return self.count - before
+
     def first_missing(self, ledger_id: int, entry_id: int) -> int:
         """The first entry of the ledger at or behind `entry_id` that is not in the set."""
         pages = self._ledgers.get(ledger_id)
@@ -144,6 +160,26 @@ class RangeSet:
             if end >= 0:
                 yield EntryRange(ledger_id, start, end)
 
+    def lowest_pages(self, ranges_max: int) -> Iterator[tuple[int, int, int]]:
+        """The lowest `ranges_max` ranges as (ledger, first entry, bits), in order, a page at a time: far
+        cheaper than the ranges themselves. Bit n stands for entry `first` + n."""
+        left = ranges_max
+        for ledger_id in sorted(self._ledgers):
+            pages = self._ledgers[ledger_id]
+            before = 0
+            for number in sorted(pages):
+                page = pages[number]
+                joined = page & 1 and pages.get(number - 1, 0) >> _OFFSET & before >> _OFFSET
+                left -= (page & ~(page << 1)).bit_count() - joined
+                while left < 0:  # Drop ranges from the top until the limit is kept.
+                    page &= (1 << _last_range_start(page)) - 1
+                    left += 1
+                if page:
+                    yield ledger_id, number << PAGE_BITS, page
+                if left == 0 and page != pages[number]:
+                    return
+                before = page
+
     def range_count(self) -> int:
         """How many ranges `ranges()` yields, without making them."""
         total = 0
@@ -159,6 +195,13 @@ class RangeSet:
 def _mask(first: int, last: int) -> int:
     """Bits `first`..`last`."""
     return (1 << last + 1) - (1 << first)
+
+
+def _last_range_start(page: int) -> int:
+    """Where the highest run of set bits begins."""
+    top = page.bit_length()
+    gaps = ~page & (1 << top) - 1
+    return gaps.bit_length()
 
 
 def _page_ranges(page: int, base: int) -> Iterator[tuple[int, int]]:

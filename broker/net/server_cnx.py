@@ -18,6 +18,7 @@ from broker.errors import BrokerError, ChecksumMismatch, NotAllowed
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.net_ground import NetGround
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
+from broker.net.text_check import WITHOUT_TEXT, refuse_broken_text
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
 from protocol import answers
@@ -194,6 +195,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         handler = HANDLERS.get(command.type)
         if handler is None:
             raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} is not for a broker")
+        if command.type not in WITHOUT_TEXT:
+            refuse_broken_text(command)
         handler(self, command)
 
     def _publish(self, send: CommandSend, body: memoryview) -> None:

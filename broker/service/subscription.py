@@ -32,6 +32,7 @@ class Subscription:
         "kind",
         "name",
         "resetting",
+        "retired_acked",
         "retired_bytes_out",
         "retired_messages_out",
         "retired_redelivered",
@@ -52,6 +53,7 @@ class Subscription:
         """What consumers that have left were sent; with those that are here, the subscription's counters."""
         self.retired_bytes_out = 0
         self.retired_redelivered = 0
+        self.retired_acked = 0
         self._call_later = call_later
 
     @property
@@ -114,6 +116,7 @@ class Subscription:
         self.retired_messages_out += consumer.messages_out
         self.retired_bytes_out += consumer.bytes_out
         self.retired_redelivered += consumer.messages_redelivered
+        self.retired_acked += consumer.acked_messages
         self.dispatcher.remove_consumer(consumer)
         self._leave_if_empty()
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bookie_stub.errors import BookieStorageError
 from bookie_stub.journal_file import journal_ids
+from bookie_stub.rocks import Rocks
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
 
@@ -186,3 +188,22 @@ async def test_a_disk_that_is_really_full(small_disk: Path) -> None:
         assert await bench.read(1, found) == (OK, payload(found))
     assert await bench.read(1, 5000) == (OK, b"space again")
     bench.close()
+
+
+def test_an_index_goes_on_after_its_disk_was_full(small_disk: Path) -> None:
+    rocks = Rocks(small_disk / "index", buffer_bytes=1 << 20)
+    rocks.write([(b"key 1", b"before")], deletes=[], ranges=[])
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(bytes(1 << 20)):
+            pass
+    puts = [(b"key %07d" % number, bytes(1000)) for number in range(30_000)]
+    with pytest.raises(BookieStorageError):
+        rocks.write(puts, deletes=[], ranges=[])
+    with pytest.raises(BookieStorageError):
+        rocks.write(puts, deletes=[], ranges=[])
+    filler.unlink()
+    rocks.write(puts[:100], deletes=[], ranges=[])
+    assert rocks.get(b"key 1") == b"before"
+    assert rocks.get(puts[99][0]) == bytes(1000)
+    rocks.close()

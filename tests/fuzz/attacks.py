@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from protocol.pulsar_api_pb2 import BaseCommand, MessageIdData, MessageMetadata
 from tests.fuzz import corpus
 from tests.support.raw_client import (
     PeerClosedError,
@@ -89,16 +89,19 @@ async def claimed(target: Target) -> Outcomes:
 
 
 async def lying_messages(target: Target) -> Outcomes:
-    """SENDs without readable metadata: the connection may close, and a consumer must still get what follows."""
+    """SENDs without readable metadata: the connection may close, and consumers must still get what follows."""
     outcomes: Outcomes = Counter()
-    for _, frame in corpus.lying_messages(producer_id=1):
-        connection, topic = await _producing(target)
-        try:
-            connection.send_bytes(frame)
-            outcomes[await _settled(connection)] += 1
-            await _produce_and_consume(target, topic)
-        finally:
-            await connection.close()
+    for name, frame in corpus.lying_messages(producer_id=1):
+        for sub_type in ("Exclusive", "Shared", "Key_Shared"):
+            connection, topic = await _producing(target)
+            try:
+                connection.send_bytes(frame)
+                outcomes[await _settled(connection)] += 1
+                await _consume_what_follows(target, topic, sub_type)
+            except (AssertionError, ConnectionError, TimeoutError) as problem:
+                raise AssertionError(f"{name}, {sub_type}: {type(problem).__name__} {problem}") from problem
+            finally:
+                await connection.close()
     return outcomes
 
 
@@ -359,6 +362,39 @@ async def _produce_and_consume(target: Target, topic: str) -> None:
         assert got == {"SEND_RECEIPT", "MESSAGE"}
     finally:
         await connection.close()
+
+
+async def _consume_what_follows(target: Target, topic: str, sub_type: str) -> None:
+    """A subscription from the start of `topic` gets the good message that is sent now, whatever stands before."""
+    connection = await _connected(target)
+    try:
+        await open_producer(connection, topic, name="good")
+        connection.send(
+            "SUBSCRIBE",
+            topic=topic,
+            subscription=sub_type,
+            subType=sub_type,
+            consumer_id=1,
+            request_id=3,
+            initialPosition="Earliest",
+        )
+        await connection.receive("SUCCESS")
+        connection.send("FLOW", consumer_id=1, messagePermits=2**32 - 1)
+        command = build_command("SEND", {"producer_id": 1, "sequence_id": 0})
+        connection.send_bytes(corpus.message_frame(command, target.rng))
+        receipt, sent, got = False, (0, 0), set[tuple[int, int]]()
+        while not receipt or sent not in got:
+            frame = await connection.receive("SEND_RECEIPT", "MESSAGE")
+            if frame.type_name == "MESSAGE":
+                got.add(_position(frame.command.message.message_id))
+            else:
+                receipt, sent = True, _position(frame.command.send_receipt.message_id)
+    finally:
+        await connection.close()
+
+
+def _position(message_id: MessageIdData) -> tuple[int, int]:
+    return message_id.ledgerId, message_id.entryId
 
 
 async def _bare_connection(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

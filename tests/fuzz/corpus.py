@@ -187,6 +187,12 @@ def lying_frames() -> Iterator[tuple[str, bytes]]:
     yield "topic that is not UTF-8", sizes(4 + len(body), len(body)) + body
 
 
+def _metadata(more: bytes) -> bytes:
+    """A size and metadata with the required fields, followed by fields of the caller's."""
+    packed = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1).SerializeToString() + more
+    return struct.pack(">I", len(packed)) + packed
+
+
 def lying_messages(producer_id: int) -> Iterator[tuple[str, bytes]]:
     """SENDs of an open producer whose metadata cannot be read, each with its name."""
 
@@ -200,6 +206,13 @@ def lying_messages(producer_id: int) -> Iterator[tuple[str, bytes]]:
     yield "metadata longer than the rest", send(b"\x00\x00\x00\x09abc")
     yield "metadata that is no message", send(b"\x00\x00\x00\x03\xff\xff\xff")
     yield "metadata without required fields", send(b"\x00\x00\x00\x00payload")
+    yield "key that is not UTF-8", send(_metadata(b"\x32\x02\xff\xfe"))
+    yield "key that is not base64", send(_metadata(b"\x32\x01\x21\x88\x01\x01"))
+    yield "batch of 2^31-1 messages", send(_metadata(b"\x58\xff\xff\xff\xff\x07"))
+    yield "batch of -1 messages", send(_metadata(b"\x58" + b"\xff" * 9 + b"\x01"))
+    yield "batch of no messages", send(_metadata(b"\x58\x00"))
+    yield "chunk 5 of 2", send(_metadata(b"\xd2\x01\x01\x75\xd8\x01\x02\xe8\x01\x05"))
+    yield "deliver at the end of time", send(_metadata(b"\x98\x01" + b"\xff" * 8 + b"\x7f"))
     yield "checksum marker and nothing else", send(b"\x0e\x01")
     yield "entry metadata from a client", send(b"\x0e\x02\x00\x00\x00\x02\x10\x05\x00\x00\x00\x00")
     yield "entry metadata of 2^32-1 bytes", send(b"\x0e\x02\xff\xff\xff\xff")

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from hypothesis import settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.entry_cache import PROFILE_4_2, PROFILE_5_0, EntryCacheManager, EntryCacheSettings, Reason
+from broker.entry_cache import (
+    PROFILE_4_2,
+    PROFILE_5_0,
+    EntryCacheManager,
+    EntryCacheSettings,
+    Profile,
+    Reason,
+)
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -44,14 +51,13 @@ class Slot:
 
 
 class CacheAgainstModel(RuleBasedStateMachine):
+    profile: Profile
+
     @initialize(
-        profile=strategies.sampled_from([PROFILE_4_2, PROFILE_5_0]),
         requeues_max=strategies.integers(0, 3),
         extend=strategies.booleans(),
     )
-    def begin(self, profile: object, requeues_max: int, extend: bool) -> None:
-        assert profile in (PROFILE_4_2, PROFILE_5_0)
-        self.profile = PROFILE_4_2 if profile is PROFILE_4_2 else PROFILE_5_0
+    def begin(self, requeues_max: int, extend: bool) -> None:
         self.requeues_max, self.extend = requeues_max, extend
         self.manager = EntryCacheManager(
             EntryCacheSettings(
@@ -246,5 +252,15 @@ class CacheAgainstModel(RuleBasedStateMachine):
         assert self.manager.pinned_bytes == sum(in_use.values()) - sum(map(len, views))
 
 
-CacheAgainstModel.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
-TestCacheAgainstModel = CacheAgainstModel.TestCase
+class Cache42(CacheAgainstModel):
+    profile = PROFILE_4_2
+
+
+class Cache50(CacheAgainstModel):
+    profile = PROFILE_5_0
+
+
+TestCache42 = Cache42.TestCase
+TestCache50 = Cache50.TestCase
+for case in (TestCache42, TestCache50):
+    case.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)

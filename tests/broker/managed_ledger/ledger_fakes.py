@@ -11,14 +11,21 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.errors import BrokerError
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
+from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.entry import Entry
+from broker.model.position import EARLIEST, Position
 from broker.turn import Turn
-from protocol.broker_entry_metadata import EntryStamp
+from protocol.broker_entry_metadata import EntryStamp, decode
 
+PLENTY = 1 << 30
+EVERY_CHANGE = 0.0
+"""As `mark_delete_rate`: no throttle."""
+
+NAME = "t/n/persistent/x"
 OK, NO_LEDGER, NO_ENTRY, WRITE_FAILED, FENCED = 0, 1, 2, 101, 104
 
 
@@ -174,9 +181,7 @@ class World:
         ledgers.fenced = set(self.ledgers.fenced)
         return World(metadata, ledgers)
 
-    async def open(
-        self, name: str = "t/n/persistent/x", keep: bool = True, **settings: object
-    ) -> ManagedLedger:
+    async def open(self, name: str = NAME, keep: bool = True, **settings: object) -> ManagedLedger:
         """`keep`: retain what nobody needs any more."""
         settings.setdefault("rollover_ns_min", 0)
         log = await ManagedLedger.open(
@@ -210,3 +215,52 @@ async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:
     for number in range(count):
         log.add(b"%0*d" % (size, before + number), 1, before + number)
     await until(lambda: len(recorder(log).added) == before + count)
+
+
+def numbers(entries: list[Entry]) -> list[int]:
+    """What `fill` wrote into the bodies."""
+    return [int(bytes(entry.body)) for entry in entries]
+
+
+def at(log: ManagedLedger, index: int) -> Position:
+    return log.ledgers.position_at(index)
+
+
+def shape(log: ManagedLedger) -> list[int]:
+    """How many entries each ledger has."""
+    return [info.entries for info in log.ledger_infos()]
+
+
+def indexes(log: ManagedLedger) -> list[int | None]:
+    """The broker entry metadata's index of everything that was confirmed."""
+    return [decode(entry.header).index for entry in recorder(log).added]
+
+
+async def read(cursor: ManagedCursor, entries_max: int = 100, bytes_max: int = PLENTY) -> list[Entry]:
+    """Take, after one request if need be. Raises what the request failed with."""
+    taken = cursor.take(entries_max, bytes_max)
+    if not taken and cursor.has_more():
+        arrived = asyncio.Event()
+        cursor.request(entries_max, bytes_max, arrived.set)
+        await arrived.wait()
+        if cursor.last_error is not None:
+            raise cursor.last_error
+        taken = cursor.take(entries_max, bytes_max)
+    return taken
+
+
+async def read_all(cursor: ManagedCursor, entries_max: int = 100) -> list[int]:
+    found: list[int] = []
+    while cursor.has_more():
+        found += numbers(await read(cursor, entries_max))
+    return found
+
+
+async def all_bodies(log: ManagedLedger) -> list[bytes]:
+    """Every body from the first entry on, through a cursor of its own."""
+    cursor = log.new_non_durable_cursor("read-all", EARLIEST)
+    bodies: list[bytes] = []
+    while cursor.has_more():
+        bodies += [bytes(entry.body) for entry in await read(cursor, 7)]
+    await cursor.close()
+    return bodies

@@ -143,7 +143,7 @@ def test_a_snapshot_keeps_the_lowest_ranges_and_batches_up_to_the_limits():
     for entry in (200, 202, 204):
         acks.acknowledge_batch(Position(5, entry), (1,), 3)
     snapshot = acks.snapshot({}, 3, 2)
-    assert [(item.first, item.last) for item in snapshot.acked] == [(1, 1), (3, 3), (5, 5)]
+    assert snapshot.acked == [(5, 0, 0b101010)]
     assert [item.entry_id for item, _ in snapshot.batches] == [200, 202]
 
 
@@ -158,6 +158,26 @@ def test_reset_forgets_what_was_acknowledged_behind_it():
 
 
 def test_a_mark_delete_position_beyond_a_lost_end_comes_back_to_the_end():
-    restored = Acks.restore(build(), decode_cursor(b'{"markDelete":[7,99],"acked":{"7":[[101,102]]}}'))
+    restored = Acks.restore(
+        build(), decode_cursor(b'{"markDelete":[7,99],"acked":{"7":{"0":"f","256":"f"}}}')
+    )
     assert restored.mark_delete == Position(7, 4)
     assert not restored.beyond
+
+
+def test_a_snapshot_may_end_in_the_middle_of_a_range_of_several_pages():
+    acks = Acks(build(), Position(1, -1))
+    acks.acknowledge([Position(5, entry) for entry in range(1, 300)])
+    acks.acknowledge([Position(7, 1), Position(7, 3)])
+    assert Acks.restore(build(), acks.snapshot({}, 1, 0)).beyond.count == 299
+    assert Acks.restore(build(), acks.snapshot({}, 2, 0)).beyond.count == 300
+    assert Acks.restore(build(), acks.snapshot({}, 3, 0)).beyond.count == 301
+    assert Acks.restore(build(), acks.snapshot({}, 0, 0)).beyond.count == 0
+
+
+def test_an_entry_acknowledged_as_a_whole_has_no_ack_set_any_more():
+    acks = Acks(build(), Position(1, -1))
+    acks.acknowledge_batch(Position(5, 9), (1,), 3)
+    acks.acknowledge([Position(5, 9)])
+    assert acks.ack_set_of(Position(5, 9)) is None
+    assert acks.batches == 0

@@ -66,3 +66,10 @@ def test_averages_are_at_least_one_byte():
     assert ledgers.average_entry_bytes(1) == 10
     assert ledgers.average_entry_bytes(3) == 1
     assert ledgers.average_entry_bytes(77) == 1
+
+
+def test_in_front_of_a_ledger_is_in_front_of_its_first_entry():
+    ledgers = build([2, 0, 3])
+    assert ledgers.at_or_after((5, -1)) == Position(5, 0)
+    assert ledgers.at_or_after((3, -1)) == Position(5, 0)
+    assert ledgers.at_or_before((5, -1)) == Position(1, 1)

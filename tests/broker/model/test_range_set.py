@@ -10,6 +10,7 @@ entries = st.one_of(st.integers(0, 12), st.integers(PAGE_ENTRIES - 4, PAGE_ENTRI
 operations = st.one_of(
     st.tuples(st.just("add"), ledgers, entries),
     st.tuples(st.just("add_range"), ledgers, entries, st.integers(0, 600)),
+    st.tuples(st.just("add_bits"), ledgers, entries, st.integers(0, 2**300)),
     st.tuples(st.just("remove_through"), ledgers, entries),
     st.tuples(st.just("remove_ledger"), ledgers),
 )
@@ -25,8 +26,8 @@ def naive_ranges(model: set[tuple[int, int]]) -> list[EntryRange]:
     return found
 
 
-@given(st.lists(operations, max_size=40), ledgers, entries, entries)
-def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, last):
+@given(st.lists(operations, max_size=40), ledgers, entries, entries, st.integers(0, 12))
+def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, last, ranges_max):
     ranges = RangeSet()
     model: set[tuple[int, int]] = set()
     for name, *arguments in script:
@@ -38,6 +39,10 @@ def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, las
             target, first, count = arguments
             model |= {(target, number) for number in range(first, first + count + 1)}
             assert ranges.add_range(target, first, first + count) == len(model) - len(before)
+        elif name == "add_bits":
+            target, first, bits = arguments
+            model |= {(target, first + bit) for bit in range(301) if bits >> bit & 1}
+            assert ranges.add_bits(target, first, bits) == len(model) - len(before)
         elif name == "remove_through":
             model = {item for item in model if item[0] != arguments[0] or item[1] > arguments[1]}
             assert ranges.remove_through(*arguments) == len(before) - len(model)
@@ -47,6 +52,10 @@ def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, las
     assert len(ranges) == len(model)
     assert list(ranges.ranges()) == naive_ranges(model)
     assert ranges.range_count() == len(naive_ranges(model))
+    kept = RangeSet()
+    for page in ranges.lowest_pages(ranges_max):
+        kept.add_bits(*page)
+    assert list(kept.ranges()) == naive_ranges(model)[:ranges_max]
     assert ((ledger_id, entry_id) in ranges) == ((ledger_id, entry_id) in model)
     assert ranges.first_missing(ledger_id, entry_id) == next(
         number for number in range(entry_id, 3000) if (ledger_id, number) not in model

@@ -1,0 +1,38 @@
+"""Text fields of commands: protobuf hands out `bytes` where what came is not UTF-8, and no handler expects that.
+
+Checked once here, for the commands that carry text, so that nobody behind has to. The commands of the hot path
+carry none that is read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from protocol.errors import ProtocolError
+from protocol.pulsar_api_pb2 import BaseCommand
+
+WITHOUT_TEXT: Final = frozenset(
+    {
+        BaseCommand.SEND,
+        BaseCommand.ACK,
+        BaseCommand.FLOW,
+        BaseCommand.PING,
+        BaseCommand.PONG,
+        BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+    }
+)
+
+
+def refuse_broken_text(message: Message) -> None:
+    """ProtocolError for a text field, at any depth, that is not UTF-8."""
+    for field, value in message.ListFields():
+        if field.type == FieldDescriptor.TYPE_STRING:
+            for text in value if field.is_repeated else (value,):
+                if isinstance(text, bytes):
+                    raise ProtocolError(f"{field.full_name} is not UTF-8")
+        elif field.type == FieldDescriptor.TYPE_MESSAGE:
+            for child in value if field.is_repeated else (value,):
+                refuse_broken_text(child)

@@ -1,0 +1,204 @@
+"""The TCP client when the connection does not hold: everything is answered, once, and it comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
+from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.turn import Turn
+from protocol.bookie_frame import (
+    AddRequest,
+    ReadRequest,
+    Request,
+    decode_request,
+    encode_add_response,
+    encode_read_response,
+)
+
+IO_ERROR, TOO_MANY = 101, 106
+
+
+class ScriptedBookie:
+    """Answers as told: `answer(request)` gives the bytes, or None to keep silent."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.answer: Callable[[Request], bytes | None] = lambda _: None
+        self.writers: list[asyncio.StreamWriter] = []
+        self.server: asyncio.Server | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writers.append(writer)
+        while length := await reader.read(4):
+            packet = await reader.readexactly(int.from_bytes(length, "big"))
+            request = decode_request(packet)
+            self.requests.append(request)
+            answer = self.answer(request)
+            if answer is not None:
+                writer.write(answer)
+        writer.close()
+
+    def drop(self) -> None:
+        for writer in self.writers:
+            writer.transport.abort()
+        self.writers.clear()
+
+    async def stop(self) -> None:
+        assert self.server is not None
+        self.server.close()
+        self.drop()
+
+
+def positive(request: Request) -> bytes | None:
+    if isinstance(request, AddRequest):
+        return encode_add_response(2, 0, request.ledger_id, request.entry_id)
+    assert isinstance(request, ReadRequest)
+    return encode_read_response(2, 2, request.ledger_id, request.entry_id)
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[ScriptedBookie]:
+    peer = ScriptedBookie()
+    await peer.start()
+    yield peer
+    await peer.stop()
+
+
+@pytest.fixture
+async def client(peer: ScriptedBookie) -> AsyncIterator[BookKeeperLedgerClient]:
+    client = make(peer.port)
+    await client.connected()
+    yield client
+    await client.close()
+
+
+def make(port: int, **options: float) -> BookKeeperLedgerClient:
+    turn = Turn(asyncio.get_running_loop().call_soon, time.monotonic_ns)
+    return BookKeeperLedgerClient("127.0.0.1", port, turn=turn, frame_bytes_max=1 << 20, **options)
+
+
+def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.Future[int]:
+    answered: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    parts = seal(1, entry, entry - 1, size, b"", bytes(size))
+    client.add(
+        1,
+        entry,
+        parts,
+        master_key=EMPTY_PASSWORD_KEY,
+        recovery=False,
+        done=lambda rc, _: answered.set_result(rc),
+    )
+    return answered
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the other side is a socket
+            await asyncio.sleep(0.001)
+
+
+async def until_added(client: BookKeeperLedgerClient, entry: int) -> None:
+    async with asyncio.timeout(10):
+        while await add(client, entry) != 0:  # noqa: ASYNC110 - it connects again in its own time
+            await asyncio.sleep(0.01)
+
+
+async def test_a_dropped_connection_fails_all_that_is_outstanding(
+    peer: ScriptedBookie, client: BookKeeperLedgerClient
+) -> None:
+    loop = asyncio.get_running_loop()
+    adds = [add(client, entry) for entry in (0, 1, 1, 2)]
+    read, last, batch, fence = (loop.create_future() for _ in range(4))
+    client.read(1, 0, lambda rc, _: read.set_result(rc))
+    client.read(1, -1, lambda rc, _: last.set_result(rc))
+    client.batch_read(1, 0, 10, 1000, lambda rc, _: batch.set_result(rc))
+    client.fence(1, EMPTY_PASSWORD_KEY, lambda rc, _: fence.set_result(rc))
+    await until(lambda: len(peer.requests) == 7)  # the fence waits for the read of the last entry
+    peer.drop()
+    assert set(await asyncio.gather(*adds, read, last, batch, fence)) == {IO_ERROR}
+
+
+async def test_it_comes_back_after_a_restart(peer: ScriptedBookie, client: BookKeeperLedgerClient) -> None:
+    peer.answer = positive
+    assert await add(client, 0) == 0
+    await peer.stop()
+    assert await add(client, 1) == IO_ERROR
+    await peer.start()
+    await until_added(client, 2)
+
+
+async def test_no_bookie_at_all() -> None:
+    client = make(1)
+    waiting = add(client, 0)
+    assert await waiting == IO_ERROR
+    with pytest.raises(ConnectionError):
+        await client.connected()
+    assert await add(client, 1) == IO_ERROR
+    await client.close()
+
+
+async def test_a_silent_bookie_is_given_up(peer: ScriptedBookie) -> None:
+    client = make(peer.port, timeout_s=0.05)
+    await client.connected()
+    assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
+    await client.close()
+
+
+async def test_outstanding_bytes_are_bounded(peer: ScriptedBookie) -> None:
+    client = make(peer.port, outstanding_bytes_max=5000)
+    await client.connected()
+    adds = [add(client, entry, 2000) for entry in range(3)]
+    assert await adds[2] == TOO_MANY
+    peer.answer = positive
+    peer.drop()
+    assert await asyncio.gather(*adds[:2]) == [IO_ERROR] * 2
+    await until_added(client, 3)
+    await client.close()
+
+
+async def test_a_plain_read_is_never_taken_for_a_fence(
+    peer: ScriptedBookie, client: BookKeeperLedgerClient
+) -> None:
+    loop = asyncio.get_running_loop()
+    last, fence = loop.create_future(), loop.create_future()
+    client.read(7, -1, lambda rc, _: last.set_result(rc))
+    client.fence(7, EMPTY_PASSWORD_KEY, lambda rc, _: fence.set_result(rc))
+    await until(lambda: len(peer.requests) == 1)
+    peer.writers[0].write(encode_read_response(2, 2, 7, -1))
+    await until(lambda: len(peer.requests) == 2)
+    assert last.done()
+    assert not fence.done()
+    assert isinstance(peer.requests[1], ReadRequest)
+    assert peer.requests[1].flags == 1
+    peer.writers[0].write(encode_read_response(2, 2, 7, -1))
+    assert await fence == 2
+
+
+@pytest.mark.parametrize(
+    "junk", [b"\0\0\0\0", b"\x7f\xff\xff\xff", encode_add_response(2, 0, 5, 5), b"\0\0\0\5\2\x09\0\0\0"]
+)
+async def test_what_was_not_asked_drops_the_connection(
+    peer: ScriptedBookie, client: BookKeeperLedgerClient, junk: bytes
+) -> None:
+    waiting = add(client, 0)
+    await until(lambda: len(peer.requests) == 1)
+    peer.writers[0].write(junk)
+    assert await waiting == IO_ERROR
+
+
+async def test_close_answers_what_is_outstanding(peer: ScriptedBookie) -> None:
+    client = make(peer.port)
+    await client.connected()
+    waiting = add(client, 0)
+    await client.close()
+    assert await waiting == IO_ERROR

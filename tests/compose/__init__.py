@@ -1,0 +1,1 @@
+"""The containers: built, started, used, stopped and started again. Needs a Docker Engine."""

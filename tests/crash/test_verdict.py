@@ -1,0 +1,84 @@
+"""The crash run's judgement: what is allowed after a kill, and that each thing that is not is found."""
+
+from __future__ import annotations
+
+from tests.crash.records import Acked, Confirmed, Delivery, Message, Position
+from tests.crash.verdict import (
+    demand_cumulative,
+    demand_individual,
+    demand_receipts,
+    demand_whole_entries,
+    judge_acks,
+    judge_producer,
+)
+
+KILL = 100
+
+
+def log_of(*numbers: int, producer: str = "p") -> list[Delivery]:
+    return [Delivery(Position(1, at), Message(producer, number)) for at, number in enumerate(numbers)]
+
+
+def confirmed_of(*numbers: int, at_ns: int = 50) -> list[Confirmed]:
+    return [Confirmed("p", number, at_ns) for number in numbers]
+
+
+def test_all_there_in_order() -> None:
+    verdict = judge_producer("p", confirmed_of(0, 1, 2), log_of(0, 1, 2, 3), KILL)
+    assert verdict == (3, 0, 0, 0, 0, [])
+
+
+def test_a_confirmed_message_that_is_not_there_is_lost() -> None:
+    verdict = judge_producer("p", confirmed_of(0, 1, 2), log_of(0, 2), KILL)
+    assert verdict.lost == 1
+    assert "first is 1" in verdict.findings[0]
+
+
+def test_order_counts_by_first_appearance() -> None:
+    assert judge_producer("p", confirmed_of(0, 1), log_of(1, 0), KILL).out_of_order == 1
+    resent = judge_producer("p", confirmed_of(0, 1, 2, at_ns=KILL + 1), log_of(0, 1, 2, 1, 2), KILL)
+    assert (resent.out_of_order, resent.resent, resent.doubled) == (0, 2, 0)
+
+
+def test_twice_is_allowed_only_without_a_receipt_before_the_kill() -> None:
+    assert judge_producer("p", confirmed_of(0), log_of(0, 0), KILL).doubled == 1
+    assert judge_producer("p", [], log_of(0, 0), KILL).doubled == 0
+
+
+def test_other_producers_do_not_count() -> None:
+    assert judge_producer("q", confirmed_of(0, 1), log_of(1, 0), KILL) == (0, 0, 0, 0, 0, [])
+
+
+def acked(delivery: Delivery, at_ns: int = 10) -> Acked:
+    return Acked(delivery, at_ns)
+
+
+def test_individual_acks() -> None:
+    log = log_of(0, 1, 2)
+    demand = demand_individual([acked(log[0]), acked(log[1], 90)], final_ns=50, log=log)
+    assert demand == ({log[0]}, {log[2]})
+    assert judge_acks("s", demand, {log[1], log[2]}).findings == []
+    assert judge_acks("s", demand, {log[0], log[2]}).again == 1
+    assert judge_acks("s", demand, set()).missing == 1
+
+
+def test_a_batch_is_acked_only_as_a_whole_without_batch_index_acks() -> None:
+    batch = [Delivery(Position(1, 0), Message("p", number)) for number in range(2)]
+    log = [*batch, Delivery(Position(1, 1), Message("p", 2))]
+    half = demand_whole_entries([acked(batch[0])], final_ns=50, log=log)
+    assert half == (set(), {batch[1], log[2]})
+    whole = demand_whole_entries([acked(each) for each in batch], final_ns=50, log=log)
+    assert whole == (set(batch), {log[2]})
+
+
+def test_cumulative_acks_leave_their_own_entry_open() -> None:
+    log = log_of(0, 1, 2, 3, 4)
+    demand = demand_cumulative([acked(log[1]), acked(log[3], 90)], final_ns=50, log=log)
+    assert demand == ({log[0]}, {log[4]})
+    assert demand_cumulative([], final_ns=50, log=log) == (set(), set(log))
+
+
+def test_receipts_make_final_at_once() -> None:
+    log = log_of(0, 1, 2)
+    demand = demand_receipts({Position(1, 0)}, {Position(1, 0), Position(1, 1)}, log)
+    assert demand == ({log[0]}, {log[2]})

@@ -1,0 +1,49 @@
+"""Flags of standalone and broker become options; flags without a counterpart are accepted and named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from magnetar.broker_command import parse
+from magnetar.options import BrokerOptions
+
+
+def test_nothing_given() -> None:
+    options, log_format, ignored = parse("standalone", [])
+    assert options == BrokerOptions("standalone", None, None, False, (), None, None, False)
+    assert (log_format, ignored) == ("auto", [])
+
+
+def test_everything_given() -> None:
+    words = "-c b.conf --data d --memory --set a=1 --set b=x=y --ready-file r --profile 5.0 --wipe-data"
+    options, log_format, _ = parse("broker", [*words.split(), "--log-format", "json"])
+    assert options == BrokerOptions(
+        "broker", Path("b.conf"), Path("d"), True, ("a=1", "b=x=y"), Path("r"), "5.0", True
+    )
+    assert log_format == "json"
+
+
+def test_advertised_address_is_a_setting_that_set_overrules() -> None:
+    options, _, _ = parse("standalone", ["--set", "advertisedAddress=two", "-a", "one"])
+    assert options.overrides == ("advertisedAddress=one", "advertisedAddress=two")
+
+
+def test_flags_of_apache_scripts_are_accepted_and_named() -> None:
+    words = "-nfw -nss --bookkeeper-dir x --bookkeeper-port 3181 --zookeeper-dir y --num-bookies 1 --metadata-url z"
+    _, _, ignored = parse("standalone", words.split())
+    names = [text.split()[0] for text in ignored]
+    assert "--no-functions-worker" in names
+    assert "--bookkeeper-port" in names
+    assert len(ignored) == 7
+
+
+@pytest.mark.parametrize(
+    "words", [["--set", "novalue"], ["--set", "=1"], ["--profile", "3.0"], ["--dat", "x"]]
+)
+def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        parse("standalone", words)
+    assert stopped.value.code == 2
+    assert "magnetar standalone: error:" in capsys.readouterr().err

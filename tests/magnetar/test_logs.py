@@ -1,0 +1,81 @@
+"""Log lines: both forms, extra fields, tracebacks, levels, and that a slow reader never holds up the writer."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import queue
+
+import pytest
+
+from magnetar import logs
+
+log = logging.getLogger("tests.somewhere")
+
+
+def lines(log_format: str, *, fail: bool = False) -> list[str]:
+    out = io.StringIO()
+    with logs.running(log_format, out):
+        log.info("topic %s loaded", "t", extra={"entries": 5})
+        if fail:
+            try:
+                raise ValueError("broken")
+            except ValueError:
+                log.exception("it failed")
+    return out.getvalue().splitlines()
+
+
+def test_json_has_message_level_and_own_fields() -> None:
+    (line,) = lines("json")
+    entry = json.loads(line)
+    assert entry.pop("time").endswith("Z")
+    assert entry == {
+        "level": "INFO",
+        "logger": "tests.somewhere",
+        "message": "topic t loaded",
+        "entries": 5,
+    }
+
+
+def test_json_keeps_a_traceback_in_one_line() -> None:
+    entry = json.loads(lines("json", fail=True)[1])
+    assert entry["message"] == "it failed"
+    assert entry["exception"].endswith("ValueError: broken")
+
+
+def test_plain_is_one_readable_line() -> None:
+    (line,) = lines("plain")
+    assert line.endswith("INFO  tests.somewhere - topic t loaded entries=5")
+
+
+def test_plain_traceback_follows() -> None:
+    assert lines("plain", fail=True)[-1] == "ValueError: broken"
+
+
+def test_auto_is_json_where_there_is_no_terminal() -> None:
+    assert lines("auto")[0].startswith("{")
+
+
+def test_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSAR_LOG_LEVEL", "warn")
+    assert lines("plain") == []
+    monkeypatch.setenv("PULSAR_LOG_LEVEL", "OFF")
+    assert lines("plain", fail=True) == []
+
+
+def test_logging_is_as_before_afterwards() -> None:
+    handlers = list(logging.getLogger().handlers)
+    lines("plain")
+    assert logging.getLogger().handlers == handlers
+
+
+def test_a_full_queue_drops_and_says_how_many() -> None:
+    records: queue.Queue[logging.LogRecord] = queue.Queue(2)
+    handler = logs.BoundedQueueHandler(records)
+    for number in range(5):
+        handler.emit(logging.makeLogRecord({"msg": f"line {number}"}))
+    assert [records.get_nowait().getMessage() for _ in range(2)] == ["line 0", "line 1"]
+    handler.emit(logging.makeLogRecord({"msg": "line 5"}))
+    said = [records.get_nowait().getMessage() for _ in range(2)]
+    assert said == ["3 log records were dropped: standard error does not keep up", "line 5"]

@@ -1,0 +1,85 @@
+"""The entrance: which command runs, how fast help answers, what it may not import, and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from magnetar import __main__ as entrance
+from magnetar import __version__
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("uvloop", "google.protobuf", "aiohttp", "pulsar", "_pulsar", "rocksdict", "prometheus_client")
+HELP_S_MAX = 0.2
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "magnetar", *words], cwd=ROOT, capture_output=True, text=True, timeout=30
+    )
+
+
+@pytest.mark.parametrize("name", sorted(entrance.COMMANDS))
+def test_every_command_exists(name: str) -> None:
+    assert callable(entrance.load(name))
+
+
+@pytest.mark.parametrize(
+    "words", [[], *([name] for name in sorted(entrance.COMMANDS)), ["perf", "produce"], ["perf", "consume"]]
+)
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom magnetar.__main__ import main\n"
+        f"try:\n    status = main({[*words, '--help']!r})\nexcept SystemExit as stopped:\n    status = stopped.code\n"
+        f"heavy = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'imported {heavy}' if heavy else status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout.lower()
+
+
+@pytest.mark.parametrize("words", [[], ["standalone"], ["perf", "produce"]])
+def test_help_is_fast(words: list[str]) -> None:
+    def seconds() -> float:
+        began = time.perf_counter()
+        run(*words, "--help")
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < HELP_S_MAX
+
+
+def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entrance.main([]) == 2
+    assert "standalone" in capsys.readouterr().out
+
+
+def test_unknown_command_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entrance.main(["standalon"]) == 2
+    assert "'standalon'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["version", "--version", "-V"])
+def test_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert entrance.main([word]) == 0
+    assert capsys.readouterr().out == f"magnetar {__version__}\n"
+
+
+def test_version_verbose_names_libraries(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entrance.main(["version", "--verbose"]) == 0
+    assert "protobuf" in capsys.readouterr().out
+
+
+def test_a_reader_that_leaves_is_no_error_trace() -> None:
+    shown = subprocess.run(
+        f"{sys.executable} -m magnetar version --verbose | true",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in shown.stderr
