@@ -47,9 +47,8 @@ ENV PATH=/opt/magnetar/bin:/pulsar/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1
 WORKDIR /pulsar
 USER 10000:0
-VOLUME /pulsar/data
 EXPOSE 6650 8080 3181 8000
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=5s --start-period=20s --retries=6 \
+HEALTHCHECK --interval=2s --timeout=5s --start-period=20s --retries=15 \
     CMD ["healthcheck", "http://127.0.0.1:8080/admin/v2/brokers/health"]
 CMD ["bin/pulsar", "standalone"]

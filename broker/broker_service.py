@@ -23,12 +23,10 @@ from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
-from broker.metrics.exposition import ExpositionSettings
-from broker.metrics.scraper import Scraper
+from broker.metrics_source import scraper_of
 from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
-from broker.observation import observe_broker, observe_topics
 from broker.room_settings import (
     cache_settings,
     ledger_settings,
@@ -116,7 +114,6 @@ class BrokerService:
         self._loop = loop
         self._server: asyncio.Server | None = None
         self._web_socket: socket.socket | None = None
-        self._scraper: Scraper | None = None
         self._admin: Admin | None = None
         self._stopping = False
 
@@ -145,7 +142,7 @@ class BrokerService:
         assert self._web_socket is not None
         server = await asyncio.to_thread(import_module, "broker.admin.server")
         http = await asyncio.to_thread(import_module, "broker.metrics.http")
-        scraper = self._scraper = self._new_scraper()
+        scraper = scraper_of(self)
         self._admin = await server.start_admin(
             self, self._web_socket, http.metrics_routes(scraper), scraper.window_of
         )
@@ -155,24 +152,6 @@ class BrokerService:
                 self.settings.int("managedLedgerStatsPeriodSeconds"),
             ),
             "metrics windows",
-        )
-
-    def _new_scraper(self) -> Scraper:
-        settings = self.settings
-        exposition = ExpositionSettings(
-            cluster=settings.str("clusterName"),
-            topic_level=settings.bool("exposeTopicLevelMetricsInPrometheus"),
-            consumer_level=settings.bool("exposeConsumerLevelMetricsInPrometheus"),
-            producer_level=settings.bool("exposeProducerLevelMetricsInPrometheus"),
-            managed_ledger=settings.bool("exposeManagedLedgerMetricsInPrometheus"),
-            split_partition=settings.bool("splitTopicAndPartitionLabelInPrometheus"),
-        )
-        return Scraper(
-            exposition,
-            self.version,
-            lambda: observe_topics(self),
-            lambda: observe_broker(self),
-            clock.monotonic_ns,
         )
 
     async def _count_start(self) -> int:
@@ -197,9 +176,12 @@ class BrokerService:
         if self._stopping:
             return
         caches = self.caches
-        if not caches.entries:
+        now_ns = clock.monotonic_ns()
+        if caches.wants_size_check and caches.run_pending(now_ns, VISITS_PER_SLICE):
+            delay = 0.0
+        elif not caches.queue_length:
             delay = IDLE_CACHE_LOOK_S
-        elif caches.tick(clock.monotonic_ns(), VISITS_PER_SLICE):
+        elif caches.tick(now_ns, VISITS_PER_SLICE):
             delay = 0.0
         else:
             delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000

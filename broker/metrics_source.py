@@ -118,7 +118,7 @@ class MetricsSource:
             bytes_out=subscription.retired_bytes_out + sum([one.bytes_out for one in consumers]),
             msgs_redelivered=subscription.retired_redelivered
             + sum([one.messages_redelivered for one in consumers]),
-            msgs_acked=sum([one.acked_messages for one in consumers]),
+            msgs_acked=subscription.retired_acked + sum([one.acked_messages for one in consumers]),
             last_flow_ms=max([one.last_consumed_flow_ms for one in consumers], default=0),
             consumer_stats=self._consumer_stats(consumers),
         )
@@ -190,6 +190,7 @@ class MetricsSource:
     def _cache_stats(self) -> CacheStats:
         caches = self._broker.caches
         reads, queue = caches.reads(), caches.queue
+        limiter = self._broker.ground.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
             max_bytes=caches.settings.size_bytes_max,
@@ -208,6 +209,8 @@ class MetricsSource:
                 "recently_accessed": queue.requeued_accessed,
             },
             joined_reads=self._joined_reads(),
+            inflight_bytes=limiter.budget_bytes - limiter.remaining_bytes if limiter.enabled else -1,
+            inflight_available_bytes=limiter.remaining_bytes if limiter.enabled else -1,
         )
 
     def _joined_reads(self) -> dict[str, int]:
@@ -218,6 +221,6 @@ class MetricsSource:
                 stats = topic.ledger.reads.stats
                 totals["entries_read"] += stats.read
                 totals["entries_notread"] += stats.not_read
-                totals["matched"] += stats.matched
+                totals["matched"] += stats.matched + stats.matched_included
                 totals["missed"] += stats.missed
         return totals

@@ -257,6 +257,7 @@ class ManagedCursor:
                 missing.append(position)
             else:
                 found.append(entry)
+        self.ledger.stats.took(found)
         return found, missing
 
     def request_positions(self, positions: Sequence[Position], ready: Callable[[list[Entry]], None]) -> None:
@@ -266,6 +267,7 @@ class ManagedCursor:
 
         def done(entries: list[Entry], error: BrokerError | None) -> None:
             self.last_error = error
+            self.ledger.stats.took(entries)
             ready(entries)
 
         read_positions(self.ledger, positions, done)

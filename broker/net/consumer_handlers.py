@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from broker.errors import (
     BrokerError,
     ConsumerAssignError,
+    InvalidTopicName,
     MetadataError,
     NotAllowed,
     ProducerBusy,
@@ -68,9 +69,14 @@ def subscribe(cnx: ServerCnx, command: BaseCommand) -> None:
         cnx.consumers.pop(request.consumer_id, None)
         return answers.error(request.request_id, error.code, str(error))
 
+    try:
+        partition = parse_topic_name(request.topic).partition
+    except InvalidTopicName as error:
+        cnx.send(answers.error(request.request_id, error.code, str(error)))
+        return
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
     in_order = request.subType in (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
-    port = ConsumerOnConnection(cnx, request.consumer_id, -1, epoch if in_order else None)
+    port = ConsumerOnConnection(cnx, request.consumer_id, partition, epoch if in_order else None)
     cnx.consumers[request.consumer_id] = port
     cnx.run(_subscribe(cnx, port, request), refuse, "SUBSCRIBE")
 

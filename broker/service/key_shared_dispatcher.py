@@ -87,6 +87,7 @@ class KeySharedDispatcher(SharedDispatcher):
                     self._draining.add(consumer, sticky_hash)
 
     def _replay_pending(self, consumer: Consumer, keys: list[Key]) -> None:
+        self._expect_again(keys)
         for key in keys:
             self.replay.add((key,), consumer.hashes.get(key, 0))
 

@@ -61,7 +61,14 @@ class SharedDispatcher(Dispatcher):
         self.wake()
 
     def _replay_pending(self, consumer: Consumer, keys: list[Key]) -> None:
+        self._expect_again(keys)
         self.replay.add(keys)
+
+    def _expect_again(self, keys: list[Key]) -> None:
+        """One more read of each is to come, so that the cache keeps what it still has (PIP-430)."""
+        peek = self.cursor.ledger.cache.peek
+        cached = [entry for key in keys if (entry := peek(*key)) is not None]
+        self.cursor.ledger.ground.caches.put_back(cached)
 
     # Dispatch
 

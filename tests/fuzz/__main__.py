@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 from random import SystemRandom
 
 from tests.fuzz.campaign import Report, run_round
-from tests.vectors.broker_process import BrokerProcess
+from tests.vectors.broker_process import BrokerFailedError, BrokerProcess
 
 
 def main() -> int:
@@ -26,12 +27,16 @@ def main() -> int:
     )
     options = parser.parse_args()
     seed = SystemRandom().getrandbits(32) if options.seed is None else options.seed
-    with (
-        tempfile.TemporaryDirectory(prefix="magnetar-fuzz-") as folder,
-        BrokerProcess(Path(folder)) as broker,
-    ):
-        reports = asyncio.run(_rounds(broker, seed, options.seconds, options.scale))
-    faults = [fault for report in reports for fault in report.all_faults]
+    with tempfile.TemporaryDirectory(prefix="magnetar-fuzz-") as folder:
+        broker = BrokerProcess(Path(folder))
+        try:
+            broker.start()
+            reports = asyncio.run(_rounds(broker, seed, options.seconds, options.scale))
+            faults = [fault for report in reports for fault in report.all_faults]
+            with contextlib.suppress(BrokerFailedError) if faults else contextlib.nullcontext():
+                broker.stop()
+        finally:
+            broker.kill()
     for report in reports:
         print(report.summary())
     print(f"{len(reports)} rounds, {sum(len(one.findings) for one in reports)} attacks, {len(faults)} faults")
@@ -41,7 +46,7 @@ def main() -> int:
 async def _rounds(broker: BrokerProcess, seed: int, seconds: float, scale: int) -> list[Report]:
     deadline = time.monotonic() + seconds
     reports: list[Report] = []
-    while not reports or (time.monotonic() < deadline and broker.alive()):
+    while not reports or (time.monotonic() < deadline and not reports[-1].all_faults):
         reports.append(await run_round(broker, seed + len(reports), scale=scale, told=print))
     return reports
 

@@ -90,19 +90,24 @@ async def claimed(target: Target) -> Outcomes:
 
 async def lying_messages(target: Target) -> Outcomes:
     """SENDs without readable metadata: the connection may close, and consumers must still get what follows."""
-    outcomes: Outcomes = Counter()
-    for name, frame in corpus.lying_messages(producer_id=1):
-        for sub_type in ("Exclusive", "Shared", "Key_Shared"):
+    places = asyncio.Semaphore(_SIDE_BY_SIDE)
+
+    async def one(name: str, frame: bytes, sub_type: str) -> str:
+        async with places:
             connection, topic = await _producing(target)
             try:
                 connection.send_bytes(frame)
-                outcomes[await _settled(connection)] += 1
+                outcome = await _settled(connection)
                 await _consume_what_follows(target, topic, sub_type)
             except (AssertionError, ConnectionError, TimeoutError) as problem:
                 raise AssertionError(f"{name}, {sub_type}: {type(problem).__name__} {problem}") from problem
             finally:
                 await connection.close()
-    return outcomes
+            return outcome
+
+    types = ("Exclusive", "Shared", "Key_Shared")
+    frames = list(corpus.lying_messages(producer_id=1))
+    return Counter(await asyncio.gather(*(one(*frame, sub_type) for frame in frames for sub_type in types)))
 
 
 async def bad_checksum(target: Target) -> Outcomes:
@@ -329,7 +334,11 @@ async def _settled(connection: RawConnection) -> str:
 
 async def _connected(target: Target) -> RawConnection:
     connection = await RawConnection.open(target.pulsar)
-    await connection.connect()
+    try:
+        await connection.connect()
+    except BaseException:
+        await connection.close()
+        raise
     return connection
 
 

@@ -129,7 +129,7 @@ class Report:
 async def run_round(
     broker: BrokerProcess, seed: int, *, scale: int = 1, told: Callable[[Finding], None] | None = None
 ) -> Report:
-    """Every attack once."""
+    """Every attack once, up to one that the broker does not survive."""
     report = Report(seed)
     rng = Random(seed)
     canary = await Canary.start(broker.addresses.pulsar, seed)
@@ -143,6 +143,8 @@ async def run_round(
             report.findings.append(finding)
             if told is not None:
                 told(finding)
+            if singing.done() or not broker.alive():
+                break
     finally:
         singing.cancel()
         with contextlib.suppress(asyncio.CancelledError, AssertionError, ConnectionError, TimeoutError):

@@ -9,12 +9,12 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol.receive_buffer_sizer import ReceiveBufferSizer
 
 from protocol.errors import ProtocolError
 from protocol.frame import checksum_matches, metadata_span
 from protocol.message_metadata import read_facts
 from protocol.receive_buffer import ReceiveBuffer
+from protocol.receive_buffer_sizer import ReceiveBufferSizer
 from tests.fuzz import corpus
 
 LIMIT = 20_000

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.errors import BrokerError
+from broker.errors import BrokerError, MetadataError
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.managed_cursor import ManagedCursor
@@ -114,6 +114,18 @@ class FakeLedgers:
 
     async def close(self) -> None:
         pass
+
+
+class RefusingStore(MemoryMetadataStore):
+    """A store whose disk is full while `full` is set."""
+
+    full = False
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        await asyncio.sleep(0)
+        if self.full:
+            raise MetadataError("disk full")
+        return await super().put(key, value, expected)
 
 
 class Recorder:

@@ -22,6 +22,7 @@ from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     WRITE_FAILED,
+    RefusingStore,
     World,
     all_bodies,
     fill,
@@ -85,7 +86,7 @@ async def test_close_waits_for_adds_and_an_open_afterwards_needs_no_recovery(wor
 
 
 async def test_adds_that_wait_for_a_ledger_fail_when_the_log_is_closed():
-    world = World(Refusing())
+    world = World(RefusingStore())
     log = await world.open()
     log.add(b"x", 1, "waits")
     await log.close()
@@ -205,25 +206,40 @@ async def test_retention_keeps_consumed_ledgers_for_a_time(world):
     log.keep_ms = 1000
     await fill(log, 5)
     world.wall += 999
-    assert log.trim(world.wall) == []
+    assert log.trim(world.wall, without_cursors=True) == []
     world.wall += 1
-    assert len(log.trim(world.wall)) == 2
+    assert len(log.trim(world.wall, without_cursors=True)) == 2
 
 
 async def test_retention_keeps_so_many_bytes(world):
     log = await world.open(entries_per_ledger_max=2)
     await fill(log, 9)
     log.keep_bytes = log.total_size - 1
-    assert len(log.trim(world.wall)) == 1
+    assert len(log.trim(world.wall, without_cursors=True)) == 1
     log.keep_bytes = 0
-    log.trim(world.wall)
+    log.trim(world.wall, without_cursors=True)
     assert shape(log) == [1]
 
 
-async def test_a_log_without_cursors_keeps_only_its_current_ledger(world):
+async def test_a_log_without_cursors_waits_for_the_periodic_check(world):
     log = await world.open(keep=False, entries_per_ledger_max=2)
     await fill(log, 4)
-    await until(lambda: log.state is LogState.OPEN and len(shape(log)) == 1)
+    log.add(b"begins the third ledger", 1, None)
+    await until(lambda: len(recorder(log).added) == 5)
+    assert shape(log) == [2, 2, 1]
+    log.new_non_durable_cursor("reader", EARLIEST)
+    assert log.trim(world.wall) == []
+    log.trim(world.wall, without_cursors=True)
+    assert shape(log) == [1]
+
+
+async def test_a_log_without_any_entry_left_is_empty(world):
+    log = await world.open(keep=False, rollover_ns_max=1000)
+    await fill(log, 4)
+    world.clock.advance(1000)
+    log.roll_if_due(world.clock.now)
+    await until(lambda: log.state is LogState.OPEN)
+    log.trim(world.wall, without_cursors=True)
     assert log.last_confirmed == Position(log.current_ledger_id, -1)
     assert log.number_of_entries == 0
 

@@ -8,17 +8,16 @@ import pytest
 
 from broker.errors import (
     LedgerFenced,
-    MetadataError,
     PersistenceError,
 )
 from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
 from broker.managed_ledger.ledger_info import decode_log, log_key
 from broker.managed_ledger.managed_ledger import LogState
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.position import EARLIEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,
     WRITE_FAILED,
+    RefusingStore,
     World,
     all_bodies,
     fill,
@@ -216,20 +215,8 @@ async def test_a_log_that_another_broker_opened_is_fenced_at_its_next_roll(world
     assert recorder(log).failed == ["needs a new ledger"]
 
 
-class Refusing(MemoryMetadataStore):
-    """A store whose disk is full while `full` is set."""
-
-    full = False
-
-    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        await asyncio.sleep(0)
-        if self.full:
-            raise MetadataError("disk full")
-        return await super().put(key, value, expected)
-
-
 async def test_a_full_disk_under_the_metadata_store_fails_adds_until_there_is_space():
-    world = World(Refusing())
+    world = World(RefusingStore())
     log = await world.open(entries_per_ledger_max=2)
     await fill(log, 2)
     await until(lambda: log.state is LogState.OPEN)
