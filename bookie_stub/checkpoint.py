@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _APPEND_SLICE = 128
 """Entries between two breaths: about 0.2 ms."""
+_FREE_SLICE = 2000
 _BREATH_S = 0.0002
 _RETRY_S = 1.0
 
@@ -178,6 +180,21 @@ class Checkpointer:
             if checkpoint is None:
                 return
             self._run_until_done(checkpoint)
+            records = self._records_of(checkpoint.half)
+            del checkpoint
+            while records:
+                del records[-_FREE_SLICE:]
+                self._breathe()
+
+    def _records_of(self, half: CacheHalf) -> list[bytes]:
+        """All records, so that they can be freed a few at a time: a big half at once stops all threads."""
+        records: list[bytes] = []
+        for entries in list(half.entries.values()):
+            rest = iter(entries.values())
+            while taken := list(islice(rest, _FREE_SLICE)):
+                records += taken
+                self._breathe()
+        return records
 
     def _run_until_done(self, checkpoint: Checkpoint) -> None:
         failures = 0

@@ -8,6 +8,9 @@ the half that was swapped out, from which only deleted ledgers still go. Pure: n
 
 from __future__ import annotations
 
+ENTRY_OVERHEAD_BYTES = 200
+"""What the interpreter needs for an entry besides its bytes; small entries are mostly this."""
+
 
 class CacheHalf:
     __slots__ = ("entries", "size")
@@ -16,14 +19,14 @@ class CacheHalf:
         self.entries: dict[int, dict[int, bytes]] = {}
         """Ledger id to entry id to record (with its length)."""
         self.size = 0
-        """Bytes put, a rewritten entry's old ones included."""
+        """Bytes of memory put, a rewritten entry's old ones included."""
 
     def put(self, ledger_id: int, entry_id: int, record: bytes) -> None:
         ledger = self.entries.get(ledger_id)
         if ledger is None:
             ledger = self.entries[ledger_id] = {}
         ledger[entry_id] = record
-        self.size += len(record)
+        self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         ledger = self.entries.get(ledger_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.ledger_client.digest import OVERHEAD_BYTES, check, last_add_confirmed, ledger_length
@@ -94,6 +94,7 @@ def test_answers_of_one_turn_come_up_as_one_run(bench):
     assert bench.handle.pending == 1
 
 
+@settings(deadline=None)
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
 def test_confirmation_keeps_the_order_of_adds(order, turns):
     bench = Bench()
@@ -110,6 +111,7 @@ def test_confirmation_keeps_the_order_of_adds(order, turns):
     assert bench.handle.pending == 0
 
 
+@settings(deadline=None)
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5), min_size=1), st.booleans())
 def test_a_failure_fails_everything_behind_it_once_and_nothing_before_it(order, refused, in_one_turn):
     bench = Bench()

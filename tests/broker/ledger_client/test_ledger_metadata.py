@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import MetadataError
@@ -66,6 +66,7 @@ metadata = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(metadata)
 def test_what_was_encoded_is_decoded(value):
     assert decode(encode(value)) == value
@@ -80,6 +81,7 @@ def test_other_bytes_are_refused(value):
         decode(value)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60))
 def test_random_bytes_are_refused_or_read(message):
     with contextlib.suppress(MetadataError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import PersistenceError
@@ -28,6 +28,7 @@ def decoded(ledger_id: int, first: int, run: list[bytes]) -> list[Entry]:
     return entries
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(headers, bodies.filter(lambda body: body[:2] != b"\x0e\x02")), max_size=5))
 def test_what_was_sealed_comes_back(parts):
     run = [stored(7, 3 + place, header, body) for place, (header, body) in enumerate(parts)]
@@ -40,6 +41,7 @@ def test_what_was_sealed_comes_back(parts):
         assert entry.size == len(whole) - OVERHEAD_BYTES
 
 
+@settings(deadline=None)
 @given(headers, bodies, st.data())
 def test_any_changed_byte_is_noticed(header, body, data):
     whole = bytearray(stored(7, 3, header, body))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.acks import Acks, bits_of, words_of
@@ -90,6 +90,7 @@ def apply(acks: Acks, model: Model, name: str, *arguments: object) -> Acks:
     return acks
 
 
+@settings(deadline=None)
 @given(st.lists(operations, max_size=15))
 def test_it_answers_as_the_model_does(script):
     ledgers = build()

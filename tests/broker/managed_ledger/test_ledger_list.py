@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
@@ -23,6 +23,7 @@ def all_positions(counts: list[int]) -> list[Position]:
     return [Position(2 * place + 1, entry) for place, count in enumerate(counts) for entry in range(count)]
 
 
+@settings(deadline=None)
 @given(sizes, anywhere, anywhere, st.integers(0, 30))
 def test_it_answers_as_a_list_of_all_positions_would(counts, position, other, index):
     ledgers, known = build(counts), all_positions(counts)

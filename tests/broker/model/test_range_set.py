@@ -1,6 +1,6 @@
 """RangeSet against a plain set of positions."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.model.range_set import PAGE_ENTRIES, EntryRange, RangeSet
@@ -26,6 +26,7 @@ def naive_ranges(model: set[tuple[int, int]]) -> list[EntryRange]:
     return found
 
 
+@settings(deadline=None)
 @given(st.lists(operations, max_size=40), ledgers, entries, entries, st.integers(0, 12))
 def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, last, ranges_max):
     ranges = RangeSet()
