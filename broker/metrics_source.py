@@ -74,21 +74,29 @@ class MetricsSource:
 
     def _persistent(self, topic: PersistentTopic) -> TopicStats:
         log, stats = topic.ledger, topic.ledger.stats
-        subscriptions = [self._subscription(one) for one in topic.subscriptions.values()]
-        backlog = max((one.backlog for one in subscriptions), default=0)
         entries, size = log.number_of_entries, log.total_size
+        subscriptions = []
+        slowest = backlog = consumers = msgs_out = bytes_out = 0
+        for subscription in topic.subscriptions.values():
+            one = self._subscription(subscription)
+            subscriptions.append(one)
+            slowest = max(slowest, one.backlog)
+            backlog += one.backlog
+            consumers += one.consumers
+            msgs_out += one.msgs_out
+            bytes_out += one.bytes_out
         return TopicStats(
             namespace=topic.name.namespace,
             topic=str(topic.name),
             producers=len(topic.access.producers),
-            consumers=sum([one.consumers for one in subscriptions]),
+            consumers=consumers,
             subscriptions=subscriptions,
             msgs_in=topic.messages_in,
             bytes_in=topic.bytes_in,
-            msgs_out=sum([one.msgs_out for one in subscriptions]),
-            bytes_out=sum([one.bytes_out for one in subscriptions]),
-            backlog=sum([one.backlog for one in subscriptions]),
-            backlog_size=size * backlog // entries if entries else 0,
+            msgs_out=msgs_out,
+            bytes_out=bytes_out,
+            backlog=backlog,
+            backlog_size=size * slowest // entries if entries else 0,
             storage_size=size,
             storage_logical_size=size,
             entries_added=stats.entries_added,
@@ -102,26 +110,30 @@ class MetricsSource:
             write_latency=tuple(stats.add_latency_buckets),
             write_latency_sum_ms=stats.add_latency_sum_ns / NS_PER_MS,
             entry_size=tuple(stats.entry_size_buckets),
-            producer_stats=self._producer_stats(topic),
+            producer_stats=self._producer_stats(topic) if self._producers else (),
         )
 
     def _subscription(self, subscription: Subscription) -> SubscriptionStats:
         consumers, dispatcher = subscription.consumers, subscription.dispatcher
-        return SubscriptionStats(
+        result = SubscriptionStats(
             name=subscription.name,
             backlog=subscription.cursor.backlog,
             in_replay=len(dispatcher.replay) if isinstance(dispatcher, SharedDispatcher) else 0,
-            unacked=sum([one.unacked for one in consumers]),
-            blocked=int(any(one.blocked for one in consumers)),
             consumers=len(consumers),
-            msgs_out=subscription.retired_messages_out + sum([one.messages_out for one in consumers]),
-            bytes_out=subscription.retired_bytes_out + sum([one.bytes_out for one in consumers]),
-            msgs_redelivered=subscription.retired_redelivered
-            + sum([one.messages_redelivered for one in consumers]),
-            msgs_acked=subscription.retired_acked + sum([one.acked_messages for one in consumers]),
-            last_flow_ms=max([one.last_consumed_flow_ms for one in consumers], default=0),
-            consumer_stats=self._consumer_stats(consumers),
+            msgs_out=subscription.retired_messages_out,
+            bytes_out=subscription.retired_bytes_out,
+            msgs_redelivered=subscription.retired_redelivered,
+            consumer_stats=self._consumer_stats(consumers) if self._consumers else (),
         )
+        for one in consumers:
+            result.unacked += one.unacked
+            result.blocked |= one.blocked
+            result.msgs_out += one.messages_out
+            result.bytes_out += one.bytes_out
+            result.msgs_redelivered += one.messages_redelivered
+            result.msgs_acked += one.acked_messages
+            result.last_flow_ms = max(result.last_flow_ms, one.last_consumed_flow_ms)
+        return result
 
     def _non_persistent(self, topic: NonPersistentTopic) -> TopicStats:
         subscriptions = [
@@ -131,7 +143,7 @@ class MetricsSource:
                 msgs_out=sum([consumer.messages_out for consumer in one.consumers]),
                 bytes_out=sum([consumer.bytes_out for consumer in one.consumers]),
                 msgs_dropped=one.messages_dropped,
-                consumer_stats=self._consumer_stats(one.consumers),
+                consumer_stats=self._consumer_stats(one.consumers) if self._consumers else (),
             )
             for one in topic.subscriptions.values()
         ]
@@ -145,12 +157,10 @@ class MetricsSource:
             bytes_in=topic.bytes_in,
             msgs_out=sum([one.msgs_out for one in subscriptions]),
             bytes_out=sum([one.bytes_out for one in subscriptions]),
-            producer_stats=self._producer_stats(topic),
+            producer_stats=self._producer_stats(topic) if self._producers else (),
         )
 
     def _producer_stats(self, topic: Topic) -> list[ProducerStats]:
-        if not self._producers:
-            return []
         return [
             ProducerStats(
                 name=one.name, producer_id=one.producer_id, msgs_in=one.messages_in, bytes_in=one.bytes_in
@@ -159,8 +169,6 @@ class MetricsSource:
         ]
 
     def _consumer_stats(self, consumers: Iterable[Consumer]) -> list[ConsumerStats]:
-        if not self._consumers:
-            return []
         return [
             ConsumerStats(
                 name=one.name,

@@ -17,6 +17,9 @@ from protocol.varint import varint
 MAGIC: Final = b"\x0e\x02"
 _HEAD: Final = struct.Struct(">2sI")
 
+_HEADS: Final = [b"", *(_HEAD.pack(MAGIC, size) for size in range(1, 32))]
+"""What stands in front of so many bytes of fields; a block without fields is no block."""
+
 TIMESTAMP_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
 INDEX_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
 
@@ -50,9 +53,9 @@ class EntryStamp:
                 self._time_field = b"\x08" + varint(now_ms)
         fields = self._time_field
         if self._index_on:
-            self.index += messages
-            fields += b"\x10" + varint(self.index)
-        return _HEAD.pack(MAGIC, len(fields)) + fields if fields else b""
+            self.index = index = self.index + messages
+            fields = b"%b\x10%b" % (fields, varint(index))
+        return _HEADS[len(fields)] + fields
 
     def rollback(self, messages: int) -> None:
         """An entry that was stamped could not be stored."""

@@ -1,11 +1,13 @@
 """`/admin/v2/namespaces`: what there is, its topics, and those policies that this broker acts upon.
 
-A policy that would be stored and then ignored has no route here: a 404 is more honest than a 204. The ones that
-exist are rows of `POLICIES`: the path's word, the key under which the registry keeps it, its type.
+A policy that would be kept and then ignored has no route here: a 404 is more honest than a 204. The ones that
+exist are rows of `POLICIES`: the path's word, the key under which the registry keeps it, its type. The one
+exception are backlog quotas, which are kept and shown and not acted upon yet; setting one says so in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -27,6 +29,7 @@ from broker.admin.service_view import BROKER, BrokerView
 from broker.errors import NotAllowed
 from broker.service.namespaces import Json, NamespaceNotFound
 
+log = logging.getLogger("magnetar")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
@@ -192,6 +195,7 @@ async def set_backlog_quota(request: web.Request) -> web.Response:
     if "limitSize" in quota:
         quota = {"limit": quota["limitSize"], **quota}  # The name that it had before; clients read either.
     await _set(request, BACKLOG_QUOTAS, {**_quotas(request), _quota_type(request): quota})
+    log.warning("the backlog quota of %s is kept, but not acted upon yet", namespace_of(request))
     return done()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from aiohttp import web
 
 from broker.admin.answers import (
@@ -24,6 +26,7 @@ from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"
 _TOPIC = _LIST + "/{topic}"
+log = logging.getLogger("magnetar")
 MESSAGE_SIZE = "maxMessageSize"
 
 
@@ -107,7 +110,7 @@ async def internal(request: web.Request) -> web.Response:
     return answer(internal_stats(await existing_persistent(request.app[BROKER], topic_of(request))))
 
 
-# The one policy of a single topic that the broker acts upon
+# The one policy of a single topic that is kept so far; it is not acted upon yet
 
 
 async def message_size(request: web.Request) -> web.Response:
@@ -120,6 +123,7 @@ async def set_message_size(request: web.Request) -> web.Response:
     if type(value) is not int or value < 0:
         raise BadRequest("maxMessageSize must be a number of bytes")
     await _set_policy(request, value)
+    log.warning("maxMessageSize of %s is kept, but not acted upon yet", topic_of(request))
     return done()
 
 

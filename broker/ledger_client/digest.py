@@ -28,12 +28,10 @@ def master_key(password: bytes) -> bytes:
 EMPTY_PASSWORD_KEY = master_key(b"")
 
 
-def seal(
-    ledger_id: int, entry_id: int, lac: int, length: int, header: bytes, body: Buffer
-) -> EntryParts:
+def seal(ledger_id: int, entry_id: int, lac: int, length: int, header: bytes, body: Buffer) -> EntryParts:
     """Number the payload (`header` + `body`) and put the digest in front of it, without joining anything."""
     head = HEADER.pack(ledger_id, entry_id, lac, length)
-    return (head + _CRC.pack(crc32c(body, crc32c(header, crc32c(head)))), header, body)
+    return (head + _CRC.pack(crc32c(body, crc32c(head + header))), header, body)
 
 
 def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
@@ -41,9 +39,7 @@ def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
     view = memoryview(stored)
     if len(stored) < OVERHEAD_BYTES:
         raise PersistenceError(f"entry {ledger_id}:{entry_id} has only {len(stored)} bytes")
-    if _CRC.unpack_from(stored, HEADER.size)[0] != crc32c(
-        view[OVERHEAD_BYTES:], crc32c(view[: HEADER.size])
-    ):
+    if _CRC.unpack_from(stored, HEADER.size)[0] != crc32c(view[OVERHEAD_BYTES:], crc32c(view[: HEADER.size])):
         raise PersistenceError(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
     if HEADER.unpack_from(stored)[:2] != (ledger_id, entry_id):
         raise PersistenceError(f"asked for entry {ledger_id}:{entry_id}, got another one")

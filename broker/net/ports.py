@@ -41,12 +41,12 @@ class ProducerOnConnection:
         self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
     ) -> None:
         cnx = self.cnx
-        cnx.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
         cnx.publish_done(size)
+        cnx.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
 
     def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
-        self.cnx.send(answers.send_error(self.producer_id, sequence_id, error.code, str(error)))
         self.cnx.publish_done(size)
+        self.cnx.send(answers.send_error(self.producer_id, sequence_id, error.code, str(error)))
 
     def ready(self, topic_epoch: int | None) -> None:
         assert self.producer is not None

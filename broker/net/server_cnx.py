@@ -77,6 +77,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._waiting_for_room: list[Callable[[], None]] = []
         self._pending_publishes = 0
         self._pending_bytes = 0
+        self._counted_bytes = 0
+        """How much of the pending bytes the common buffer knows of."""
         self._not_reading = 0
         self._heard = True
         self._pinged = False
@@ -124,8 +126,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         left = [port.producer for port in producers.values() if port.producer is not None]
         if left:
             ground.spawn(_leave_topics(left), f"producers of {self.address} leave")
-        ground.publish_buffer.give_back(self._pending_bytes)
-        self._pending_bytes = 0
+        ground.publish_buffer.give_back(self._counted_bytes)
         self._wake_waiting()
         if self.connected:
             log.info("- %s %s", self.address, self.client_version)
@@ -177,6 +178,7 @@ class ServerCnx(asyncio.BufferedProtocol):
                     self._command(parse_command(view[start:command_end]), view[command_end:end])
                 if self._transport is None or self._transport.is_closing():
                     return
+            self._account()
         except (ProtocolError, DecodeError) as error:
             self.close(f"{type(error).__name__}: {error}")
         except Exception:  # A defect of ours must cost this client its connection, not all of them theirs.
@@ -209,11 +211,12 @@ class ServerCnx(asyncio.BufferedProtocol):
             raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
         sequence_id = send.sequence_id
         size = len(body)
-        self._note_publish(size)
+        self._pending_publishes += 1
+        self._pending_bytes += size
         if not checksum_matches(body):
             error = ChecksumMismatch("Checksum failed on the broker")
             port.refused(sequence_id, size, error)
-        elif send.HasField("txnid_most_bits") or send.HasField("txnid_least_bits"):
+        elif send.HasField("txnid_most_bits"):
             port.refused(sequence_id, size, _transactions_are_off())
         else:
             producer.publish(
@@ -224,26 +227,26 @@ class ServerCnx(asyncio.BufferedProtocol):
                 chunk=send.is_chunk,
             )
 
-    def _note_publish(self, size: int) -> None:
-        self._pending_publishes += 1
-        self._pending_bytes += size
-        if self._pending_publishes == self.ground.settings.pending_publishes_max:
-            self._stop_reading(PENDING_PUBLISHES)
-        if self.ground.publish_buffer.take(size) and not self._not_reading & PUBLISH_BUFFER:
-            self._stop_reading(PUBLISH_BUFFER)
-            self.ground.publish_buffer.wait(self)
-
     def publish_done(self, size: int) -> None:
-        """A publish was answered, well or badly."""
-        if self._transport is None:
-            return
+        """A publish was answered, well or badly; the answer was sent before, so the turn's end will account for it."""
         self._pending_publishes -= 1
         self._pending_bytes -= size
-        self.ground.publish_buffer.give_back(size)
-        if (
-            self._not_reading & PENDING_PUBLISHES
-            and self._pending_publishes <= self.ground.settings.pending_publishes_max // 2
-        ):
+
+    def _account(self) -> None:
+        """Once per arrival and once per turn: tell the common buffer, and read only while little enough is pending."""
+        change = self._pending_bytes - self._counted_bytes
+        if change:
+            self._counted_bytes = self._pending_bytes
+            buffer = self.ground.publish_buffer
+            if change < 0:
+                buffer.give_back(-change)
+            elif buffer.take(change) and not self._not_reading & PUBLISH_BUFFER:
+                self._stop_reading(PUBLISH_BUFFER)
+                buffer.wait(self)
+        limit = self.ground.settings.pending_publishes_max
+        if self._pending_publishes >= limit:
+            self._stop_reading(PENDING_PUBLISHES)
+        elif self._not_reading & PENDING_PUBLISHES and self._pending_publishes <= limit // 2:
             self._read_on(PENDING_PUBLISHES)
 
     def resume_publishing(self) -> None:
@@ -275,6 +278,9 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def _flush(self, now_ns: int) -> None:
         self._touched = False
+        if self._transport is None:
+            return
+        self._account()
         self._write_now()
 
     def _write_now(self) -> None:

@@ -86,7 +86,7 @@ class SharedDispatcher(Dispatcher):
                 return
             rest = self._hand_out(entries)
             if rest:
-                self.cursor.give_back(rest[0].position)
+                self.cursor.give_back(rest[0].position, rest)
         self.wake()
 
     def _permits(self) -> int:

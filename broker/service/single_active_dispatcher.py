@@ -124,7 +124,7 @@ class SingleActiveDispatcher(Dispatcher):
         messages = size = 0
         for index, entry in enumerate(entries):
             if messages >= permits:
-                self.cursor.give_back(entry.position)
+                self.cursor.give_back(entry.position, entries[index:])
                 del entries[index:]
                 break
             messages += entry.messages or messages_of(entry)

@@ -20,9 +20,13 @@ from tests.fuzz import corpus
 LIMIT = 20_000
 
 
-def cut(pieces: list[bytes], *, shared: bool) -> list[tuple[bytes, bytes]]:
+def receive_buffer(*, shared: bool, limit: int = LIMIT) -> ReceiveBuffer:
+    return ReceiveBuffer(ReceiveBufferSizer(64, 512, 4096), frame_bytes_max=limit, shared=shared)
+
+
+def cut(pieces: list[bytes], *, shared: bool, limit: int = LIMIT) -> list[tuple[bytes, bytes]]:
     """The frames as (command, rest), fed in `pieces`; a piece longer than the room goes in several."""
-    inbox = ReceiveBuffer(ReceiveBufferSizer(64, 512, 4096), frame_bytes_max=LIMIT, shared=shared)
+    inbox = receive_buffer(shared=shared, limit=limit)
     frames = []
     for piece in pieces:
         while piece:
@@ -94,3 +98,29 @@ def test_the_limit_counts_the_size_field() -> None:
     assert cut([at_limit], shared=True) == []
     with pytest.raises(ProtocolError, match=str(LIMIT + 1)):
         cut([(LIMIT - 3).to_bytes(4, "big")], shared=True)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_long_frame_arrives_whole(shared: bool) -> None:
+    body = Random(1).randbytes(3_000_000)
+    frame = (len(body) + 6).to_bytes(4, "big") + b"\x00\x00\x00\x02ab" + body
+    small = corpus.any_frame(Random(2))
+    data = small + frame + small
+    pieces = [data[at : at + 50_000] for at in range(0, len(data), 50_000)]
+    commands = cut(pieces, shared=shared, limit=corpus.FRAME_BYTES_MAX)
+    assert [len(command) + len(rest) + 8 for command, rest in commands] == [
+        len(small),
+        len(frame),
+        len(small),
+    ]
+    assert commands[1] == (b"ab", body)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_size_that_is_only_claimed_gets_little_room(shared: bool) -> None:
+    inbox = receive_buffer(shared=shared, limit=corpus.FRAME_BYTES_MAX)
+    header = (corpus.FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x08"
+    inbox.writable()[: len(header)] = header
+    inbox.received(len(header))
+    inbox.writable()
+    assert len(inbox.buffer) <= 256 * 1024

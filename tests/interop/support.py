@@ -1,0 +1,153 @@
+"""What the tests of this folder share: waiting for conditions, REST, metrics, and short forms of the client.
+
+Law of the place: no amount of time is ever waited for, only a condition; nothing in here decides whether a test
+passes. A receive that comes to its time limit raises `pulsar.Timeout`, which fails the test that did not expect it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+import pulsar
+from prometheus_client.parser import text_string_to_metric_families
+
+Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
+Result = TypeVar("Result")
+
+RECEIVE_MS: Final = 10_000
+"""How long a message that must come may take on a busy machine."""
+SILENCE_MS: Final = 300
+"""How long is listened for a message that must not come."""
+WAIT_S: Final = 20.0
+_POLL_S: Final = 0.01
+
+
+def wait_until(condition: Callable[[], Result], what: str, timeout_s: float = WAIT_S) -> Result:
+    """The first truthy answer of `condition`. AssertionError that names `what` where none comes in time."""
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}; last answer {result!r}"
+        pause.wait(_POLL_S)
+    return result
+
+
+class Admin:
+    """The admin port of one broker: paths are those behind `/admin/v2/`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def get(self, path: str) -> Json:
+        answer: Json = json.loads(self._ask("GET", path) or b"null")
+        return answer
+
+    def put(self, path: str, body: Json = None) -> None:
+        self._ask("PUT", path, body)
+
+    def post(self, path: str, body: Json = None) -> None:
+        self._ask("POST", path, body)
+
+    def stats(self, topic: str) -> dict[str, Json]:
+        found = self.get(f"{_path(topic)}/stats")
+        assert isinstance(found, dict)
+        return found
+
+    def subscription(self, topic: str, name: str) -> dict[str, Json]:
+        """Empty while there is no such subscription."""
+        subscriptions = self.stats(topic)["subscriptions"]
+        assert isinstance(subscriptions, dict)
+        found = subscriptions.get(name, {})
+        assert isinstance(found, dict)
+        return found
+
+    def create_partitioned(self, topic: str, partitions: int) -> None:
+        self.put(f"{_path(topic)}/partitions", partitions)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples called `name` that carry the labels."""
+        with urllib.request.urlopen(f"{self.url}/metrics/") as answer:
+            text = answer.read().decode()
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def _ask(self, method: str, path: str, body: Json = None) -> bytes:
+        request = urllib.request.Request(
+            f"{self.url}/admin/v2/{path}",
+            method=method,
+            data=b"" if body is None and method != "GET" else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        if method == "GET":
+            request.data = None
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            content: bytes = answer.read()
+            return content
+
+
+def _path(topic: str) -> str:
+    domain, separator, rest = topic.partition("://")
+    return f"{domain}/{rest}" if separator else f"persistent/public/default/{topic}"
+
+
+def connect(url: str) -> pulsar.Client:
+    """A client that keeps its log to errors."""
+    return pulsar.Client(
+        url, operation_timeout_seconds=15, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    )
+
+
+def publish(producer: pulsar.Producer, bodies: Iterable[bytes], **options: object) -> list[pulsar.MessageId]:
+    """Without waiting for each receipt; the ids in the order of the bodies, once all are confirmed."""
+    outcomes: list[tuple[pulsar.Result, pulsar.MessageId]] = []
+
+    def confirmed(result: pulsar.Result, message_id: pulsar.MessageId) -> None:
+        outcomes.append((result, message_id))
+
+    count = 0
+    for body in bodies:
+        producer.send_async(body, confirmed, **options)
+        count += 1
+    producer.flush()
+    wait_until(lambda: len(outcomes) == count, f"{count} receipts")
+    assert {result for result, _ in outcomes} <= {pulsar.Result.Ok}
+    return [message_id for _, message_id in outcomes]
+
+
+def numbered(count: int, first: int = 0) -> list[bytes]:
+    return [b"message %d" % number for number in range(first, first + count)]
+
+
+def receive(consumer: pulsar.Consumer, count: int, *, acknowledge: bool = True) -> list[bytes]:
+    """The next `count` messages' bodies, in the order in which they came."""
+    bodies = []
+    for _ in range(count):
+        message = consumer.receive(RECEIVE_MS)
+        bodies.append(message.data())
+        if acknowledge:
+            consumer.acknowledge(message)
+    return bodies
+
+
+def read(reader: pulsar.Reader, count: int) -> list[bytes]:
+    return [reader.read_next(RECEIVE_MS).data() for _ in range(count)]
+
+
+def nothing_comes(consumer: pulsar.Consumer | pulsar.Reader) -> bool:
+    """AssertionError that shows the message where one comes after all."""
+    take = consumer.receive if isinstance(consumer, pulsar.Consumer) else consumer.read_next
+    try:
+        message = take(SILENCE_MS)
+    except pulsar.Timeout:
+        return True
+    raise AssertionError(f"unexpected message {message.data()!r}")
