@@ -202,11 +202,13 @@ class Checkpointer:
             try:
                 self.run(checkpoint, self._breathe)
                 break
-            except (OSError, BookieError) as error:
+            except Exception as error:  # whatever it is: giving up would end with a full write cache
                 failures += 1
                 self._writer.failed()
                 if failures == 1:
-                    log.error("checkpoint %d failed, trying again: %s", checkpoint.number, error)
+                    unexpected = not isinstance(error, OSError | BookieError)
+                    text = "checkpoint %d failed, trying again: %s"
+                    log.error(text, checkpoint.number, error, exc_info=unexpected)
             if self._closing.wait(_RETRY_S):
                 return
         self.unfinished = None

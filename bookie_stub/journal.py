@@ -174,7 +174,7 @@ class Journal:
         try:
             if data:
                 self._write(data)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - unanswered, everybody would wait for ever
             self._fail(items, error)
             return
         self._stats.journal_group(len(items), len(data), time.perf_counter_ns() - self._oldest)
@@ -217,8 +217,9 @@ class Journal:
             log.debug("journal %x: no pre-allocation: %s", self._last_id, error)
         self._allocated += length
 
-    def _fail(self, items: list[Item], error: OSError) -> None:
-        log.error("journal %x: %s; %d records failed", self._last_id, error, len(items))
+    def _fail(self, items: list[Item], error: Exception) -> None:
+        unexpected = not isinstance(error, OSError)
+        log.error("journal %x: %s; %d records failed", self._last_id, error, len(items), exc_info=unexpected)
         self._stats.journal_failed(len(items))
         self._failing = True
         self._leave_file()

@@ -185,6 +185,6 @@ def _next_group(data: mmap, journal_id: int, start: int) -> int | None:
         if trailer + _TRAILER.size <= len(data) and data[trailer : trailer + 4] == _GROUPED:
             _, group_bytes, _ = _TRAILER.unpack_from(data, trailer)
             group: int = padding - group_bytes
-            if group_bytes and group > start and _group_end(data, journal_id, group, padding) is not None:
+            if group > start and _group_end(data, journal_id, group, padding) is not None:
                 return group
     return None

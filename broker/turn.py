@@ -4,11 +4,15 @@ Rooms never hand work to each other in the middle of a call; they ask for a call
 turn. Three ranks keep the order of the message flow: confirmed entries first, dispatchers next,
 connections (one write each) last. A callback may note further work; the turn goes on until none is left
 or its share of rounds is used up, then the loop gets to serve its sockets and the rest runs in the next turn.
+A callback that fails is logged and costs the others nothing.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+
+log = logging.getLogger("magnetar")
 
 ROUNDS_MAX = 4
 Callback = Callable[[int], None]
@@ -54,7 +58,10 @@ class Turn:
                 if callbacks:
                     setattr(self, name, [])
                     for callback in callbacks:
-                        callback(now_ns)
+                        try:
+                            callback(now_ns)
+                        except Exception:  # A defect in one room must not stop the turns of all.
+                            log.exception("! %r failed", callback)
             if not (self._confirms or self._dispatches or self._writes):
                 self._scheduled = False
                 return

@@ -132,7 +132,7 @@ def _topics(topic: str, *, regex: bool) -> object:
         return topic
     import re
 
-    return re.compile(topic if "://" in topic else f"persistent://public/default/{topic}")
+    return re.compile(topic if "/" in topic else f"public/default/{topic}")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ class MessageFacts:
         self.messages = max(1, metadata.num_messages_in_batch)
         self.publish_time_ms = metadata.publish_time
         self.deliver_at_ms = metadata.deliver_at_time
-        self.producer_name = metadata.producer_name
+        self.producer_name = _bytes_of(metadata.producer_name).decode(errors="replace")
         self.sequence_id = metadata.sequence_id
         self.highest_sequence_id = max(metadata.highest_sequence_id, metadata.sequence_id)
         self.chunk = metadata.chunk_id if metadata.HasField("chunk_id") else 0
@@ -49,13 +49,18 @@ def _key(metadata: MessageMetadata) -> bytes:
         return metadata.ordering_key
     if not metadata.HasField("partition_key"):
         return NO_KEY
-    key = metadata.partition_key.encode()
+    key = _bytes_of(metadata.partition_key)
     if metadata.partition_key_b64_encoded:
         try:
             return base64.b64decode(key)
         except binascii.Error:
             return key
     return key
+
+
+def _bytes_of(text: str | bytes) -> bytes:
+    """protobuf hands out `bytes` where what came is not UTF-8."""
+    return text if isinstance(text, bytes) else text.encode()
 
 
 def read_facts(body: bytes | memoryview) -> MessageFacts:

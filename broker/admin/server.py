@@ -87,7 +87,6 @@ def create_app(
     app.add_routes(TOPIC_ROUTES)
     app.add_routes(LOOKUP_ROUTES)
     app.add_routes(list(more))
-    app.on_response_prepare.append(_no_type_without_body)
     return app
 
 
@@ -114,8 +113,3 @@ def _page(error: web.HTTPException) -> web.Response:
     if "Allow" in error.headers:
         headers["Allow"] = error.headers["Allow"]
     return web.Response(status=error.status, body=page.encode(), headers=headers)
-
-
-async def _no_type_without_body(request: web.Request, response: web.StreamResponse) -> None:
-    if isinstance(response, web.Response) and response.body is None and request.method != "HEAD":
-        response.headers.pop("Content-Type", None)

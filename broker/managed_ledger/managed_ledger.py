@@ -238,10 +238,14 @@ class ManagedLedger(LogCursors):
     # Ledgers one after the other
 
     async def _roll(self) -> None:
-        """Close the ledger before, begin the next, add what has waited."""
+        """Close the ledger before, begin the next, add what has waited.
+
+        The first ledger after an opening trims nothing: readers that the restart cut off are on their way back.
+        """
         async with self.one_change:
             if not self._is_rolling():
                 return
+            first = not self.record.current_started
             try:
                 await self._retire_current()
                 await self.record.start_current()
@@ -254,7 +258,8 @@ class ManagedLedger(LogCursors):
             self._begin_handle()
         while self._waiting and self._handle is not None:
             self.add(*self._waiting.popleft())
-        self.trim(self.ground.wall_ms())
+        if not first:
+            self.trim(self.ground.wall_ms())
 
     def _is_rolling(self) -> bool:
         return self.state is LogState.ROLLING

@@ -12,7 +12,7 @@ from broker.errors import InvalidTopicName
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
-_NAME = re.compile(r"[-=:.\w]+")
+_NAME = re.compile(r"[-=:.\w]+", re.ASCII)
 """What Pulsar allows in a tenant or a namespace."""
 
 

@@ -65,10 +65,6 @@ def subscribe(cnx: ServerCnx, command: BaseCommand) -> None:
             cnx.send(answers.error(request.request_id, ServiceNotReady.code, message))
         return
 
-    def refuse(error: BrokerError) -> bytes:
-        cnx.consumers.pop(request.consumer_id, None)
-        return answers.error(request.request_id, error.code, str(error))
-
     try:
         partition = parse_topic_name(request.topic).partition
     except InvalidTopicName as error:
@@ -78,6 +74,11 @@ def subscribe(cnx: ServerCnx, command: BaseCommand) -> None:
     in_order = request.subType in (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
     port = ConsumerOnConnection(cnx, request.consumer_id, partition, epoch if in_order else None)
     cnx.consumers[request.consumer_id] = port
+
+    def refuse(error: BrokerError) -> bytes:
+        port.forget()
+        return answers.error(request.request_id, error.code, str(error))
+
     cnx.run(_subscribe(cnx, port, request), refuse, "SUBSCRIBE")
 
 
@@ -231,7 +232,7 @@ async def _unsubscribe(cnx: ServerCnx, port: ConsumerOnConnection, request_id: i
         await subscription.topic.unsubscribe(subscription, consumer, force=force)
     elif subscription is not None:
         subscription.remove_consumer(consumer)
-    cnx.consumers.pop(port.consumer_id, None)
+    port.forget()
     cnx.send(answers.success(request_id))
 
 

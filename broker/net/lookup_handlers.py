@@ -22,7 +22,7 @@ from protocol.pulsar_api_pb2 import (
 if TYPE_CHECKING:
     from broker.net.server_cnx import ServerCnx
 
-_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+")
+_NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
 
 def partitioned_metadata(cnx: ServerCnx, command: BaseCommand) -> None:
@@ -112,6 +112,8 @@ async def _watch_topic_list(cnx: ServerCnx, request: CommandWatchTopicList) -> N
         names = await cnx.ground.registry.names(request.namespace, non_persistent=False)
         if not cnx.is_open:
             return
+        watcher = cnx.watchers.get(request.watcher_id)  # Another request may have been quicker.
+    if watcher is None:
         watcher = TopicListWatcher(
             cnx,
             request.watcher_id,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 CLIENTS_WITHOUT_END_OF_TOPIC = ("Pulsar-CPP-v", "Pulsar-Go-", "pulsar-client-python")
 """Their clients close the connection on REACHED_END_OF_TOPIC, and then come back for it without end."""
 
+UNSENT_BYTES_MAX = 1 << 20
+"""So much may gather for one connection in one turn before its consumers wait for the write."""
+
 VERSION_WITH_CLOSE = 5
 VERSION_WITH_END_OF_TOPIC = 9
 VERSION_WITH_CHECKSUM = 11
@@ -27,7 +30,7 @@ VERSION_WITH_ENTRY_METADATA = 18
 
 
 class ProducerOnConnection:
-    __slots__ = ("_receipts", "cnx", "producer", "producer_id", "request_id")
+    __slots__ = ("_receipts", "cnx", "leaving", "producer", "producer_id", "request_id", "unanswered")
 
     def __init__(self, cnx: ServerCnx, producer_id: int, request_id: int) -> None:
         self.cnx = cnx
@@ -35,6 +38,10 @@ class ProducerOnConnection:
         self.request_id = request_id
         self.producer: Producer | None = None
         """None while the request is under way."""
+        self.unanswered = 0
+        """SENDs without a receipt or an error yet."""
+        self.leaving: Callable[[], None] | None = None
+        """The client closes the producer: called when every SEND is answered."""
         self._receipts = ReceiptWriter(producer_id)
 
     def receipt(
@@ -43,10 +50,16 @@ class ProducerOnConnection:
         cnx = self.cnx
         cnx.publish_done(size)
         cnx.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
+        self.unanswered -= 1
+        if self.leaving is not None and not self.unanswered:
+            self.leaving()
 
     def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
         self.cnx.publish_done(size)
         self.cnx.send(answers.send_error(self.producer_id, sequence_id, error.code, str(error)))
+        self.unanswered -= 1
+        if self.leaving is not None and not self.unanswered:
+            self.leaving()
 
     def ready(self, topic_epoch: int | None) -> None:
         assert self.producer is not None
@@ -60,13 +73,20 @@ class ProducerOnConnection:
             )
         )
 
+    def forget(self) -> None:
+        """The id is free again, unless the client has used it for another producer already."""
+        if self.cnx.producers.get(self.producer_id) is self:
+            del self.cnx.producers[self.producer_id]
+
     def failed(self, error: BrokerError) -> None:
-        self.cnx.producers.pop(self.producer_id, None)
+        self.forget()
         self.cnx.send(answers.error(self.request_id, error.code, str(error)))
 
     def closed_by_broker(self) -> None:
-        self.cnx.producers.pop(self.producer_id, None)
-        self.cnx.closed_producers.add(self.producer_id)
+        if self.cnx.producers.get(self.producer_id) is not self:
+            return
+        self.forget()
+        self.cnx.ignore_sends_of(self.producer_id)
         if self.cnx.protocol_version < VERSION_WITH_CLOSE:
             self.cnx.close("the topic moved and the client is too old to be told")
         else:
@@ -94,7 +114,7 @@ class ConsumerOnConnection:
 
     @property
     def writable(self) -> bool:
-        return self.cnx.writable
+        return self.cnx.writable and self.cnx.unsent_bytes < UNSENT_BYTES_MAX
 
     def when_writable(self, wake: Callable[[], None]) -> None:
         self.cnx.when_writable(wake)
@@ -122,8 +142,15 @@ class ConsumerOnConnection:
     def renew_epoch(self, epoch: int) -> None:
         self._writer.renew_epoch(epoch)
 
+    def forget(self) -> None:
+        """The id is free again, unless the client has used it for another consumer already."""
+        if self.cnx.consumers.get(self.consumer_id) is self:
+            del self.cnx.consumers[self.consumer_id]
+
     def closed_by_broker(self) -> None:
-        self.cnx.consumers.pop(self.consumer_id, None)
+        if self.cnx.consumers.get(self.consumer_id) is not self:
+            return
+        self.forget()
         if self.protocol_version < VERSION_WITH_CLOSE:
             self.cnx.close("the subscription moved and the client is too old to be told")
         else:

@@ -30,10 +30,10 @@ def producer(cnx: ServerCnx, command: BaseCommand) -> None:
         return
     port = ProducerOnConnection(cnx, request.producer_id, request.request_id)
     cnx.producers[request.producer_id] = port
-    cnx.closed_producers.discard(request.producer_id)
+    cnx.closed_producers.pop(request.producer_id, None)
 
     def refuse(error: BrokerError) -> bytes:
-        cnx.producers.pop(request.producer_id, None)
+        port.forget()
         return answers.error(request.request_id, error.code, str(error))
 
     cnx.run(_open(cnx, port, request), refuse, "PRODUCER")
@@ -112,6 +112,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
 
 
 def close_producer(cnx: ServerCnx, command: BaseCommand) -> None:
+    """Receipts that are still to come go first: a client gives up on what has none when the answer is there."""
     request = command.close_producer
     port = cnx.producers.pop(request.producer_id, None)
     if port is None or port.producer is None:
@@ -121,7 +122,15 @@ def close_producer(cnx: ServerCnx, command: BaseCommand) -> None:
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
-    cnx.run(_close(cnx, port.producer, request.request_id), refuse, "CLOSE_PRODUCER")
+    closing = port.producer
+
+    def close() -> None:
+        cnx.run(_close(cnx, closing, request.request_id), refuse, "CLOSE_PRODUCER")
+
+    if port.unanswered:
+        port.leaving = close
+    else:
+        close()
 
 
 async def _close(cnx: ServerCnx, closing: Producer, request_id: int) -> None:

@@ -43,6 +43,7 @@ UNSENT_ANSWERS = 4
 """Reasons not to read."""
 
 CLOSED_PRODUCERS_MAX = 1000
+"""Producers closed by the broker that a connection remembers, so that ids that never come back do not pile up."""
 
 
 class ServerCnx(asyncio.BufferedProtocol):
@@ -56,7 +57,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         """CONNECT was answered."""
         self.address = ""
         self.producers: dict[int, ProducerOnConnection] = {}
-        self.closed_producers: set[int] = set()
+        self.closed_producers: dict[int, None] = {}
         """Closed by the broker: SENDs that were on their way are dropped in silence."""
         self.consumers: dict[int, ConsumerOnConnection] = {}
         self.watchers: dict[int, TopicListWatcher] = {}
@@ -82,6 +83,8 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._not_reading = 0
         self._heard = True
         self._pinged = False
+        self._unsent_before = 0
+        """Bytes in the transport when keep-alive looked last."""
         self._timer: object = None
 
     # The connection's life
@@ -147,18 +150,31 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Called once per interval: one silent interval earns a PING, a second one the end."""
         if self._transport is None:
             return
-        if not self.connected:
+        self._timer = self.ground.call_later(self.ground.settings.keep_alive_s, self._keep_alive)
+        if self._transport.is_closing():
+            self._transport.abort()  # The client does not even take what was said last.
+        elif not self.connected:
             self.close("no CONNECT within keepAliveIntervalSeconds")
-            return
-        if self._heard or self._not_reading:
+        elif self._shows_life(self._transport):
             self._heard = self._pinged = False
         elif not self._pinged:
             self._pinged = True
             self.send(answers.PING)
         else:
             self.close("no answer to PING within keepAliveIntervalSeconds")
-            return
-        self._timer = self.ground.call_later(self.ground.settings.keep_alive_s, self._keep_alive)
+            self._transport.abort()
+
+    def _shows_life(self, transport: asyncio.Transport) -> bool:
+        """Bytes came, or went: a client that is not read because it does not read is alive while it takes some.
+
+        That it is not read for another reason is not its fault.
+        """
+        unsent = transport.get_write_buffer_size()
+        drained = unsent < self._unsent_before
+        self._unsent_before = unsent
+        if self._not_reading & UNSENT_ANSWERS:
+            return self._heard or drained
+        return self._heard or self._not_reading != 0
 
     # In
 
@@ -213,6 +229,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         size = len(body)
         self._pending_publishes += 1
         self._pending_bytes += size
+        port.unanswered += 1
         if not checksum_matches(body):
             error = ChecksumMismatch("Checksum failed on the broker")
             port.refused(sequence_id, size, error)
@@ -244,10 +261,16 @@ class ServerCnx(asyncio.BufferedProtocol):
                 self._stop_reading(PUBLISH_BUFFER)
                 buffer.wait(self)
         limit = self.ground.settings.pending_publishes_max
-        if self._pending_publishes >= limit:
+        if 0 < limit <= self._pending_publishes:
             self._stop_reading(PENDING_PUBLISHES)
         elif self._not_reading & PENDING_PUBLISHES and self._pending_publishes <= limit // 2:
             self._read_on(PENDING_PUBLISHES)
+
+    def ignore_sends_of(self, producer_id: int) -> None:
+        """The broker closed the producer; the client does not know yet."""
+        self.closed_producers[producer_id] = None
+        if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
+            del self.closed_producers[next(iter(self.closed_producers))]
 
     def resume_publishing(self) -> None:
         self._read_on(PUBLISH_BUFFER)
@@ -279,9 +302,12 @@ class ServerCnx(asyncio.BufferedProtocol):
     def _flush(self, now_ns: int) -> None:
         self._touched = False
         if self._transport is None:
+            self.out.clear()
             return
         self._account()
         self._write_now()
+        if self._waiting_for_room and self.writable:
+            self._wake_waiting()
 
     def _write_now(self) -> None:
         out = self.out
@@ -303,7 +329,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._stop_reading(UNSENT_ANSWERS)
 
     def resume_writing(self) -> None:
-        self.writable = True
+        self.writable = self._heard = True
         self._read_on(UNSENT_ANSWERS)
         self._wake_waiting()
 

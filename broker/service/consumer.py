@@ -60,6 +60,7 @@ class Consumer:
         "acked_messages",
         "blocked",
         "bytes_out",
+        "end_told",
         "epoch",
         "hashes",
         "last_acked_ms",
@@ -87,6 +88,8 @@ class Consumer:
         self.unacked = 0
         self.blocked = False
         """Too many messages unacknowledged; nothing is sent until half of them are."""
+        self.end_told = False
+        """It has heard that the topic ended and everything is acknowledged."""
         self.epoch = options.epoch
         self.messages_per_entry = 1.0
         self.messages_out = 0

@@ -29,13 +29,17 @@ class Deduplication:
         """The highest one stored, -1 for an unknown producer."""
         return self._stored.get(producer_name, -1)
 
-    def judge(self, producer_name: str, sequence_id: int, highest_sequence_id: int) -> Verdict:
+    def judge(
+        self, producer_name: str, sequence_id: int, highest_sequence_id: int, *, last_chunk: bool = True
+    ) -> Verdict:
+        """All chunks of a message carry its sequence id: it is on its way with the last one."""
         pushed = self._pushed.get(producer_name)
         if pushed is not None and sequence_id <= pushed:
             if sequence_id <= self._stored.get(producer_name, -1):
                 return Verdict.DUPLICATE
             return Verdict.UNKNOWN
-        self._pushed[producer_name] = max(sequence_id, highest_sequence_id)
+        if last_chunk:
+            self._pushed[producer_name] = max(sequence_id, highest_sequence_id)
         return Verdict.NEW
 
     def stored(self, producer_name: str, sequence_id: int, highest_sequence_id: int) -> None:
@@ -43,6 +47,7 @@ class Deduplication:
         highest = max(sequence_id, highest_sequence_id)
         if highest > self._stored.get(producer_name, -1):
             self._stored[producer_name] = highest
+            self._pushed[producer_name] = max(highest, self._pushed.get(producer_name, -1))
 
     def failed(self) -> None:
         """Adds failed: what was on its way is not, so the clients may send it again."""

@@ -63,8 +63,8 @@ class Dispatcher:
         "consumers",
         "cursor",
         "dispatched_entries",
-        "end_announced",
         "settings",
+        "successor",
         "topic_name",
     )
 
@@ -83,7 +83,8 @@ class Dispatcher:
         self.settings = settings
         self.consumers: list[Consumer] = []
         self.closed = False
-        self.end_announced = False
+        self.successor: Dispatcher | None = None
+        """Who serves the cursor now; it is woken in place of this one, whose reads may still be out."""
         self.dispatched_entries = 0
         self._turn = turn
         self._call_later = call_later
@@ -92,8 +93,15 @@ class Dispatcher:
         self._retry_ms = 0
         self._retrying = False
 
+    def retire(self, successor: Dispatcher) -> None:
+        """The last consumer has left and the next one brings a dispatcher of its own."""
+        self.closed = True
+        self.successor = successor
+
     def wake(self) -> None:
-        if not self._woken:
+        if self.successor is not None:
+            self.successor.wake()
+        elif not self._woken:
             self._woken = True
             self._turn.dispatch(self._run)
 
@@ -128,9 +136,9 @@ class Dispatcher:
         self.wake()
 
     def _announce_end(self) -> None:
-        if not self.end_announced:
-            self.end_announced = True
-            for consumer in self.consumers:
+        for consumer in self.consumers:
+            if not consumer.end_told:
+                consumer.end_told = True
                 consumer.port.reached_end_of_topic()
 
     def acknowledged(self) -> None:

@@ -62,6 +62,7 @@ class KeySharedDispatcher(SharedDispatcher):
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: c.options.priority)
         self._drain_moved_hashes()
+        self.wake()
 
     def _add_to_selector(self, consumer: Consumer) -> None:
         selector = self._selector
@@ -77,7 +78,10 @@ class KeySharedDispatcher(SharedDispatcher):
         self._drain_moved_hashes()
 
     def _drain_moved_hashes(self) -> None:
-        """What is pending under a hash that belongs to somebody else now must be settled first."""
+        """What is pending under a hash that belongs to somebody else now must be settled first.
+
+        Who waited for a hash is forgotten, so the caller wakes the dispatcher to find out anew.
+        """
         if self._out_of_order:
             return
         self._draining = DrainingHashes()
@@ -117,20 +121,19 @@ class KeySharedDispatcher(SharedDispatcher):
         self.wake()
 
     def _looked_far_enough(self) -> bool:
+        """Where both limits are off, those of unacknowledged messages take their place (PIP-379)."""
         settings = self.settings
-        limits = [
-            limit
-            for limit in (
-                settings.look_ahead_per_consumer * len(self.consumers),
-                settings.look_ahead_per_subscription,
-            )
-            if limit > 0
-        ]
+        count = len(self.consumers)
+        limits = [settings.look_ahead_per_consumer * count, settings.look_ahead_per_subscription]
+        if max(limits) <= 0:
+            limits = [settings.unacked_max_per_consumer * count, settings.unacked_max_per_subscription]
+        limits = [limit for limit in limits if limit > 0]
         return bool(limits) and len(self.replay) >= min(limits)
 
     def _hand_out_replay(self, wanted: int) -> bool:
         before = self.dispatched_entries
-        entries = self._from_replay(self.replay.take(wanted, self._may_go))
+        room = max(0, wanted - len(self._fetching))
+        entries = self._from_replay(self.replay.take(room, self._may_go))
         if entries:
             entries.sort(key=attrgetter("ledger_id", "entry_id"))
             self._deal(entries, from_replay=True)
@@ -185,9 +188,9 @@ class KeySharedDispatcher(SharedDispatcher):
             return True
         if sticky_hash in blocked or self._draining.blocks(consumer, sticky_hash):
             return False
-        if from_replay:
-            return True
-        return not self.replay.waits(sticky_hash) and sticky_hash not in self._fetching.values()
+        if sticky_hash in self._fetching.values():  # An older message of the key may be among them.
+            return False
+        return from_replay or not self.replay.waits(sticky_hash)
 
     def _hash_of(self, entry: Entry) -> int:
         facts = facts_of(entry)

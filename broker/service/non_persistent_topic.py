@@ -37,11 +37,14 @@ class NonPersistentSubscription:
         if self.consumers and self.kind is SubscriptionType.EXCLUSIVE:
             raise ConsumerBusy("Exclusive consumer is already connected")
         self.kind = options.kind
+        before = self.consumers[0] if self.consumers else None
         self.consumers.append(consumer)
         self.consumers.sort(key=lambda c: (c.options.priority, c.name))
         if self.kind is SubscriptionType.FAILOVER:
-            for other in self.consumers:
-                other.port.active_changed(active=other is self.consumers[0])
+            active = self.consumers[0]
+            if before is not None and before is not active:
+                before.port.active_changed(active=False)
+            consumer.port.active_changed(active=consumer is active)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if consumer not in self.consumers:

@@ -7,11 +7,13 @@ become receipts, and wake the dispatchers.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from broker.errors import (
     BrokerError,
     ConsumerBusy,
+    LedgerFenced,
     MetadataError,
     NotAllowed,
     PersistenceError,
@@ -51,6 +53,7 @@ class PersistentTopic(Topic):
         "deduplication",
         "handed_over",
         "ledger",
+        "on_fenced",
         "subscriptions",
         "turn",
     )
@@ -71,6 +74,8 @@ class PersistentTopic(Topic):
         self.handed_over = ledger.ground.caches.handed_over
         self.subscriptions: dict[str, Subscription] = {}
         self.deduplication: Deduplication | None = None
+        self.on_fenced: Callable[[], None] | None = None
+        """Another broker has taken the log over: only opening the topic again can help."""
         self._call_later = call_later
         self._opening = asyncio.Lock()
         ledger.listener = self  # type: ignore[assignment]  # Contexts come back as they were given.
@@ -112,16 +117,21 @@ class PersistentTopic(Topic):
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += size
-        self.ledger.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
+        try:
+            self.ledger.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
+        except LedgerFenced:
+            self._fenced()
+            raise
 
     def _is_new(
         self, producer: Producer, sequence_id: int, highest: int, body: Buffer, size: int, chunk: bool
     ) -> bool:
-        """All chunks of a message carry its sequence id: the first one is judged, the last one counts as stored."""
         assert self.deduplication is not None
-        if chunk and read_facts(body).chunk > 0:
-            return True
-        verdict = self.deduplication.judge(producer.name, sequence_id, highest)
+        last_chunk = True
+        if chunk:
+            facts = read_facts(body)
+            last_chunk = facts.chunk >= facts.chunks - 1
+        verdict = self.deduplication.judge(producer.name, sequence_id, highest, last_chunk=last_chunk)
         if verdict is Verdict.NEW:
             return True
         if verdict is Verdict.UNKNOWN:
@@ -155,10 +165,19 @@ class PersistentTopic(Topic):
         cursor.acknowledge_cumulative(through, properties=self.deduplication.snapshot())
 
     def add_failed(self, contexts: list[_Context], error: BrokerError) -> None:
+        """Every producer has to come back and send again from the first message without a receipt: what it has
+        sent behind the failed one must not be stored before it."""
         if self.deduplication is not None:
             self.deduplication.failed()
         for producer, sequence_id, _, size in contexts:
             producer.port.refused(sequence_id, size, error)
+        self.disconnect_producers()
+        if isinstance(error, LedgerFenced):
+            self._fenced()
+
+    def _fenced(self) -> None:
+        if self.on_fenced is not None:
+            self.on_fenced()
 
     def last_sequence_id(self, producer_name: str) -> int:
         return -1 if self.deduplication is None else self.deduplication.last_sequence_id(producer_name)
@@ -169,7 +188,7 @@ class PersistentTopic(Topic):
             self.deduplication = await load_deduplication(
                 self.ledger, self.settings.deduplication_producers_max
             )
-        elif not enabled and self.deduplication is not None:
+        elif not enabled:
             self.deduplication = None
             await self.ledger.delete_cursor(DEDUPLICATION_CURSOR)
 
@@ -186,8 +205,7 @@ class PersistentTopic(Topic):
         if limit and sum(len(s.consumers) for s in self.subscriptions.values()) >= limit:
             raise ConsumerBusy(f"Topic '{self.name}' reached max consumers limit")
         async with self._opening:
-            if self.closed:
-                raise ServiceNotReady(f"Topic {self.name} is being closed; look it up again")
+            self._check_open()
             subscription = self.subscriptions.get(options.subscription)
             if subscription is None:
                 subscription = await self._create_subscription(options)
@@ -198,8 +216,14 @@ class PersistentTopic(Topic):
             subscription.add_consumer(consumer)
             return subscription, consumer
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ServiceNotReady(f"Topic {self.name} is being closed; look it up again")
+
     async def _create_subscription(self, options: SubscribeOptions) -> Subscription:
         name = options.subscription
+        if name == DEDUPLICATION_CURSOR:
+            raise NotAllowed(f"Subscription name {name} is the broker's own")
         limit = self.limit("max_subscriptions_per_topic", "subscriptions_max")
         if limit and len(self.subscriptions) >= limit:
             raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
@@ -231,7 +255,8 @@ class PersistentTopic(Topic):
     async def create_subscription(self, name: str, initial: Position) -> Subscription:
         """A subscription without a consumer. ConsumerBusy when the name is taken."""
         async with self._opening:
-            if name in self.subscriptions:
+            self._check_open()
+            if name in self.subscriptions or name == DEDUPLICATION_CURSOR:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {self.name}")
             cursor = await self.ledger.open_cursor(name, initial)
             subscription = Subscription(self, name, cursor, call_later=self._call_later)
@@ -245,12 +270,15 @@ class PersistentTopic(Topic):
         others = [other for other in subscription.consumers if other is not consumer]
         if others and not force:
             raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
-        if consumer is not None:
-            subscription.remove_consumer(consumer)
-        await subscription.close()
-        if subscription.durable:
-            await self.ledger.delete_cursor(subscription.name)
-        self.subscriptions.pop(subscription.name, None)
+        async with self._opening:
+            if consumer is not None:
+                subscription.remove_consumer(consumer)
+            subscription.close()
+            if not subscription.durable:
+                self.forget_subscription(subscription)
+            elif self.subscriptions.get(subscription.name) is subscription:
+                await self.ledger.delete_cursor(subscription.name)
+                del self.subscriptions[subscription.name]
 
     def forget_subscription(self, subscription: Subscription) -> None:
         """A non-durable subscription lost its last consumer."""
@@ -298,8 +326,9 @@ class PersistentTopic(Topic):
     async def disconnect(self) -> None:
         self.closed = True
         self.disconnect_producers()
-        for subscription in list(self.subscriptions.values()):
-            await subscription.close()
+        async with self._opening:  # A subscription that is being made gets ready first and is closed then.
+            for subscription in list(self.subscriptions.values()):
+                subscription.close()
 
     async def close(self) -> None:
         await self.disconnect()

@@ -21,7 +21,7 @@ _by_priority = attrgetter("options.priority")
 
 
 class SharedDispatcher(Dispatcher):
-    __slots__ = ("_fetched", "_fetching", "_next", "redeliveries", "replay", "unacked")
+    __slots__ = ("_fetched", "_fetching", "_next", "blocked", "redeliveries", "replay", "unacked")
 
     def __init__(self, *args: object, **named: object) -> None:
         super().__init__(*args, **named)  # type: ignore[arg-type]
@@ -30,6 +30,8 @@ class SharedDispatcher(Dispatcher):
         """How often a position was asked for again; forgotten when it is acknowledged."""
         self.unacked = 0
         """Messages pending at all consumers."""
+        self.blocked = False
+        """Too many of them; nothing is sent until half are acknowledged."""
         self._next = 0
         self._fetched: list[Entry] = []
         """Entries of the replay that storage has answered, not handed out yet."""
@@ -52,12 +54,15 @@ class SharedDispatcher(Dispatcher):
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
-        self.unacked -= consumer.unacked
-        self._replay_pending(consumer, list(consumer.pending))
+        self._uncount(consumer, consumer.unacked)
+        keys = list(consumer.pending)
+        self._replay_pending(consumer, keys)
+        if self.consumers:
+            self._count_redeliveries(keys)
+        else:
+            self.redeliveries.clear()
         consumer.pending.clear()
         consumer.hashes.clear()
-        if not self.consumers:
-            self.redeliveries.clear()
         self.wake()
 
     def _replay_pending(self, consumer: Consumer, keys: list[Key]) -> None:
@@ -91,8 +96,7 @@ class SharedDispatcher(Dispatcher):
 
     def _permits(self) -> int:
         """Messages that consumers can take now, within the subscription's limit of unacknowledged ones."""
-        limit = self.settings.unacked_max_per_subscription
-        if limit and self.unacked >= limit:
+        if self.blocked:
             return 0
         permits = 0
         for consumer in self.consumers:
@@ -109,7 +113,7 @@ class SharedDispatcher(Dispatcher):
 
     def _hand_out_replay(self, wanted: int) -> bool:
         """Send what waits for its redelivery. Whether anything was sent, so that new entries come later."""
-        entries = self._from_replay(self.replay.take(wanted))
+        entries = self._from_replay(self.replay.take(max(0, wanted - len(self._fetching))))
         if not entries:
             return False
         rest = self._hand_out(entries)
@@ -219,6 +223,9 @@ class SharedDispatcher(Dispatcher):
         limit = self.settings.unacked_max_per_consumer
         if limit and consumer.unacked >= limit:
             consumer.blocked = True
+        limit = self.settings.unacked_max_per_subscription
+        if limit and self.unacked >= limit:
+            self.blocked = True
 
     # Acknowledgements and redelivery
 
@@ -227,6 +234,7 @@ class SharedDispatcher(Dispatcher):
         owner = consumer if key in consumer.pending else self._owner(key)
         if owner is not None:
             before = owner.pending[key]
+            remaining = min(remaining, before)
             if remaining:
                 owner.pending[key] = remaining
             else:
@@ -244,26 +252,27 @@ class SharedDispatcher(Dispatcher):
         del owner.pending[key]
 
     def _uncount(self, owner: Consumer, messages: int) -> None:
-        full = self._is_full()
         self.unacked -= messages
         owner.unacked -= messages
         if owner.blocked and owner.unacked <= self.settings.unacked_max_per_consumer // 2:
             owner.blocked = False
             self.wake()
-        elif full and not self._is_full():
+        if self.blocked and self.unacked <= self.settings.unacked_max_per_subscription // 2:
+            self.blocked = False
             self.wake()
-
-    def _is_full(self) -> bool:
-        limit = self.settings.unacked_max_per_subscription
-        return bool(limit) and self.unacked >= limit
 
     def redeliver(self, consumer: Consumer, keys: Iterable[Key] | None) -> None:
         """Send these positions again, or with None all that are pending at the consumer."""
-        wanted = list(consumer.pending) if keys is None else [key for key in keys if key in consumer.pending]
+        asked = consumer.pending if keys is None else dict.fromkeys(keys)
+        wanted = [key for key in asked if key in consumer.pending]
         self._replay_pending(consumer, wanted)
+        self._count_redeliveries(wanted)
         for key in wanted:
             self._uncount(consumer, consumer.pending[key])
             self._drop_pending(consumer, key)
-            self.redeliveries[key] = self.redeliveries.get(key, 0) + 1
         consumer.blocked = False
         self.wake()
+
+    def _count_redeliveries(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self.redeliveries[key] = self.redeliveries.get(key, 0) + 1

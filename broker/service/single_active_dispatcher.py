@@ -41,9 +41,10 @@ class SingleActiveDispatcher(Dispatcher):
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
-        if consumer is self.active:
+        left = consumer is self.active
+        if left:
             self.active = None
-            self._choose(left=True)
+        self._choose(left=left)
 
     def _choose(self, *, left: bool = False) -> None:
         before, chosen = self.active, self._chosen()
@@ -86,12 +87,14 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _take_over_later(self) -> None:
         """Let acknowledgements that are on their way arrive, so that little is delivered twice."""
-        self._delayed = True
-        self._call_later(self.settings.failover_delay_ms / 1000, self._take_over)
+        if not self._delayed:
+            self._delayed = True
+            self._call_later(self.settings.failover_delay_ms / 1000, self._take_over)
 
     def _take_over(self) -> None:
-        self._delayed = False
-        self._start_over()
+        if not self.closed:
+            self._delayed = False
+            self._start_over()
 
     def _start_over(self) -> None:
         self.cursor.rewind()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from broker.errors import ConsumerBusy, MetadataError
+from broker.errors import BrokerError, ConsumerBusy, MetadataError
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.model.position import EARLIEST, Position
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -72,7 +72,7 @@ class Subscription:
         self.cursor.activate()
         try:
             self.dispatcher.add_consumer(consumer)
-        except ConsumerBusy:
+        except BrokerError:
             self._leave_if_empty()
             raise
 
@@ -92,6 +92,7 @@ class Subscription:
     def _renew_dispatcher(self, options: SubscribeOptions) -> None:
         """The type of the first consumer is the type of the subscription until the last one leaves."""
         topic = self.topic
+        before = self.dispatcher
         self.kind = options.kind
         common = {
             "topic_name": str(topic.name),
@@ -108,6 +109,8 @@ class Subscription:
             self.dispatcher = SingleActiveDispatcher(
                 self.cursor, kind=self.kind, partition=topic.name.partition, **common
             )
+        if before is not None:
+            before.retire(self.dispatcher)
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if consumer not in self.consumers:
@@ -123,6 +126,7 @@ class Subscription:
     def _leave_if_empty(self) -> None:
         if not self.consumers:
             self.cursor.deactivate()
+            self.cursor.rewind()  # What was read and not taken is given back.
             if not self.durable and not self.resetting:
                 self.topic.forget_subscription(self)
 
@@ -148,11 +152,13 @@ class Subscription:
         """Some messages of a batch; set bits are those still to come (PIP-54)."""
         if not self.topic.settings.batch_index_acks:
             return
-        whole = self.cursor.acknowledge_batch(position, ack_set, batch_size)
+        self.cursor.acknowledge_batch(position, ack_set, batch_size)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
-            left = 0 if whole else messages_left(self.cursor.ack_set_of(position) or ())
-            dispatcher.settled(consumer, position, left)
+            if self.cursor.is_acknowledged(position):
+                dispatcher.settled(consumer, position)
+            elif left := messages_left(self.cursor.ack_set_of(position) or ()):
+                dispatcher.settled(consumer, position, left)
         self._acknowledged(consumer, 1)
 
     def acknowledge_cumulative(
@@ -225,8 +231,8 @@ class Subscription:
             consumer.port.closed_by_broker()
             self.remove_consumer(consumer)
 
-    async def close(self) -> None:
+    def close(self) -> None:
+        """Nothing is dispatched any more. The cursor is closed or deleted with its log."""
         self.disconnect()
         if self.dispatcher is not None:
             self.dispatcher.closed = True
-        await self.cursor.close()

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.errors import NotAllowed, ProducerBusy, ServiceNotReady, TopicTerminated
+from broker.errors import (
+    BrokerError,
+    NotAllowed,
+    ProducerBusy,
+    ProducerFenced,
+    ServiceNotReady,
+    TopicTerminated,
+)
 from broker.model.entry import Buffer
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
@@ -91,20 +98,32 @@ class Topic:
         if limit and len(self.access.producers) >= limit:
             raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         epoch = self.access.epoch
-        self.access.enter(producer)
+        for other in self.access.enter(producer):
+            if other.waiting:
+                other.port.failed(ProducerFenced("Fenced out"))
         if self.access.epoch != epoch:
-            await self.keep_epoch()
+            try:
+                await self.keep_epoch()
+            except BrokerError:
+                await self.remove_producer(producer)
+                raise
 
     async def keep_epoch(self) -> None:
         """Make the access epoch durable before anybody relies on it."""
 
     async def remove_producer(self, producer: Producer) -> None:
-        epoch = self.access.epoch
+        """Who has waited longest follows an exclusive one; whose epoch cannot be kept is refused."""
         heir = self.access.leave(producer)
-        if self.access.epoch != epoch:
-            await self.keep_epoch()
-        if heir is not None:
-            heir.port.ready(heir.topic_epoch)
+        while heir is not None:
+            try:
+                await self.keep_epoch()
+            except BrokerError as error:
+                heir.port.failed(error)
+                heir = self.access.leave(heir)
+                continue
+            if self.access.exclusive is heir:
+                heir.port.ready(heir.topic_epoch)
+            return
 
     def publish(
         self,

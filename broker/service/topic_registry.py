@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from urllib.parse import quote, unquote
 
 from crc32c import crc32c
@@ -25,6 +26,8 @@ from broker.service.persistent_topic import PersistentTopic
 from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
 from protocol.broker_entry_metadata import EntryStamp
+
+log = logging.getLogger("magnetar")
 
 PARTITIONED_ROOT = "/admin/partitioned-topics"
 
@@ -57,22 +60,31 @@ class TopicRegistry:
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._loading: dict[str, asyncio.Task[Topic]] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        """Topics that are being closed or deleted; whoever asks for one meanwhile waits."""
         self._partitions: dict[str, int] = {}
+        """Of partitioned topics that were asked for."""
         self._watchers: list[TopicEvent] = []
 
     # Loading
 
     async def get(self, name: TopicName, *, create: bool) -> Topic:
         """The topic, opened if need be. TopicNotFound when it does not exist and may not be created."""
-        topic = self.topics.get(str(name))
-        if topic is not None and not topic.closed:
-            return topic
-        task = self._loading.get(str(name))
-        if task is None:
-            task = asyncio.ensure_future(self._load(name, create=create))
-            self._loading[str(name)] = task
-            task.add_done_callback(lambda done: self._loaded(str(name), done))
-        return await asyncio.shield(task)
+        while True:
+            topic = self.topics.get(str(name))
+            if topic is not None and not topic.closed:
+                return topic
+            task = self._loading.get(str(name))
+            begun_here = task is None
+            if task is None:
+                task = asyncio.ensure_future(self._load(name, create=create))
+                self._loading[str(name)] = task
+                task.add_done_callback(lambda done: self._loaded(str(name), done))
+            try:
+                return await asyncio.shield(task)
+            except TopicNotFound:
+                if begun_here or not create:  # Else the one who began may not have been allowed to create it.
+                    raise
 
     def _loaded(self, name: str, task: asyncio.Task[Topic]) -> None:
         del self._loading[name]
@@ -80,6 +92,8 @@ class TopicRegistry:
             task.exception()  # Whoever waits has it; nobody waiting is no reason to complain.
 
     async def _load(self, name: TopicName, *, create: bool) -> Topic:
+        while (leaving := self._leaving.get(str(name))) is not None:
+            await asyncio.wait((leaving,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
         started_ns = self._ground.now_ns()
@@ -121,7 +135,32 @@ class TopicRegistry:
             name, ledger, settings, self.namespaces, turn=self._ground.turn, call_later=self._call_later
         )
         await topic.set_deduplication(self.deduplicates(name.namespace))
+        topic.on_fenced = lambda: self._close_fenced(topic)
         return topic
+
+    def _close_fenced(self, topic: PersistentTopic) -> None:
+        if not topic.closed:
+            log.warning(
+                "! %s was taken over by another broker; it is closed and opened when asked for", topic.name
+            )
+            self._leave(topic, topic.close())
+
+    def _leave(self, topic: Topic, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Close or delete the topic; until that has ended, well or badly, it is not opened again."""
+        name = str(topic.name)
+        topic.closed = True
+
+        def left(task: asyncio.Task[None]) -> None:
+            del self._leaving[name]
+            if self.topics.get(name) is topic:
+                del self.topics[name]
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.warning("! closing %s: %s", name, error)
+
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
+        self._leaving[name] = task
+        task.add_done_callback(left)
+        return task
 
     def deduplicates(self, namespace: str) -> bool:
         policy = self.namespaces.policy(namespace, "deduplication")
@@ -164,7 +203,9 @@ class TopicRegistry:
         count = self._partitions.get(str(name))
         if count is None:
             stored = await self._ground.metadata.get(_partitioned_key(name))
-            count = 0 if stored is None else int(json.loads(stored.value)["partitions"])
+            if stored is None:
+                return 0
+            count = int(json.loads(stored.value)["partitions"])
             self._partitions[str(name)] = count
         return count
 
@@ -252,12 +293,8 @@ class TopicRegistry:
         topic = self.topics.get(str(name))
         if topic is None:
             raise TopicNotFound(f"Topic {name} is not loaded")
-        topic.closed = True
-        try:
-            await topic.close()
-        finally:
-            if self.topics.get(str(name)) is topic:
-                del self.topics[str(name)]
+        leaving = self._leaving.get(str(name)) or self._leave(topic, topic.close())
+        await asyncio.shield(leaving)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """MetadataError (412) while clients are connected, unless forced."""
@@ -266,16 +303,16 @@ class TopicRegistry:
         connected = len(topic.access.producers) + sum(len(s.consumers) for s in subscriptions)
         if connected and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
-        if isinstance(topic, PersistentTopic):
-            await topic.delete()
-        else:
-            await topic.close()
-        self.topics.pop(str(name), None)
+        work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
+        await asyncio.shield(self._leave(topic, work))
         self._announce(name, exists=False)
 
     async def close(self) -> None:
+        """What cannot be written is logged; the next start recovers it."""
         self.closed = True
-        await asyncio.gather(*(topic.close() for topic in self.topics.values()))
+        await asyncio.gather(*self._loading.values(), *self._leaving.values(), return_exceptions=True)
+        closing = [self._leave(topic, topic.close()) for topic in list(self.topics.values())]
+        await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
 
     # Listing

@@ -31,12 +31,18 @@ class FaultyFileSystem(FileSystem):
     def __init__(self) -> None:
         self.fails: dict[str, int] = {}
         self.writes_half = False
+        self.fails_once = False
+        self.failures = 0
         self.calls: list[str] = []
 
     def _check(self, operation: str) -> None:
         self.calls.append(operation)
         if operation in self.fails:
-            raise OSError(self.fails[operation], f"{operation} fails on purpose")
+            number = self.fails[operation]
+            if self.fails_once:
+                self.fails.clear()
+            self.failures += 1
+            raise OSError(number, f"{operation} fails on purpose")
 
     def create(self, path: Path) -> int:
         self._check("create")

@@ -12,6 +12,7 @@ import pytest
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieInUse, ForeignDirectory
 from bookie_stub.journal_file import journal_ids
+from bookie_stub.record import fence_record
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104
@@ -79,11 +80,24 @@ async def test_a_fence_survives(bench: Bench, tmp_path: Path, flush: str, stop: 
         after = bench
     else:
         after = crash(bench, tmp_path)
-    assert await after.add(1, entries) == FENCED
     assert await after.start_add(1, entries, key=b"?" * 20, recovery=True) == UNAUTHORIZED
+    assert await after.add(1, entries) == FENCED
     assert await after.add(1, entries, b"recovered", recovery=True) == OK
     assert await after.read(1, -1) == (OK, b"recovered")
     after.close()
+
+
+async def test_a_fence_without_a_master_key_record_is_kept(bench: Bench) -> None:
+    """What BookKeeper leaves when a ledger without entries was fenced: the first key presented becomes its key."""
+    bench.open()
+    bench.close()
+    journals = bench.directory / "journal/current"
+    journal = (b"BKLG" + (6).to_bytes(4, "big")).ljust(512, b"\0") + fence_record(7)
+    (journals / "1.txn").write_bytes(journal + bytes(1000))
+    bench.open()
+    assert await bench.add(7, 0) == FENCED
+    assert await bench.start_add(7, 0, key=b"?" * 20, recovery=True) == UNAUTHORIZED
+    assert await bench.fence(7) == (NO_ENTRY, b"")
 
 
 async def test_a_fence_waits_for_its_record(bench: Bench) -> None:
@@ -142,11 +156,14 @@ async def test_entries_of_many_ledgers_and_flushes_read_back(bench: Bench) -> No
 
 
 async def test_both_halves_full_holds_adds_and_loses_none(bench: Bench) -> None:
-    bench.open(write_cache_bytes=4000)
+    bookie = bench.open(write_cache_bytes=40_000)
     adds = [bench.start_add(1, entry, b"x" * 100) for entry in range(500)]
+    sizes: list[int] = []
+    for add in adds:
+        add.add_done_callback(lambda _: sizes.append(bookie.write_cache.size))
     assert set(await asyncio.gather(*adds)) == {OK}
-    assert bench.bookie is not None
-    assert bench.bookie.stats.adds_held > 0
+    assert bookie.stats.adds_held > 0
+    assert max(sizes) < 40_000 + 2 * 1000  # each half may overshoot by an entry
     got = 0
     while got < 500:
         got += len((await bench.batch(1, got, 1000))[1])
@@ -275,6 +292,19 @@ async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:
     bench.bookie.delete_ledger(2)
     await bench.checkpoint()
     await bench.until(lambda: not log_ids(logs))
+
+
+async def test_journals_are_allocated_ahead_and_cut_when_they_are_left(bench: Bench) -> None:
+    bench.open(journal_allocate_bytes=64 << 10, journal_bytes_max=100 << 10)
+    journals = bench.directory / "journal/current"
+    for entry in range(10):
+        assert await bench.add(1, entry, b"x" * 20_000) == OK
+        newest = journals / f"{journal_ids(journals)[-1]:x}.txn"
+        assert newest.stat().st_size in (64 << 10, 128 << 10)
+    assert await bench.add(1, 10) == OK
+    bench.close()
+    assert all(path.stat().st_size % 4096 == 0 for path in journals.glob("*.txn"))
+    assert all(path.stat().st_size < 128 << 10 for path in journals.glob("*.txn"))
 
 
 async def test_old_journals_go_when_a_checkpoint_covers_them(bench: Bench) -> None:

@@ -7,11 +7,13 @@ import contextlib
 import errno
 import random
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.journal_file import journal_ids
 from bookie_stub.rocks import Rocks
@@ -19,6 +21,14 @@ from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
 
 OK, IO_ERROR, TOO_MANY = 0, 101, 106
+
+
+def stand_still(condition: Callable[[], bool]) -> None:
+    """Wait without the loop, so that it cannot hear of anything meanwhile."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("operation", ["write", "sync_data"])
@@ -50,6 +60,22 @@ async def test_what_follows_a_failure_writes_its_key_again(bench: Bench, tmp_pat
     assert await bench.add(1, 3, b"acknowledged") == OK
     after = crash(bench, tmp_path)
     assert await after.read(1, 3) == (OK, b"acknowledged")
+    after.close()
+
+
+async def test_an_add_that_has_not_heard_of_the_failure_fails_too(bench: Bench, tmp_path: Path) -> None:
+    """Its master key record was lost with the group before it."""
+    bench.open()
+    bench.file_system.fails_once = True
+    bench.file_system.fails["sync_data"] = errno.EIO
+    first = bench.start_add(1, 0)
+    stand_still(lambda: bench.file_system.failures > 0)
+    second = bench.start_add(1, 1)
+    stand_still(lambda: bench.bookie is not None and bench.bookie.journal_queue_length == 0)
+    assert [await first, await second] == [IO_ERROR, IO_ERROR]
+    assert await bench.add(1, 2) == OK
+    after = crash(bench, tmp_path)
+    assert await after.read(1, 2) == (OK, b"payload")
     after.close()
 
 
@@ -121,6 +147,8 @@ async def test_a_checkpoint_that_fails_is_done_again(bench: Bench, tmp_path: Pat
     assert await bench.read(1, 15) == (OK, b"second")
     bench.file_system.fails.clear()
     await bench.until(lambda: not bookie.checkpoint_running)
+    # A log whose sync failed is left: another sync of it would prove nothing.
+    assert len(log_ids(bench.directory / "ledgers/current")) == 2
     assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10
     bench.reopen()
     assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10

@@ -55,7 +55,7 @@ class Stack:
     """One project of docker-compose.yml."""
 
     def __init__(self) -> None:
-        self.pulsar_port, self.admin_port = _free_port(), _free_port()
+        self.pulsar_port, self.admin_port = free_port(), free_port()
         self._command = [*_compose_command(), "-p", f"magnetar-test-{os.getpid()}"]
         self._environment = {
             **os.environ,
@@ -240,7 +240,7 @@ def expect(condition: bool, otherwise: str) -> None:
         raise Failed(otherwise)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port: int = one.getsockname()[1]

@@ -113,13 +113,16 @@ class CrashRound:
 
     def _logs(self, client: pulsar.Client, confirmed: list[Confirmed]) -> dict[str, list[Delivery]]:
         """By topic, what its keeper reads: everything, in order."""
-        logs = {}
-        for plan in self.plan.subscriptions():
-            if plan.style == "none":
-                names = {each.name for each in self.plan.producers() if each.topic == plan.topic}
-                wanted = {Message(each.producer, each.number) for each in confirmed if each.producer in names}
-                logs[plan.topic] = read_all(client, plan, wanted)
-        return logs
+        plans = [each for each in self.plan.subscriptions() if each.style == "none"]
+        wanted = []
+        for plan in plans:
+            names = {each.name for each in self.plan.producers() if each.topic == plan.topic}
+            wanted.append(
+                {Message(each.producer, each.number) for each in confirmed if each.producer in names}
+            )
+        with ThreadPoolExecutor(len(plans)) as pool:
+            read = list(pool.map(lambda plan, want: read_all(client, plan, want), plans, wanted))
+        return {plan.topic: log for plan, log in zip(plans, read, strict=True)}
 
     def _judge_acks(self, client: pulsar.Client, plan: SubscriptionPlan, log: list[Delivery]) -> AckVerdict:
         demand = self._demand(plan, log)

@@ -13,7 +13,9 @@ from tests.vectors.broker_process import BrokerProcess
 
 
 @pytest.fixture(scope="module")
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
     settings: dict[str, str] = getattr(request.module, "SETTINGS", {})
     with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running

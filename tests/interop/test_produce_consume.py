@@ -74,7 +74,9 @@ def test_a_partitioned_topic_keeps_each_key_in_one_partition_and_in_order(
 
 def test_a_message_router_decides_the_partition(client: pulsar.Client, admin: Admin, topic: str) -> None:
     admin.create_partitioned(topic, 3)
-    producer = client.create_producer(topic, message_router=lambda message, count: len(message.data()) % count)
+    producer = client.create_producer(
+        topic, message_router=lambda message, count: len(message.data()) % count
+    )
     consumer = client.subscribe(topic, "s")
     for length in (1, 2, 3, 4):
         producer.send(b"x" * length)
@@ -123,7 +125,9 @@ def test_ten_megabytes_travel_in_chunks(client: pulsar.Client, admin: Admin, top
     assert admin.stats(topic)["msgInCounter"] == 4, "three chunks and one message"
 
 
-def test_a_message_above_the_limit_is_refused_and_the_producer_lives(client: pulsar.Client, topic: str) -> None:
+def test_a_message_above_the_limit_is_refused_and_the_producer_lives(
+    client: pulsar.Client, topic: str
+) -> None:
     producer, consumer = client.create_producer(topic), client.subscribe(topic, "s")
     with pytest.raises(pulsar.MessageTooBig):
         producer.send(bytes(6 * 1024 * 1024))

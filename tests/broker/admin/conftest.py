@@ -25,6 +25,8 @@ async def broker() -> AsyncIterator[BrokerService]:
         "webServicePort=0",
         "bindAddress=127.0.0.1",
         "advertisedAddress=127.0.0.1",
+        "statsUpdateFrequencyInSecs=1",
+        "managedLedgerStatsPeriodSeconds=1",
     ]
     settings = load_broker_settings(None, environ={}, overrides=overrides, profile=None)
     turn = Turn(loop.call_soon, clock.monotonic_ns)

@@ -77,6 +77,14 @@ def test_a_topic_that_was_made_anew_counts_from_nought() -> None:
     assert windows.of(TOPIC).write_latency[0] == 7
 
 
+def test_a_topic_that_keeps_nothing_is_known_by_its_messages_when_made_anew() -> None:
+    windows = TopicWindows(0)
+    for at_s, msgs_in in ((1, 600), (2, 7)):
+        topic = TopicStats(namespace="public/default", topic=TOPIC, msgs_in=msgs_in, bytes_in=msgs_in * 10)
+        roll(windows, at_s, topic)
+    assert (windows.of(TOPIC).rate_in, windows.of(TOPIC).throughput_in) == (7, 70)
+
+
 def test_a_topic_that_is_gone_is_forgotten() -> None:
     windows = TopicWindows(0)
     roll(windows, 1, stats(600))

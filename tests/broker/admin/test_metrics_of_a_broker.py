@@ -1,0 +1,121 @@
+"""What a whole broker counts while an official client works with it comes out of its `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pulsar
+from aiohttp import ClientSession
+
+from broker.broker_service import BrokerService
+from broker.metrics_source import MetricsSource
+from tests.metrics_check import core_names, names_in
+
+TOPIC = "persistent://public/default/counted"
+MESSAGES = 50
+ACKED = 20
+
+
+def work(url: str) -> pulsar.Client:
+    """Produce, consume, acknowledge a part; the client stays connected."""
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(TOPIC, "s", consumer_type=pulsar.ConsumerType.Shared)
+    producer = client.create_producer(TOPIC)
+    for _ in range(MESSAGES):
+        producer.send(b"x" * 100)
+    for number in range(MESSAGES):
+        message = consumer.receive(timeout_millis=10_000)
+        if number < ACKED:
+            consumer.acknowledge(message)
+    return client
+
+
+async def scraped(admin: ClientSession) -> dict[str, float]:
+    async with admin.get("/metrics") as answer:
+        text = await answer.text()
+    assert [name for name in core_names("broker") if name not in names_in(text)] == []
+    lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {series: float(value) for series, _, value in lines}
+
+
+async def test_what_a_client_does_is_counted(broker: BrokerService, admin: ClientSession) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    topic = f'cluster="standalone",namespace="public/default",topic="{TOPIC}"'
+    unacked = f'pulsar_subscription_unacked_messages{{{topic},subscription="s"}}'
+    async with asyncio.timeout(10):
+        while (values := await scraped(admin))[unacked] != MESSAGES - ACKED:  # noqa: ASYNC110 - acks need no answer
+            await asyncio.sleep(0.01)
+    assert values[f"pulsar_in_messages_total{{{topic}}}"] == MESSAGES
+    assert values[f"pulsar_out_messages_total{{{topic}}}"] == MESSAGES
+    assert values[f"pulsar_producers_count{{{topic}}}"] == 1
+    assert values[f"pulsar_consumers_count{{{topic}}}"] == 1
+    assert values[f"pulsar_msg_backlog{{{topic}}}"] == MESSAGES - ACKED
+    assert values[f"pulsar_storage_size{{{topic}}}"] > MESSAGES * 100
+    assert values[f"pulsar_storage_backlog_size{{{topic}}}"] > (MESSAGES - ACKED) * 100
+    assert values[f"pulsar_ml_cache_x_topic_hits_total{{{topic}}}"] == MESSAGES
+    assert values[f"pulsar_ml_cache_x_topic_misses_total{{{topic}}}"] == 0
+    assert values['pulsar_ml_cache_x_insertions_total{cluster="standalone"}'] == MESSAGES
+    assert values['pulsar_active_connections{cluster="standalone"}'] == 1
+    assert values['pulsar_broker_topics_count{cluster="standalone"}'] == 1
+    await asyncio.to_thread(client.close)
+
+
+async def test_windows_of_a_broker_have_latencies_and_sizes(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    of_topic: dict[str, float] = {}
+    async with asyncio.timeout(10):
+        while not of_topic.get("pulsar_rate_in"):
+            values = await scraped(admin)
+            of_topic = {n.partition("{")[0]: v for n, v in values.items() if f'topic="{TOPIC}"}}' in n}
+            await asyncio.sleep(0.02)
+    latencies = [v for n, v in of_topic.items() if n.startswith("pulsar_storage_write_latency_le_")]
+    assert sum(latencies) == of_topic["pulsar_storage_write_latency_count"] > 0
+    assert of_topic["pulsar_storage_write_latency_sum"] > 0
+    assert of_topic["pulsar_entry_size_le_512"] == of_topic["pulsar_entry_size_count"] > 0
+    assert of_topic["pulsar_average_msg_size"] >= 100
+    await asyncio.to_thread(client.close)
+
+
+async def test_producers_and_consumers_are_looked_at_only_when_asked_for(broker: BrokerService) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    (without,) = MetricsSource(broker, consumers=False, producers=False).topics()
+    assert (without.producer_stats, without.subscriptions[0].consumer_stats) == ((), ())
+    (with_them,) = MetricsSource(broker, consumers=True, producers=True).topics()
+    assert with_them.producer_stats[0].msgs_in == MESSAGES
+    assert with_them.subscriptions[0].consumer_stats[0].msgs_out == MESSAGES
+    await asyncio.to_thread(client.close)
+
+
+async def test_a_snapshot_stays_as_it_was(broker: BrokerService) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    source = MetricsSource(broker, consumers=False, producers=False)
+    (before,) = source.topics()
+    counted = (sum(before.write_latency), sum(before.entry_size))
+    producer = await asyncio.to_thread(client.create_producer, TOPIC)
+    await asyncio.to_thread(producer.send, b"one more")
+    (after,) = source.topics()
+    assert (sum(before.write_latency), sum(before.entry_size)) == counted == (MESSAGES, MESSAGES)
+    assert (sum(after.write_latency), sum(after.entry_size)) == (MESSAGES + 1, MESSAGES + 1)
+    await asyncio.to_thread(client.close)
+
+
+async def test_stats_show_the_rates_of_the_window(broker: BrokerService, admin: ClientSession) -> None:
+    client = await asyncio.to_thread(work, broker.addresses.service_url)
+    stats: dict[str, Any] = {"msgRateIn": 0}
+    async with asyncio.timeout(10):
+        while not stats["msgRateIn"]:
+            async with admin.get("/admin/v2/persistent/public/default/counted/stats") as answer:
+                stats = await answer.json()
+            await asyncio.sleep(0.02)
+    assert stats["msgInCounter"] == stats["msgOutCounter"] == MESSAGES
+    (publisher,) = stats["publishers"]
+    assert publisher["accessMode"] == "Shared"
+    assert stats["subscriptions"]["s"]["consumers"][0]["msgOutCounter"] == MESSAGES
+    async with admin.delete("/admin/v2/persistent/public/default/counted") as answer:
+        assert answer.status == 412
+        reason = (await answer.json())["reason"]
+    assert reason.startswith("Topic has 2 client connected Including 1 consumers, 1 producers")
+    await asyncio.to_thread(client.close)

@@ -1,0 +1,61 @@
+"""Where messages are read from, and what a consumer that does not read costs the others."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pulsar
+
+from tests.interop.support import Admin, connect, numbered, publish, read, receive, wait_until
+from tests.vectors.broker_process import BrokerProcess
+
+Earliest = pulsar.InitialPosition.Earliest
+HITS, MISSES = "pulsar_ml_cache_x_hits_total", "pulsar_ml_cache_x_misses_total"
+
+
+def test_subscriptions_at_the_end_cause_no_storage_read(
+    client: pulsar.Client, admin: Admin, topic: str
+) -> None:
+    consumers = [client.subscribe(topic, f"s{number}") for number in range(5)]
+    reader = client.create_reader(topic, pulsar.MessageId.latest)
+    producer = client.create_producer(topic)
+    hits, misses = admin.metric(HITS), admin.metric(MISSES)
+    for first in range(0, 500, 100):
+        publish(producer, numbered(100, first=first))
+        for consumer in consumers:
+            assert receive(consumer, 100) == numbered(100, first=first)
+        assert read(reader, 100) == numbered(100, first=first)
+    assert admin.metric(HITS) - hits == 500 * 6
+    assert admin.metric(MISSES) - misses == 0
+
+
+def test_a_subscription_that_comes_late_reads_from_storage(
+    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str
+) -> None:
+    publish(client.create_producer(topic), numbered(500))
+    wait_until(lambda: admin.metric("pulsar_ml_cache_x_entries") == 0, "the cache let the entries go")
+    hits, misses = admin.metric(HITS), admin.metric(MISSES)
+    assert receive(client.subscribe(topic, "s", initial_position=Earliest), 500) == numbered(500)
+    assert admin.metric(MISSES) - misses >= 1
+    assert (admin.metric(HITS) - hits) + (admin.metric(MISSES) - misses) >= 500
+
+
+def test_a_consumer_that_does_not_read_holds_up_neither_others_nor_memory(
+    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str
+) -> None:
+    """Its queue takes ten messages; the backlog of 200 MB waits in storage, not in the broker's memory."""
+    body = os.urandom(1024 * 1024)
+    slow_client = connect(broker.addresses.pulsar)
+    slow = slow_client.subscribe(topic, "slow", receiver_queue_size=10)
+    quick = client.subscribe(topic, "quick")
+    producer = client.create_producer(topic, max_pending_messages=20, block_if_queue_full=True)
+    before = broker.resident_bytes()
+    sending = threading.Thread(target=lambda: publish(producer, (body for _ in range(200))))
+    sending.start()
+    assert all(one == body for one in receive(quick, 200))
+    sending.join()
+    assert admin.subscription(topic, "slow")["msgBacklog"] == 200
+    assert broker.resident_bytes() - before < 150 * 1024 * 1024
+    assert all(one == body for one in receive(slow, 200))
+    slow_client.close()

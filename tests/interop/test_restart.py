@@ -1,0 +1,251 @@
+"""What a client finds after the broker was stopped or killed: messages, positions, holes, producers, indexes.
+
+Acknowledgements are asynchronous: `kept` asks for a receipt over a connection of its own before the broker goes,
+so that what is expected afterwards was promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.interop.support import (
+    RECEIVE_MS,
+    Admin,
+    connect,
+    nothing_comes,
+    numbered,
+    publish,
+    receive,
+    wait_until,
+)
+from tests.support.raw_client import EARLIEST, RawConnection
+from tests.vectors.broker_process import BrokerProcess
+
+SETTINGS = {
+    "brokerDeduplicationEnabled": "true",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+    "activeConsumerFailoverDelayTimeMillis": "0",
+}
+Earliest = pulsar.InitialPosition.Earliest
+Type = pulsar.ConsumerType
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """On a port that stays, so that clients which come back by themselves find it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {**SETTINGS, "brokerServicePort": str(port), "bindAddress": "127.0.0.1"}
+    with BrokerProcess(tmp_path, settings) as running:
+        yield running
+
+
+def restart(broker: BrokerProcess, how: str) -> None:
+    if how == "kill":
+        broker.kill()
+    else:
+        assert broker.stop() == 0
+    broker.start()
+
+
+def kept(
+    broker: BrokerProcess, topic: str, subscription: str, kind: str, message_id: pulsar.MessageId
+) -> None:
+    """Acknowledge a message once more and wait for the receipt: this and all acks before it are durable then."""
+
+    async def ask() -> None:
+        connection = await RawConnection.open(broker.addresses.pulsar)
+        await connection.connect()
+        connection.send("LOOKUP", topic=topic, request_id=1)
+        await connection.receive("LOOKUP_RESPONSE")
+        connection.send(
+            "SUBSCRIBE",
+            topic=topic,
+            subscription=subscription,
+            subType=kind,
+            consumer_id=1,
+            request_id=2,
+        )
+        while (await connection.receive()).type_name != "SUCCESS":
+            pass
+        identity = {"ledgerId": message_id.ledger_id(), "entryId": message_id.entry_id()}
+        connection.send("ACK", consumer_id=1, ack_type="Individual", message_id=[identity], request_id=3)
+        while (answer := await connection.receive()).type_name != "ACK_RESPONSE":
+            pass
+        assert not answer.command.ackResponse.HasField("error")
+        await connection.close()
+
+    asyncio.run(ask())
+
+
+def indexes(broker: BrokerProcess, topic: str, count: int) -> list[tuple[int, int]]:
+    """(index, messages in the entry) of the first entries, as a client that asks for entry metadata gets them."""
+
+    async def ask() -> list[tuple[int, int]]:
+        connection = await RawConnection.open(broker.addresses.pulsar)
+        await connection.connect(feature_flags={"supports_broker_entry_metadata": True})
+        connection.send("LOOKUP", topic=topic, request_id=1)
+        await connection.receive("LOOKUP_RESPONSE")
+        connection.send(
+            "SUBSCRIBE",
+            topic=topic,
+            subscription="indexes",
+            subType="Exclusive",
+            consumer_id=1,
+            request_id=2,
+            durable=False,
+            start_message_id=EARLIEST,
+        )
+        await connection.receive("SUCCESS")
+        connection.send("FLOW", consumer_id=1, messagePermits=1000)
+        entries = [(await connection.receive("MESSAGE")).entry() for _ in range(count)]
+        await connection.close()
+        assert all(entry.checksum == "ok" and entry.broker_entry_metadata is not None for entry in entries)
+        return [
+            (entry.broker_entry_metadata.index, entry.metadata.num_messages_in_batch)
+            for entry in entries
+            if entry.broker_entry_metadata is not None
+        ]
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_subscriptions_keep_their_positions_and_holes(
+    own_broker: BrokerProcess, topic: str, how: str
+) -> None:
+    client = connect(own_broker.addresses.pulsar)
+    names = {"cumulative": Type.Exclusive, "holes": Type.Shared, "untouched": Type.Exclusive}
+    consumers = {name: client.subscribe(topic, name, kind) for name, kind in names.items()}
+    ids = publish(client.create_producer(topic), numbered(100))
+    messages = [consumers["cumulative"].receive(RECEIVE_MS) for _ in range(100)]
+    consumers["cumulative"].acknowledge_cumulative(messages[29])
+    messages = [consumers["holes"].receive(RECEIVE_MS) for _ in range(100)]
+    for message in messages[::2]:
+        consumers["holes"].acknowledge(message)
+    client.close()
+    kept(own_broker, topic, "cumulative", "Exclusive", ids[29])
+    kept(own_broker, topic, "holes", "Shared", ids[0])
+    restart(own_broker, how)
+    client = connect(own_broker.addresses.pulsar)
+    admin = Admin(own_broker.addresses.admin)
+    assert sorted(admin.get(f"persistent/public/default/{topic}/subscriptions")) == sorted(names)
+    consumers = {name: client.subscribe(topic, name, kind) for name, kind in names.items()}
+    assert admin.subscription(topic, "holes")["msgBacklog"] == 50
+    assert receive(consumers["cumulative"], 70) == numbered(70, first=30)
+    assert receive(consumers["holes"], 50) == numbered(100)[1::2]
+    assert receive(consumers["untouched"], 100) == numbered(100)
+    assert all(nothing_comes(consumer) for consumer in consumers.values())
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_sequence_ids_are_remembered(own_broker: BrokerProcess, topic: str, how: str) -> None:
+    client = connect(own_broker.addresses.pulsar)
+    client.subscribe(topic, "s")
+    producer = client.create_producer(topic, "p")
+    for number in range(10):
+        producer.send(b"message %d" % number, sequence_id=number)
+    client.close()
+    restart(own_broker, how)
+    client = connect(own_broker.addresses.pulsar)
+    producer = client.create_producer(topic, "p")
+    assert producer.last_sequence_id() == 9
+    for number in range(5, 15):
+        producer.send(b"message %d" % number, sequence_id=number)
+    consumer = client.subscribe(topic, "s")
+    assert receive(consumer, 15) == numbered(15)
+    assert nothing_comes(consumer)
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_indexes_go_on_where_they_stopped(own_broker: BrokerProcess, topic: str, how: str) -> None:
+    for _ in range(3):
+        client = connect(own_broker.addresses.pulsar)
+        single = client.create_producer(topic)
+        single.send(b"one")
+        batch = client.create_producer(
+            topic, batching_enabled=True, batching_max_messages=3, batching_max_publish_delay_ms=60_000
+        )
+        publish(batch, numbered(3))
+        single.send(b"one")
+        client.close()
+        restart(own_broker, how)
+    found = indexes(own_broker, topic, 9)
+    assert found == [
+        entry for first in (0, 5, 10) for entry in ((first, 1), (first + 3, 3), (first + 4, 1))
+    ], "an entry's index is that of its last message"
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_clients_come_back_by_themselves(own_broker: BrokerProcess, topic: str, how: str) -> None:
+    client = connect(own_broker.addresses.pulsar)
+    consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
+    reader = client.create_reader(topic, pulsar.MessageId.latest)
+    publish(producer, numbered(20))
+    assert receive(consumer, 20) == numbered(20)
+    assert reader.read_next(RECEIVE_MS).data() == b"message 0"
+    restart(own_broker, how)
+    publish(producer, numbered(20, first=20))
+    got = {consumer.receive(RECEIVE_MS).data() for _ in range(20)}
+    while not got >= set(numbered(20, first=20)):  # What was acknowledged just before a kill may come again.
+        got.add(consumer.receive(RECEIVE_MS).data())
+    assert [reader.read_next(RECEIVE_MS).data() for _ in range(39)] == numbered(39, first=1)
+    client.close()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_partitions_policies_and_the_holder_of_a_topic_are_kept(
+    own_broker: BrokerProcess, topic: str, how: str
+) -> None:
+    admin = Admin(own_broker.addresses.admin)
+    admin.create_partitioned(topic, 3)
+    admin.put("namespaces/public/own")
+    client = connect(own_broker.addresses.pulsar)
+    publish(client.create_producer(topic), numbered(30))
+    client.create_producer(f"public/own/{topic}", access_mode=pulsar.ProducerAccessMode.Exclusive).send(b"x")
+    client.close()
+    restart(own_broker, how)
+    admin = Admin(own_broker.addresses.admin)
+    assert sorted(admin.get("namespaces/public")) == ["public/default", "public/own"]
+    client = connect(own_broker.addresses.pulsar)
+    assert len(client.get_topic_partitions(topic)) == 3
+    consumer = client.subscribe(topic, "s", initial_position=Earliest)
+    assert sorted(receive(consumer, 30)) == sorted(numbered(30))
+    client.create_producer(f"public/own/{topic}", access_mode=pulsar.ProducerAccessMode.Exclusive).send(b"x")
+    client.close()
+
+
+def test_a_kill_while_publishing_loses_nothing_that_was_confirmed(
+    own_broker: BrokerProcess, topic: str
+) -> None:
+    client = connect(own_broker.addresses.pulsar)
+    client.subscribe(topic, "s").close()
+    producer = client.create_producer(topic, send_timeout_millis=1000, max_pending_messages=10_000)
+    confirmed: list[int] = []
+
+    def note(number: int) -> object:
+        return lambda result, _: confirmed.append(number) if result == pulsar.Result.Ok else None
+
+    for number in range(3000):
+        producer.send_async(b"%d" % number, note(number))
+    wait_until(lambda: len(confirmed) > 500, "some are confirmed")
+    own_broker.kill()
+    client.shutdown()
+    promised = list(confirmed)
+    own_broker.start()
+    client = connect(own_broker.addresses.pulsar)
+    consumer = client.subscribe(topic, "s")
+    got = [int(body) for body in receive(consumer, len(promised))]
+    assert got == list(range(len(got))), "in order and without a gap"
+    assert promised == got
+    client.close()

@@ -1,0 +1,166 @@
+"""The commands against a broker of ours, each as a process, as people run them."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.broker_process import ROOT, BrokerProcess
+
+pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), settings=())
+    process.start()
+    yield process
+    process.close()
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def run(*words: str) -> tuple[int, str, str]:
+    with start(*words) as process:
+        out, errors = process.communicate(timeout=60)
+        return process.returncode, out, errors
+
+
+def test_what_is_produced_is_consumed(broker: BrokerProcess, tmp_path: Path) -> None:
+    url = ("--url", broker.url)
+    (tmp_path / "body").write_bytes(b"\x00\xff")
+    code, out, errors = run(
+        "magnetar",
+        "produce",
+        "cli-1",
+        *url,
+        "-m",
+        "one,two",
+        "-f",
+        str(tmp_path / "body"),
+        "-k",
+        "key",
+        "-p",
+        "a=b",
+    )
+    assert (code, errors) == (0, "")
+    assert out.endswith("3 messages successfully produced\n")
+    code, out, errors = run(
+        "magnetar", "consume", "cli-1", *url, "-s", "sub", "-n", "3", "-p", "Earliest", "--hex"
+    )
+    assert (code, errors) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "----- got message -----"
+    assert [line.split("content:")[1] for line in lines if "content:" in line] == [
+        "6f 6e 65",
+        "74 77 6f",
+        "00 ff",
+    ]
+    assert "key:[key], properties:[a=b]" in lines[1]
+    assert lines[-1].endswith("3 messages successfully consumed")
+
+
+def test_a_reader_and_a_pattern_consume_too(broker: BrokerProcess) -> None:
+    url = ("--url", broker.url)
+    assert run("magnetar", "produce", "cli-pattern-1", *url, "-m", "x")[0] == 0
+    code, out, _ = run(
+        "magnetar", "consume", "cli-pattern-1", *url, "-s", "r", "-m", "NonDurable", "-p", "Earliest"
+    )
+    assert (code, "content:x" in out) == (0, True)
+    code, out, _ = run("magnetar", "consume", "cli-pattern-.*", *url, "-s", "p", "--regex", "-p", "Earliest")
+    assert (code, "content:x" in out) == (0, True)
+
+
+def test_ctrl_c_ends_an_endless_consumer_quietly(broker: BrokerProcess) -> None:
+    words = ("consume", "cli-2", "--url", broker.url, "-s", "sub", "-n", "0", "-p", "Earliest")
+    with start("magnetar", *words) as consumer:
+        assert run("magnetar", "produce", "cli-2", "--url", broker.url, "-m", "x")[0] == 0
+        assert consumer.stdout is not None
+        assert consumer.stdout.readline() == "----- got message -----\n"
+        consumer.send_signal(signal.SIGINT)
+        out, errors = consumer.communicate(timeout=30)
+    assert (consumer.returncode, errors.strip()) == (0, "")
+    assert out.endswith("1 messages successfully consumed\n")
+
+
+def test_failure_is_a_line_and_a_non_zero_code(broker: BrokerProcess) -> None:
+    code, _, errors = run("magnetar", "produce", "ftp://x/y/z", "--url", broker.url, "-m", "x")
+    assert code == 1
+    assert "magnetar produce: Pulsar error: InvalidTopicName" in errors
+    assert "Traceback" not in errors
+
+
+def test_perf_counts_what_it_sent_and_received(broker: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "p.hgrm"
+    consume = ("perf", "consume", "cli-3", "-u", broker.url, "-m", "300", "-sp", "Earliest", "-ss", "s")
+    produce = (
+        "perf",
+        "produce",
+        "cli-3",
+        "-u",
+        broker.url,
+        "-m",
+        "300",
+        "-r",
+        "1000",
+        "-s",
+        "64",
+        "-i",
+        "0.1",
+    )
+    with start("magnetar", *consume) as consumer:
+        code, out, errors = run("magnetar", *produce, "--warmup-time", "0", "--histogram-file", str(file))
+        received, _ = consumer.communicate(timeout=60)
+    assert (code, errors, consumer.returncode) == (0, "", 0)
+    assert "Throughput produced:" in out
+    assert "Aggregated throughput stats --- 300 records sent" in out
+    assert "Aggregated throughput stats --- 300 records received" in received
+    assert len(file.read_text().splitlines()) >= 3
+
+
+def test_ctrl_c_still_prints_the_aggregate(broker: BrokerProcess) -> None:
+    with start("magnetar", "perf", "produce", "cli-4", "-u", broker.url, "-i", "0.1") as producer:
+        assert producer.stdout is not None
+        while "Throughput produced" not in producer.stdout.readline():
+            pass
+        producer.send_signal(signal.SIGINT)
+        out, _ = producer.communicate(timeout=30)
+    assert producer.returncode == 0
+    assert "Aggregated latency stats" in out
+
+
+@pytest.mark.slow
+def test_the_demo_shows_hits_and_no_misses() -> None:
+    code, out, errors = run("magnetar.demo", "--url", "pulsar://127.0.0.1:1", "-n", "400")
+    assert (code, errors) == (0, "")
+    assert "400 messages, in order" in out
+    assert "2 refused once" in out
+    assert "misses           0 entries" in out
+
+
+def test_a_broker_stops_cleanly_and_says_where_it_is(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path, settings=())
+    process.start()
+    ready = json.loads((tmp_path / "ready.json").read_text())
+    assert sorted(ready) == ["admin", "pid", "pulsar"]
+    assert "messaging service is ready" in process.log_end()
+    assert process.stop() == 0
+
+
+def test_a_bad_setting_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    code, _, errors = run(
+        "magnetar", "standalone", "--data", str(tmp_path), "--set", "brokerServicePort=ninety"
+    )
+    assert code == 2
+    assert errors.count("\n") == 1
+    assert "brokerServicePort" in errors
