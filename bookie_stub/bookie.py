@@ -18,8 +18,8 @@ from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
 from bookie_stub.held_adds import HeldAdds
-from bookie_stub.journal import Done, Journal, nothing
-from bookie_stub.journal_file import Mark, journal_ids
+from bookie_stub.journal import Done, nothing
+from bookie_stub.journal_file import Mark
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.metrics import BookieStats
@@ -34,7 +34,7 @@ from bookie_stub.record import (
     fence_record,
     master_key_record,
 )
-from bookie_stub.start import Disk, open_disk, recover
+from bookie_stub.start import Disk, open_disk, open_journal, recover
 from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
     LAST_ENTRY,
@@ -72,19 +72,7 @@ class Bookie:
         self._disk = disk
         self._ledgers = ledgers
         self._cache = WriteCache(settings.write_cache_bytes)
-        self._journal = Journal(
-            disk.directories.journal,
-            last_id=max(journal_ids(disk.directories.journal), default=0),
-            mark=mark,
-            sync=settings.journal_sync_data,
-            alignment=settings.journal_alignment,
-            file_bytes_max=settings.journal_bytes_max,
-            allocate_bytes=settings.journal_allocate_bytes,
-            file_system=file_system,
-            stats=stats,
-            post=post,
-            on_failure=self._journal_failed,
-        )
+        self._journal = open_journal(settings, disk, mark, file_system, stats, post, self._journal_failed)
         self._saved_mark = mark
         self._changed: set[int] = set()
         """Ledgers whose row in the ledger index is out of date."""

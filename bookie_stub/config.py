@@ -70,11 +70,15 @@ def from_settings(settings: Settings) -> BookieSettings:
         journal_bytes_max=settings.int("journalMaxSizeMB") * _MIB,
         journal_allocate_bytes=settings.int("journalPreAllocSizeMB") * _MIB,
         journal_backups=settings.int("journalMaxBackups"),
+        skip_invalid_records=settings.bool("skipReplayJournalInvalidRecord"),
         write_cache_bytes=settings.int("dbStorage_writeCacheMaxSizeMb") * _MIB,
         throttle_s_max=settings.int("dbStorage_maxThrottleTimeMs") / 1000,
         flush_interval_s=settings.int("flushInterval") / 1000,
         entry_log_bytes_max=settings.int("logSizeLimit"),
+        read_threads=settings.int("numReadWorkerThreads"),
         frame_bytes_max=settings.int("nettyMaxFrameSizeBytes"),
+        batch_bytes_max=settings.int("maxBatchReadSize"),
+        read_only=settings.bool("forceReadOnlyBookie"),
     )
 
 

@@ -62,6 +62,26 @@ SERVER: Section = (
             "Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top.",
             low=1024,
         ),
+        Key(
+            "maxBatchReadSize",
+            "int",
+            5 * 1024 * 1024,
+            "Bytes of the largest answer to a batch read, whatever the request allows.",
+            low=1024,
+        ),
+        Key(
+            "numReadWorkerThreads",
+            "int",
+            8,
+            "Threads for reads that need the disk; they start when such reads wait.",
+            low=1,
+        ),
+        Key(
+            "forceReadOnlyBookie",
+            "bool",
+            False,
+            "Take no adds but those of a recovery; reads and fences go on.",
+        ),
     ],
 )
 
@@ -88,44 +108,6 @@ JOURNAL: Section = (
             True,
             "Confirm entries only after fsync. Without it a crash of the machine loses confirmed entries;"
             " the bookie says so at its start.",
-        ),
-        Key(
-            "journalWriteData",
-            "bool",
-            True,
-            "Write the journal at all. Without it a crash of the process loses what the write cache held.",
-            used=False,
-        ),
-        Key(
-            "journalMaxGroupWaitMSec",
-            "long",
-            1,
-            "Milliseconds that a group of entries may wait for more before it is written and synced.",
-            low=0,
-            used=False,
-        ),
-        Key(
-            "journalBufferedWritesThreshold",
-            "long",
-            512 * 1024,
-            "Bytes after which a group is written without waiting for more.",
-            low=1,
-            used=False,
-        ),
-        Key(
-            "journalBufferedEntriesThreshold",
-            "long",
-            0,
-            "Entries after which a group is written without waiting for more; 0: no such limit.",
-            low=0,
-            used=False,
-        ),
-        Key(
-            "journalFlushWhenQueueEmpty",
-            "bool",
-            False,
-            "Write a group as soon as no further entry waits.",
-            used=False,
         ),
         Key(
             "journalMaxSizeMB",
@@ -156,13 +138,11 @@ JOURNAL: Section = (
             low=512,
         ),
         Key(
-            "journalFormatVersionToWrite",
-            "int",
-            5,
-            "Version of the journal's file format.",
-            low=5,
-            high=6,
-            used=False,
+            "skipReplayJournalInvalidRecord",
+            "bool",
+            False,
+            "At start, give damaged records of the journal up although acknowledged ones follow, instead of"
+            " stopping.",
         ),
     ],
 )
@@ -207,94 +187,11 @@ STORAGE: Section = (
             computed="a quarter of direct memory",
         ),
         Key(
-            "dbStorage_readAheadCacheMaxSizeMb",
-            "long",
-            None,
-            "MiB of entries read ahead of the readers.",
-            low=1,
-            computed="a quarter of direct memory",
-            used=False,
-        ),
-        Key(
-            "dbStorage_readAheadCacheBatchSize",
-            "int",
-            1000,
-            "Entries that one read from an entry log brings along.",
-            low=1,
-            used=False,
-        ),
-        Key(
-            "dbStorage_readAheadCacheBatchBytesSize",
-            "int",
-            -1,
-            "Bytes that one read from an entry log brings along; -1: no such limit.",
-            low=-1,
-            used=False,
-        ),
-        Key(
             "dbStorage_maxThrottleTimeMs",
             "long",
             10_000,
             "Milliseconds that an add waits for room in the write cache before it is refused.",
             low=1,
-        ),
-        Key(
-            "gcWaitTime",
-            "long",
-            900_000,
-            "Milliseconds between two looks for entry logs without live ledgers.",
-            standalone=300_000,
-            low=1,
-            used=False,
-        ),
-        Key(
-            "minorCompactionThreshold",
-            "double",
-            0.2,
-            "Share of live entries below which an entry log is rewritten by the minor compaction; 0 or less:"
-            " never.",
-            high=1,
-            used=False,
-        ),
-        Key(
-            "minorCompactionInterval",
-            "long",
-            3600,
-            "Seconds between two minor compactions; 0 or less: never.",
-            used=False,
-        ),
-        Key(
-            "majorCompactionThreshold",
-            "double",
-            0.5,
-            "Share of live entries below which an entry log is rewritten by the major compaction; 0 or less:"
-            " never.",
-            high=1,
-            used=False,
-        ),
-        Key(
-            "majorCompactionInterval",
-            "long",
-            86_400,
-            "Seconds between two major compactions; 0 or less: never.",
-            used=False,
-        ),
-        Key(
-            "diskUsageThreshold",
-            "double",
-            0.95,
-            "Share of a disk in use at which its directory takes no more writes.",
-            standalone=0.99,
-            low=0,
-            high=1,
-            used=False,
-        ),
-        Key(
-            "readOnlyModeEnabled",
-            "bool",
-            True,
-            "Go on serving reads when no directory takes writes, instead of stopping.",
-            used=False,
         ),
     ],
 )
@@ -305,27 +202,32 @@ allowShadedLedgerManagerFactoryClass allowStorageExpansion auditorPeriodicBookie
 auditorPeriodicCheckInterval=604800 autoRecoveryDaemonEnabled=true bookieAuthProviderFactoryClass
 bookieDeathWatchInterval=1000 byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin
 compactionMaxOutstandingRequests=100000 compactionRate=1000 compactionRateByBytes=1000000
-compactionRateByEntries=1000 dbStorage_rocksDB_blockCacheSize dbStorage_rocksDB_blockSize=4096|65536
-dbStorage_rocksDB_bloomFilterBitsPerKey=10 dbStorage_rocksDB_maxSizeInLevel1MB=256
-dbStorage_rocksDB_numFilesInLevel0=4 dbStorage_rocksDB_numLevels=-1 dbStorage_rocksDB_sstSizeInMB=4|64
-dbStorage_rocksDB_writeBufferSizeMB=4|64 disableServerSocketBind diskCheckInterval=10000
-diskUsageLwmThreshold diskUsageWarnThreshold=0.99 enableBusyWait=false enableLocalTransport enableStatistics
-ensemblePlacementPolicy entryLogFilePreallocationEnabled=true entryLogPerLedgerEnabled extraServerComponents
-fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432 forceAllowCompaction=true forceReadOnlyBookie
-gcOverreplicatedLedgerWaitTime=86400000 httpServerClass=org.apache.bookkeeper.http.vertx.VertxHttpServer
-httpServerEnabled=false httpServerPort=8000 isForceGCAllowWhenNoSpace isThrottleByBytes=false
-journalAdaptiveGroupWrites=true journalRemoveFromPageCache=true journalWriteBufferSizeKB=64
-ledgerManagerFactoryClass ledgerManagerType
+compactionRateByEntries=1000 dbStorage_readAheadCacheBatchBytesSize=-1
+dbStorage_readAheadCacheBatchSize=1000 dbStorage_readAheadCacheMaxSizeMb dbStorage_rocksDB_blockCacheSize
+dbStorage_rocksDB_blockSize=4096|65536 dbStorage_rocksDB_bloomFilterBitsPerKey=10
+dbStorage_rocksDB_maxSizeInLevel1MB=256 dbStorage_rocksDB_numFilesInLevel0=4 dbStorage_rocksDB_numLevels=-1
+dbStorage_rocksDB_sstSizeInMB=4|64 dbStorage_rocksDB_writeBufferSizeMB=4|64 disableServerSocketBind
+diskCheckInterval=10000 diskUsageLwmThreshold diskUsageThreshold=0.95|0.99 diskUsageWarnThreshold=0.99
+enableBusyWait=false enableLocalTransport enableStatistics ensemblePlacementPolicy
+entryLogFilePreallocationEnabled=true entryLogPerLedgerEnabled extraServerComponents
+fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432 forceAllowCompaction=true
+gcOverreplicatedLedgerWaitTime=86400000 gcWaitTime=900000|300000
+httpServerClass=org.apache.bookkeeper.http.vertx.VertxHttpServer httpServerEnabled=false httpServerPort=8000
+isForceGCAllowWhenNoSpace isThrottleByBytes=false journalAdaptiveGroupWrites=true
+journalBufferedEntriesThreshold=0 journalBufferedWritesThreshold=524288 journalFlushWhenQueueEmpty=false
+journalFormatVersionToWrite=5 journalMaxGroupWaitMSec=1 journalRemoveFromPageCache=true
+journalWriteBufferSizeKB=64 journalWriteData=true ledgerManagerFactoryClass ledgerManagerType
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage listeningInterface
-lostBookieRecoveryDelay=0 maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500
-metadataServiceUri minUsableSizeForIndexFileCreation=1073741824 numAddWorkerThreads=0
-numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads numReadWorkerThreads=8
+lostBookieRecoveryDelay=0 majorCompactionInterval=86400 majorCompactionThreshold=0.5
+maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500 metadataServiceUri
+minorCompactionInterval=3600 minorCompactionThreshold=0.2 minUsableSizeForIndexFileCreation=1073741824
+numAddWorkerThreads=0 numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads
 openFileLimit=0 openLedgerRereplicationGracePeriod=30000 pageLimit=0 pageSize persistBookieStatusEnabled
-readBufferSizeBytes=4096 readWorkerThreadsThrottlingEnabled=true reorderReadSequenceEnabled=true
-reppDnsResolverClass=org.apache.pulsar.zookeeper.ZkBookieRackAffinityMapping requestTimerNumTicks
-requestTimerTickDurationMs rereplicationEntryBatchSize=100 serverSockKeepalive serverTcpLinger
-serverTcpNoDelay=true shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize skipListArenaMaxAllocSize
-skipListSizeLimit sortedLedgerStorageEnabled
+readBufferSizeBytes=4096 readOnlyModeEnabled=true readWorkerThreadsThrottlingEnabled=true
+reorderReadSequenceEnabled=true reppDnsResolverClass=org.apache.pulsar.zookeeper.ZkBookieRackAffinityMapping
+requestTimerNumTicks requestTimerTickDurationMs rereplicationEntryBatchSize=100 serverSockKeepalive
+serverTcpLinger serverTcpNoDelay=true shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize
+skipListArenaMaxAllocSize skipListSizeLimit sortedLedgerStorageEnabled
 statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider stickyReadSEnabled=true
 tlsClientAuthentication tlsKeyStore tlsKeyStorePasswordPath tlsKeyStoreType=JKS tlsProvider
 tlsProviderFactoryClass tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType=JKS

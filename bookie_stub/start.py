@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
@@ -15,11 +16,13 @@ from bookie_stub.directories import Directories
 from bookie_stub.entry_log import EntryLogReader, EntryLogWriter
 from bookie_stub.file_system import FileSystem
 from bookie_stub.garbage_collector import GarbageCollector
-from bookie_stub.journal_file import Mark
+from bookie_stub.journal import Journal
+from bookie_stub.journal_file import Mark, journal_ids
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerIndex
 from bookie_stub.location_index import LocationIndex
 from bookie_stub.metrics import BookieStats
+from bookie_stub.posting import Post
 from bookie_stub.replay import Replay
 from bookie_stub.write_cache import CacheHalf
 
@@ -49,6 +52,32 @@ def open_disk(settings: BookieSettings, file_system: FileSystem, stats: BookieSt
     garbage = GarbageCollector(directories.ledgers, logs, log_reader, file_system)
     writer = CheckpointWriter(directories, logs, locations, ledger_index, garbage, stats)
     return Disk(directories, logs, log_reader, locations, ledger_index, writer)
+
+
+def open_journal(
+    settings: BookieSettings,
+    disk: Disk,
+    mark: Mark,
+    file_system: FileSystem,
+    stats: BookieStats,
+    post: Post,
+    on_failure: Callable[[], None],
+) -> Journal:
+    """Behind everything that was replayed."""
+    directory = disk.directories.journal
+    return Journal(
+        directory,
+        last_id=max(journal_ids(directory), default=0),
+        mark=mark,
+        sync=settings.journal_sync_data,
+        alignment=settings.journal_alignment,
+        file_bytes_max=settings.journal_bytes_max,
+        allocate_bytes=settings.journal_allocate_bytes,
+        file_system=file_system,
+        stats=stats,
+        post=post,
+        on_failure=on_failure,
+    )
 
 
 def recover(settings: BookieSettings, disk: Disk, started: float) -> tuple[dict[int, Ledger], Mark]:

@@ -192,7 +192,8 @@ class MetricsSource:
             connections_active=len(net.connections),
             connections_created=net.counters.created,
             connections_closed=net.counters.closed,
-            topic_loads_ms=registry.load_times_ms,
+            topic_loads=registry.loads,
+            topic_loads_ms=list(registry.load_times_ms),
         )
 
     def _cache_stats(self) -> CacheStats:

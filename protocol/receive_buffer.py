@@ -16,6 +16,9 @@ _PREFIX_BYTES = SIZES.size
 _READ_BYTES_MIN = 512
 """Less room than this at the end of a shared buffer is not worth a system call of its own."""
 
+_CLAIMED_BYTES_MAX = 128 * 1024
+"""A size field alone gets no more room than this; a longer frame gets more as its bytes arrive."""
+
 
 class ReceiveBuffer:
     __slots__ = ("_frame_bytes_max", "_shared", "_sizer", "buffer", "end", "start", "view")
@@ -35,8 +38,10 @@ class ReceiveBuffer:
         """Room for the next read: as much as the sizer expects, more where an unfinished frame is known to be longer."""
         pending = self.end - self.start
         needed = self._unfinished_frame_bytes() - pending
+        least = min(needed, _CLAIMED_BYTES_MAX // 2)
+        needed = min(needed, max(_CLAIMED_BYTES_MAX, 3 * pending))
         room = len(self.buffer) - self.end
-        if room < needed or room < _READ_BYTES_MIN or (not self._shared and self.start):
+        if room < least or room < _READ_BYTES_MIN or (not self._shared and self.start):
             self._renew(pending, max(self._sizer.guess, needed))
         return self.view[self.end : self.end + max(self._sizer.guess, needed)]
 

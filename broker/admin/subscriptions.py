@@ -32,7 +32,10 @@ async def create(request: web.Request) -> web.Response:
     """The body says where it begins: `"latest"` (also without a body), `"earliest"` or a message id."""
     broker, name = request.app[BROKER], request.match_info["subscription"]
     initial = position_of(await body_of(request))
-    topics = [await broker.registry.get(part, create=True) for part in await parts(broker, topic_of(request))]
+    topics = [
+        await broker.registry.get(part, create=True, by_admin=True)
+        for part in await parts(broker, topic_of(request))
+    ]
     for topic in topics:
         if not isinstance(topic, PersistentTopic):
             raise NotAllowed(f"{topic.name} is not persistent")

@@ -51,7 +51,7 @@ async def create(request: web.Request) -> web.Response:
         raise NamespaceNotFound("Namespace not found")
     if await broker.registry.exists(name):
         raise AlreadyExists("This topic already exists")
-    await broker.registry.get(name, create=True)
+    await broker.registry.get(name, create=True, by_admin=True)
     return done()
 
 

@@ -162,5 +162,7 @@ class BrokerStats:
     connections_active: int = 0
     connections_created: int = 0
     connections_closed: int = 0
+    topic_loads: int = 0
+    """Topics opened since the start."""
     topic_loads_ms: Sequence[float] = ()
-    """How long each topic took to open, in the order in which they were opened; only appended to."""
+    """How long each of the last ones took to open, in the order in which they were opened."""

@@ -150,8 +150,9 @@ class BrokerWindow:
         self.misses_rate = _grown(before.misses, now.misses) / seconds
         self.misses_throughput = _grown(before.miss_bytes, now.miss_bytes) / seconds
         self.evictions = _grown(before.size_passes, now.size_passes)
-        self.topic_loads_ms = sorted(stats.topic_loads_ms[self._loads_seen :])
-        self._loads_seen = len(stats.topic_loads_ms)
+        new = min(stats.topic_loads - self._loads_seen, len(stats.topic_loads_ms))
+        self.topic_loads_ms = sorted(stats.topic_loads_ms[len(stats.topic_loads_ms) - new :])
+        self._loads_seen = stats.topic_loads
         self._rolled_ns = now_ns
         self._previous = stats
 

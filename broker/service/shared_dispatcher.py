@@ -27,7 +27,8 @@ class SharedDispatcher(Dispatcher):
         super().__init__(*args, **named)  # type: ignore[arg-type]
         self.replay = Replay()
         self.redeliveries: dict[Key, int] = {}
-        """How often a position was asked for again; forgotten when it is acknowledged."""
+        """How often a position was asked for again; forgotten when it is acknowledged. That a consumer left does not
+        count, as recorded of Pulsar 4.2."""
         self.unacked = 0
         """Messages pending at all consumers."""
         self.blocked = False
@@ -55,11 +56,8 @@ class SharedDispatcher(Dispatcher):
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         self._uncount(consumer, consumer.unacked)
-        keys = list(consumer.pending)
-        self._replay_pending(consumer, keys)
-        if self.consumers:
-            self._count_redeliveries(keys)
-        else:
+        self._replay_pending(consumer, list(consumer.pending))
+        if not self.consumers:
             self.redeliveries.clear()
         consumer.pending.clear()
         consumer.hashes.clear()
@@ -266,13 +264,9 @@ class SharedDispatcher(Dispatcher):
         asked = consumer.pending if keys is None else dict.fromkeys(keys)
         wanted = [key for key in asked if key in consumer.pending]
         self._replay_pending(consumer, wanted)
-        self._count_redeliveries(wanted)
         for key in wanted:
             self._uncount(consumer, consumer.pending[key])
             self._drop_pending(consumer, key)
+            self.redeliveries[key] = self.redeliveries.get(key, 0) + 1
         consumer.blocked = False
         self.wake()
-
-    def _count_redeliveries(self, keys: Iterable[Key]) -> None:
-        for key in keys:
-            self.redeliveries[key] = self.redeliveries.get(key, 0) + 1

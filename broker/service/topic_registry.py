@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from urllib.parse import quote, unquote
 
@@ -31,6 +32,8 @@ log = logging.getLogger("magnetar")
 
 PARTITIONED_ROOT = "/admin/partitioned-topics"
 
+LOAD_TIMES_KEPT = 10_000
+
 TopicEvent = Callable[[TopicName, bool], None]
 """(topic, True = it exists now, False = it is gone)"""
 
@@ -54,7 +57,10 @@ class TopicRegistry:
         self.namespaces = namespaces
         self.topics: dict[str, Topic] = {}
         """Loaded ones, by full name."""
-        self.load_times_ms: list[float] = []
+        self.loads = 0
+        """Topics opened since the start."""
+        self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
+        """How long the last ones took."""
         self.closed = False
         self._ground = ground
         self._ledger_settings = ledger_settings
@@ -68,8 +74,11 @@ class TopicRegistry:
 
     # Loading
 
-    async def get(self, name: TopicName, *, create: bool) -> Topic:
-        """The topic, opened if need be. TopicNotFound when it does not exist and may not be created."""
+    async def get(self, name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
+        """The topic, opened if need be. TopicNotFound when it does not exist and may not be created.
+
+        `by_admin`: the rules of automatic creation do not hold for an administrator.
+        """
         while True:
             topic = self.topics.get(str(name))
             if topic is not None and not topic.closed:
@@ -77,7 +86,7 @@ class TopicRegistry:
             task = self._loading.get(str(name))
             begun_here = task is None
             if task is None:
-                task = asyncio.ensure_future(self._load(name, create=create))
+                task = asyncio.ensure_future(self._load(name, create=create, by_admin=by_admin))
                 self._loading[str(name)] = task
                 task.add_done_callback(lambda done: self._loaded(str(name), done))
             try:
@@ -91,7 +100,7 @@ class TopicRegistry:
         if not task.cancelled():
             task.exception()  # Whoever waits has it; nobody waiting is no reason to complain.
 
-    async def _load(self, name: TopicName, *, create: bool) -> Topic:
+    async def _load(self, name: TopicName, *, create: bool, by_admin: bool) -> Topic:
         while (leaving := self._leaving.get(str(name))) is not None:
             await asyncio.wait((leaving,))
         if self.closed:
@@ -99,19 +108,20 @@ class TopicRegistry:
         started_ns = self._ground.now_ns()
         existed = name.is_persistent and await self._ledger_exists(name)
         if not existed:
-            await self._check_may_create(name, create=create)
+            await self._check_may_create(name, create=create, by_admin=by_admin)
         topic: Topic
         if name.is_persistent:
             topic = await self._open_persistent(name)
         else:
             topic = NonPersistentTopic(name, self.settings, self.namespaces)
         self.topics[str(name)] = topic
+        self.loads += 1
         self.load_times_ms.append((self._ground.now_ns() - started_ns) / 1e6)
         if not existed:
             self._announce(name, exists=True)
         return topic
 
-    async def _check_may_create(self, name: TopicName, *, create: bool) -> None:
+    async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
         if not self.namespaces.exists(name.namespace):
             raise TopicNotFound("Namespace not found")
         partitions = await self.partitions(name.base)
@@ -122,7 +132,7 @@ class TopicRegistry:
                 return
         elif partitions:
             raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
-        if not create or not self.may_create(name.namespace):
+        if not create or not (by_admin or self.may_create(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
 
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:

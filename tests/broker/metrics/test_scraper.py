@@ -29,6 +29,7 @@ class FakeBroker:
         self.asked = 0
         self.stats = BrokerStats(
             cache=CacheStats(used_bytes=10, evictions={"ttl": 2, "size": 3}, requeues={"expected_reads": 4}),
+            topic_loads=3,
             topic_loads_ms=[5.0, 1.0, 3.0],
         )
 

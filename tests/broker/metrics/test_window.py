@@ -126,9 +126,9 @@ def test_latencies_are_those_of_all_topics_in_the_window() -> None:
 
 def test_topic_loads_are_those_of_the_window() -> None:
     window = BrokerWindow(0)
-    window.roll(BrokerStats(topic_loads_ms=[9.0, 1.0]), SECOND)
+    window.roll(BrokerStats(topic_loads=2, topic_loads_ms=[9.0, 1.0]), SECOND)
     assert window.topic_loads_ms == [1.0, 9.0]
-    window.roll(BrokerStats(topic_loads_ms=[9.0, 1.0, 4.0, 2.0]), 2 * SECOND)
+    window.roll(BrokerStats(topic_loads=4, topic_loads_ms=[9.0, 1.0, 4.0, 2.0]), 2 * SECOND)
     assert window.topic_loads_ms == [2.0, 4.0]
     assert [quantile_of(window.topic_loads_ms, q) for q in (0.0, 0.5, 1.0)] == [2.0, 4.0, 4.0]
     assert math.isnan(quantile_of([], 0.5))

@@ -1,0 +1,45 @@
+"""From bookkeeper.conf's keys to what the rooms take, with the units right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.config import BookieSettings, from_settings
+from bookie_stub.config_rules import load_bookie_settings
+from settings.errors import SettingsError
+
+
+def load(*overrides: str) -> BookieSettings:
+    return from_settings(load_bookie_settings(None, environ={}, overrides=overrides))
+
+
+def test_units() -> None:
+    settings = load(
+        "magnetarDataDirectory=/somewhere",
+        "journalMaxSizeMB=3",
+        "journalPreAllocSizeMB=2",
+        "dbStorage_writeCacheMaxSizeMb=10",
+        "flushInterval=1500",
+        "dbStorage_maxThrottleTimeMs=250",
+        "journalSyncData=false",
+        "forceReadOnlyBookie=true",
+    )
+    assert settings.journal_directory == Path("/somewhere/bookkeeper/journal")
+    assert settings.index_directory == settings.ledgers_directory == Path("/somewhere/bookkeeper/ledgers")
+    assert settings.journal_bytes_max == 3 << 20
+    assert settings.journal_allocate_bytes == 2 << 20
+    assert settings.write_cache_bytes == 10 << 20
+    assert settings.flush_interval_s == 1.5
+    assert settings.throttle_s_max == 0.25
+    assert settings.read_only
+    assert not settings.journal_sync_data
+
+
+@pytest.mark.parametrize(
+    "bad", ["ledgerDirectories=a,b", "journalDirectories=a,b", "journalAlignmentSize=1000"]
+)
+def test_what_this_bookie_cannot_do_is_refused(bad: str) -> None:
+    with pytest.raises(SettingsError, match=bad.split("=")[0]):
+        load(bad)
