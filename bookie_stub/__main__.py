@@ -30,8 +30,8 @@ SWITCH_INTERVAL_S = 0.001
 """The loop waits at most this long for the interpreter while a checkpoint computes (Python: 0.005)."""
 
 
-def main() -> int:
-    arguments = _parse(sys.argv[1:])
+def main(argv: list[str] | None = None) -> int:
+    arguments = _parse(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=os.environ.get("PULSAR_LOG_LEVEL", "INFO").upper(), format=_LOG_FORMAT)
     try:
         settings, notes = _load(arguments)

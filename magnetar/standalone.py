@@ -7,7 +7,6 @@ The first SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import gc
 import json
 import logging
@@ -30,7 +29,6 @@ from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
     from bookie_stub.bookie import Bookie
-    from bookie_stub.config import BookieSettings
     from broker.broker_service import Addresses, BrokerService
     from broker.ledger_client.ledger_client import LedgerClient
     from broker.metadata.metadata_store import MetadataStore
@@ -166,24 +164,9 @@ def _open_bookie(
         from bookie_stub.bookie import Bookie
         from bookie_stub.config import from_settings
 
-        return Bookie.open(
-            _in_data_directory(from_settings(bookie_settings), bookie_settings, settings.data), post
-        )
+        return Bookie.open(from_settings(bookie_settings), post)
 
     return opener.submit(open_bookie)
-
-
-def _in_data_directory(bookie: BookieSettings, settings: Settings, data: Path) -> BookieSettings:
-    """The bookie's files stand under the data directory, except where bookkeeper's own keys say otherwise."""
-    places = {
-        "journalDirectories": ("journal_directory", "journal"),
-        "ledgerDirectories": ("ledgers_directory", "ledgers"),
-        "indexDirectories": ("index_directory", "ledgers"),
-    }
-    moved = {
-        field: data / "bookie" / name for key, (field, name) in places.items() if not settings.is_set(key)
-    }
-    return dataclasses.replace(bookie, **moved)  # type: ignore[arg-type]  # Only the three directories.
 
 
 def _metadata(settings: ProcessSettings) -> MetadataStore:

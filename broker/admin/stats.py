@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from broker.model.position import Position
+from broker.model.range_set import RangeSet
 from broker.service.consumer import Consumer
 from broker.service.namespaces import Json
 from broker.service.non_persistent_topic import NonPersistentSubscription
@@ -167,7 +168,7 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
         name: {
             "markDeletePosition": _text(cursor.mark_delete_position),
             "readPosition": _text(cursor.read_position),
-            "individuallyDeletedMessages": str(cursor.individually_acknowledged),
+            "individuallyDeletedMessages": _ranges(cursor.individually_acknowledged),
             "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
             "active": cursor.name in topic.subscriptions and bool(topic.subscriptions[cursor.name].consumers),
         }
@@ -188,6 +189,14 @@ def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
         "cursors": cursors,
         "properties": dict(log.properties),
     }
+
+
+def _ranges(acknowledged: RangeSet) -> str:
+    """As Pulsar writes them: open at the front, closed at the end."""
+    ranges = (
+        f"({one.ledger_id}:{one.first - 1}..{one.ledger_id}:{one.last}]" for one in acknowledged.ranges()
+    )
+    return f"[{','.join(ranges)}]"
 
 
 def _text(position: Position) -> str:

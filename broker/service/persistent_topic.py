@@ -185,9 +185,7 @@ class PersistentTopic(Topic):
     async def set_deduplication(self, enabled: bool) -> None:
         """Follow the broker's setting or the namespace's policy; safe to repeat."""
         if enabled and self.deduplication is None:
-            self.deduplication = await load_deduplication(
-                self.ledger, self.settings.deduplication_producers_max
-            )
+            self.deduplication = await load_deduplication(self.ledger, self.settings)
         elif not enabled:
             self.deduplication = None
             await self.ledger.delete_cursor(DEDUPLICATION_CURSOR)

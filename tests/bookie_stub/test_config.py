@@ -17,7 +17,8 @@ def load(*overrides: str) -> BookieSettings:
 
 def test_units() -> None:
     settings = load(
-        "magnetarDataDirectory=/somewhere",
+        "journalDirectories=/somewhere/journal",
+        "ledgerDirectories=/somewhere/ledgers",
         "journalMaxSizeMB=3",
         "journalPreAllocSizeMB=2",
         "dbStorage_writeCacheMaxSizeMb=10",
@@ -26,8 +27,8 @@ def test_units() -> None:
         "journalSyncData=false",
         "forceReadOnlyBookie=true",
     )
-    assert settings.journal_directory == Path("/somewhere/bookkeeper/journal")
-    assert settings.index_directory == settings.ledgers_directory == Path("/somewhere/bookkeeper/ledgers")
+    assert settings.journal_directory == Path("/somewhere/journal")
+    assert settings.index_directory == settings.ledgers_directory == Path("/somewhere/ledgers")
     assert settings.journal_bytes_max == 3 << 20
     assert settings.journal_allocate_bytes == 2 << 20
     assert settings.write_cache_bytes == 10 << 20

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pulsar
 import pytest
@@ -27,10 +28,29 @@ def admin(broker: BrokerProcess) -> Admin:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[pulsar.Client]:
-    opened = connect(broker.addresses.pulsar)
-    yield opened
-    opened.close()
+def connected() -> Iterator[Callable[[str], pulsar.Client]]:
+    """Opens clients by address; those that are still open at the end of the test are closed."""
+    opened: list[pulsar.Client] = []
+
+    def open_one(url: str) -> pulsar.Client:
+        opened.append(connect(url))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        with contextlib.suppress(pulsar.AlreadyClosed):
+            one.close()
+
+
+@pytest.fixture
+def client(broker: BrokerProcess, connected: Callable[[str], pulsar.Client]) -> pulsar.Client:
+    return connected(broker.addresses.pulsar)
+
+
+@pytest.fixture
+def other_client(broker: BrokerProcess, connected: Callable[[str], pulsar.Client]) -> pulsar.Client:
+    """A second one, on a connection of its own."""
+    return connected(broker.addresses.pulsar)
 
 
 @pytest.fixture

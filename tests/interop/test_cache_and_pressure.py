@@ -7,9 +7,10 @@ import threading
 
 import pulsar
 
-from tests.interop.support import Admin, connect, numbered, publish, read, receive, wait_until
+from tests.interop.support import Admin, numbered, publish, read, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
+SETTINGS = {"managedLedgerCacheSizeMB": "32", "dbStorage_writeCacheMaxSizeMb": "16"}
 Earliest = pulsar.InitialPosition.Earliest
 HITS, MISSES = "pulsar_ml_cache_x_hits_total", "pulsar_ml_cache_x_misses_total"
 
@@ -31,7 +32,7 @@ def test_subscriptions_at_the_end_cause_no_storage_read(
 
 
 def test_a_subscription_that_comes_late_reads_from_storage(
-    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str
+    client: pulsar.Client, admin: Admin, topic: str
 ) -> None:
     publish(client.create_producer(topic), numbered(500))
     wait_until(lambda: admin.metric("pulsar_ml_cache_x_entries") == 0, "the cache let the entries go")
@@ -42,12 +43,11 @@ def test_a_subscription_that_comes_late_reads_from_storage(
 
 
 def test_a_consumer_that_does_not_read_holds_up_neither_others_nor_memory(
-    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str
+    broker: BrokerProcess, client: pulsar.Client, other_client: pulsar.Client, admin: Admin, topic: str
 ) -> None:
     """Its queue takes ten messages; the backlog of 200 MB waits in storage, not in the broker's memory."""
     body = os.urandom(1024 * 1024)
-    slow_client = connect(broker.addresses.pulsar)
-    slow = slow_client.subscribe(topic, "slow", receiver_queue_size=10)
+    slow = other_client.subscribe(topic, "slow", receiver_queue_size=10)
     quick = client.subscribe(topic, "quick")
     producer = client.create_producer(topic, max_pending_messages=20, block_if_queue_full=True)
     before = broker.resident_bytes()
@@ -58,4 +58,3 @@ def test_a_consumer_that_does_not_read_holds_up_neither_others_nor_memory(
     assert admin.subscription(topic, "slow")["msgBacklog"] == 200
     assert broker.resident_bytes() - before < 150 * 1024 * 1024
     assert all(one == body for one in receive(slow, 200))
-    slow_client.close()

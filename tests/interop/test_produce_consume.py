@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Callable
 
 import pulsar
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from tests.interop.support import (
     RECEIVE_MS,
     Admin,
-    connect,
     nothing_comes,
     numbered,
     publish,
@@ -136,16 +136,14 @@ def test_a_message_above_the_limit_is_refused_and_the_producer_lives(
 
 
 def test_two_clients_find_the_topic_over_the_http_address(
-    broker: BrokerProcess, admin: Admin, topic: str
+    broker: BrokerProcess, connected: Callable[[str], pulsar.Client], admin: Admin, topic: str
 ) -> None:
     """Lookup and partitions over REST, messages over the binary port that the answer names."""
     admin.create_partitioned(topic, 2)
-    sender, receiver = connect(broker.addresses.admin), connect(broker.addresses.admin)
+    sender, receiver = (connected(broker.addresses.admin) for _ in range(2))
     consumer = receiver.subscribe(topic, "s")
     publish(sender.create_producer(topic), numbered(100))
     assert sorted(receive(consumer, 100)) == sorted(numbered(100))
-    sender.close()
-    receiver.close()
 
 
 def test_a_non_persistent_topic_keeps_nothing(client: pulsar.Client, topic: str) -> None:

@@ -7,36 +7,32 @@ import threading
 import pulsar
 import pytest
 
-from tests.interop.support import Admin, connect, nothing_comes, numbered, publish, receive, wait_until
-from tests.vectors.broker_process import BrokerProcess
+from tests.interop.support import Admin, nothing_comes, numbered, publish, receive, wait_until
 
 SETTINGS = {"brokerDeduplicationEnabled": "true"}
 Mode = pulsar.ProducerAccessMode
 
 
 def test_an_exclusive_producer_keeps_others_out(
-    broker: BrokerProcess, client: pulsar.Client, topic: str
+    client: pulsar.Client, other_client: pulsar.Client, topic: str
 ) -> None:
-    other = connect(broker.addresses.pulsar)
     holder = client.create_producer(topic, access_mode=Mode.Exclusive)
     with pytest.raises(pulsar.ProducerFenced):
-        other.create_producer(topic, access_mode=Mode.Exclusive)
+        other_client.create_producer(topic, access_mode=Mode.Exclusive)
     with pytest.raises(pulsar.ProducerBusy):
-        other.create_producer(topic)
+        other_client.create_producer(topic)
     holder.send(b"still here")
     holder.close()
-    other.create_producer(topic, access_mode=Mode.Exclusive).send(b"now me")
-    other.close()
+    other_client.create_producer(topic, access_mode=Mode.Exclusive).send(b"now me")
 
 
 def test_a_waiting_producer_gets_in_when_the_holder_leaves(
-    broker: BrokerProcess, client: pulsar.Client, admin: Admin, topic: str
+    client: pulsar.Client, other_client: pulsar.Client, admin: Admin, topic: str
 ) -> None:
-    other = connect(broker.addresses.pulsar)
     holder = client.create_producer(topic, access_mode=Mode.Exclusive)
     heirs: list[pulsar.Producer] = []
     waiting = threading.Thread(
-        target=lambda: heirs.append(other.create_producer(topic, access_mode=Mode.WaitForExclusive))
+        target=lambda: heirs.append(other_client.create_producer(topic, access_mode=Mode.WaitForExclusive))
     )
     waiting.start()
     wait_until(lambda: admin.stats(topic)["waitingPublishers"] == 1, "one producer waits")
@@ -45,33 +41,30 @@ def test_a_waiting_producer_gets_in_when_the_holder_leaves(
     holder.close()
     waiting.join()
     heirs[0].send(b"second")
-    other.close()
 
 
 def test_fencing_takes_the_topic_over_for_good(
-    broker: BrokerProcess, client: pulsar.Client, topic: str
+    client: pulsar.Client, other_client: pulsar.Client, topic: str
 ) -> None:
-    other = connect(broker.addresses.pulsar)
     consumer = client.subscribe(topic, "s")
     fenced = client.create_producer(topic, "fenced", access_mode=Mode.Exclusive)
     fenced.send(b"before")
-    holder = other.create_producer(topic, "holder", access_mode=Mode.ExclusiveWithFencing)
+    holder = other_client.create_producer(topic, "holder", access_mode=Mode.ExclusiveWithFencing)
     with pytest.raises(pulsar.PulsarException):
         fenced.send(b"too late")
     holder.send(b"after")
     assert receive(consumer, 2) == [b"before", b"after"]
     assert nothing_comes(consumer)
-    other.close()
 
 
-def test_a_producer_name_is_taken_once(broker: BrokerProcess, client: pulsar.Client, topic: str) -> None:
-    other = connect(broker.addresses.pulsar)
+def test_a_producer_name_is_taken_once(
+    client: pulsar.Client, other_client: pulsar.Client, topic: str
+) -> None:
     first = client.create_producer(topic, "name")
     with pytest.raises(pulsar.ProducerBusy):
-        other.create_producer(topic, "name")
+        other_client.create_producer(topic, "name")
     first.close()
-    assert other.create_producer(topic, "name").producer_name() == "name"
-    other.close()
+    assert other_client.create_producer(topic, "name").producer_name() == "name"
 
 
 def test_given_names_differ(client: pulsar.Client, topic: str) -> None:
@@ -99,8 +92,7 @@ def test_a_sequence_id_is_stored_once(client: pulsar.Client, topic: str, batched
     again.send(b"message 3", sequence_id=3)
     again.send(b"message 4")
     assert receive(consumer, 1) == numbered(1, first=4)
-    other = client.create_producer(topic, "q")
-    other.send(b"message 0", sequence_id=0)
+    client.create_producer(topic, "q").send(b"message 0", sequence_id=0)
     assert receive(consumer, 1) == numbered(1), "another producer has ids of its own"
     assert nothing_comes(consumer)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pulsar
@@ -17,7 +17,6 @@ import pytest
 from tests.interop.support import (
     RECEIVE_MS,
     Admin,
-    connect,
     nothing_comes,
     numbered,
     publish,
@@ -33,8 +32,8 @@ SETTINGS = {
     "exposingBrokerEntryMetadataToClientEnabled": "true",
     "activeConsumerFailoverDelayTimeMillis": "0",
 }
-Earliest = pulsar.InitialPosition.Earliest
 Type = pulsar.ConsumerType
+Connect = Callable[[str], pulsar.Client]
 
 
 @pytest.fixture
@@ -120,9 +119,9 @@ def indexes(broker: BrokerProcess, topic: str, count: int) -> list[tuple[int, in
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_subscriptions_keep_their_positions_and_holes(
-    own_broker: BrokerProcess, topic: str, how: str
+    own_broker: BrokerProcess, connected: Connect, topic: str, how: str
 ) -> None:
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
     names = {"cumulative": Type.Exclusive, "holes": Type.Shared, "untouched": Type.Exclusive}
     consumers = {name: client.subscribe(topic, name, kind) for name, kind in names.items()}
     ids = publish(client.create_producer(topic), numbered(100))
@@ -135,7 +134,7 @@ def test_subscriptions_keep_their_positions_and_holes(
     kept(own_broker, topic, "cumulative", "Exclusive", ids[29])
     kept(own_broker, topic, "holes", "Shared", ids[0])
     restart(own_broker, how)
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
     admin = Admin(own_broker.addresses.admin)
     assert sorted(admin.get(f"persistent/public/default/{topic}/subscriptions")) == sorted(names)
     consumers = {name: client.subscribe(topic, name, kind) for name, kind in names.items()}
@@ -144,19 +143,20 @@ def test_subscriptions_keep_their_positions_and_holes(
     assert receive(consumers["holes"], 50) == numbered(100)[1::2]
     assert receive(consumers["untouched"], 100) == numbered(100)
     assert all(nothing_comes(consumer) for consumer in consumers.values())
-    client.close()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_sequence_ids_are_remembered(own_broker: BrokerProcess, topic: str, how: str) -> None:
-    client = connect(own_broker.addresses.pulsar)
+def test_sequence_ids_are_remembered(
+    own_broker: BrokerProcess, connected: Connect, topic: str, how: str
+) -> None:
+    client = connected(own_broker.addresses.pulsar)
     client.subscribe(topic, "s")
     producer = client.create_producer(topic, "p")
     for number in range(10):
         producer.send(b"message %d" % number, sequence_id=number)
     client.close()
     restart(own_broker, how)
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
     producer = client.create_producer(topic, "p")
     assert producer.last_sequence_id() == 9
     for number in range(5, 15):
@@ -164,13 +164,15 @@ def test_sequence_ids_are_remembered(own_broker: BrokerProcess, topic: str, how:
     consumer = client.subscribe(topic, "s")
     assert receive(consumer, 15) == numbered(15)
     assert nothing_comes(consumer)
-    client.close()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_indexes_go_on_where_they_stopped(own_broker: BrokerProcess, topic: str, how: str) -> None:
+def test_indexes_go_on_where_they_stopped(
+    own_broker: BrokerProcess, connected: Connect, topic: str, how: str
+) -> None:
+    connected(own_broker.addresses.pulsar).subscribe(topic, "keeps the messages").close()
     for _ in range(3):
-        client = connect(own_broker.addresses.pulsar)
+        client = connected(own_broker.addresses.pulsar)
         single = client.create_producer(topic)
         single.send(b"one")
         batch = client.create_producer(
@@ -187,8 +189,10 @@ def test_indexes_go_on_where_they_stopped(own_broker: BrokerProcess, topic: str,
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_clients_come_back_by_themselves(own_broker: BrokerProcess, topic: str, how: str) -> None:
-    client = connect(own_broker.addresses.pulsar)
+def test_clients_come_back_by_themselves(
+    own_broker: BrokerProcess, connected: Connect, topic: str, how: str
+) -> None:
+    client = connected(own_broker.addresses.pulsar)
     consumer, producer = client.subscribe(topic, "s"), client.create_producer(topic)
     reader = client.create_reader(topic, pulsar.MessageId.latest)
     publish(producer, numbered(20))
@@ -200,35 +204,34 @@ def test_clients_come_back_by_themselves(own_broker: BrokerProcess, topic: str, 
     while not got >= set(numbered(20, first=20)):  # What was acknowledged just before a kill may come again.
         got.add(consumer.receive(RECEIVE_MS).data())
     assert [reader.read_next(RECEIVE_MS).data() for _ in range(39)] == numbered(39, first=1)
-    client.close()
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_partitions_policies_and_the_holder_of_a_topic_are_kept(
-    own_broker: BrokerProcess, topic: str, how: str
+    own_broker: BrokerProcess, connected: Connect, topic: str, how: str
 ) -> None:
     admin = Admin(own_broker.addresses.admin)
     admin.create_partitioned(topic, 3)
     admin.put("namespaces/public/own")
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
+    client.subscribe(topic, "s").close()
     publish(client.create_producer(topic), numbered(30))
     client.create_producer(f"public/own/{topic}", access_mode=pulsar.ProducerAccessMode.Exclusive).send(b"x")
     client.close()
     restart(own_broker, how)
     admin = Admin(own_broker.addresses.admin)
     assert sorted(admin.get("namespaces/public")) == ["public/default", "public/own"]
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
     assert len(client.get_topic_partitions(topic)) == 3
-    consumer = client.subscribe(topic, "s", initial_position=Earliest)
+    consumer = client.subscribe(topic, "s")
     assert sorted(receive(consumer, 30)) == sorted(numbered(30))
     client.create_producer(f"public/own/{topic}", access_mode=pulsar.ProducerAccessMode.Exclusive).send(b"x")
-    client.close()
 
 
 def test_a_kill_while_publishing_loses_nothing_that_was_confirmed(
     own_broker: BrokerProcess, topic: str
 ) -> None:
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
     client.subscribe(topic, "s").close()
     producer = client.create_producer(topic, send_timeout_millis=1000, max_pending_messages=10_000)
     confirmed: list[int] = []
@@ -243,9 +246,8 @@ def test_a_kill_while_publishing_loses_nothing_that_was_confirmed(
     client.shutdown()
     promised = list(confirmed)
     own_broker.start()
-    client = connect(own_broker.addresses.pulsar)
+    client = connected(own_broker.addresses.pulsar)
     consumer = client.subscribe(topic, "s")
     got = [int(body) for body in receive(consumer, len(promised))]
     assert got == list(range(len(got))), "in order and without a gap"
     assert promised == got
-    client.close()

@@ -1,0 +1,146 @@
+"""Stage: the service on a memory ledger and a memory metadata store, with a clock and a loop that tests turn by hand.
+
+Law of the place: nothing waits and nothing sleeps; `settle` runs what was asked for until there is nothing left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.ledger_client.ledger_ids import LedgerIds
+from broker.ledger_client.memory import MemoryLedgerClient
+from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.topic_name import parse_topic_name
+from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
+from broker.service.namespaces import Namespaces
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.producer import AccessMode, Producer
+from broker.service.settings import ServiceSettings
+from broker.service.subscription import Subscription
+from broker.service.topic_registry import TopicRegistry
+from broker.turn import Turn
+from tests.fakes.messages import SENT_AT_MS, message
+from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+
+TOPIC = "persistent://public/default/t"
+EXCLUSIVE, SHARED = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED
+FAILOVER, KEY_SHARED = SubscriptionType.FAILOVER, SubscriptionType.KEY_SHARED
+
+
+class Stage:
+    def __init__(self, *, cache_bytes: int = 64 << 20, entries_per_ledger: int = 50_000, **settings: object) -> None:
+        self.now_ns = 1_000_000_000
+        self.wall_ms = SENT_AT_MS
+        self.soon: deque[Callable[[], None]] = deque()
+        self.timers: list[tuple[float, Callable[[], None]]] = []
+        """(seconds as asked for, callback); `fire` runs them."""
+        self.metadata = MemoryMetadataStore()
+        self.ledgers = MemoryLedgerClient(self.soon.append)
+        self.turn = Turn(self.soon.append, lambda: self.now_ns)
+        self.ground = Ground(
+            metadata=self.metadata,
+            ledgers=self.ledgers,
+            ids=LedgerIds(self.metadata),
+            caches=EntryCacheManager(EntryCacheSettings(cache_bytes)),
+            turn=self.turn,
+            now_ns=lambda: self.now_ns,
+            wall_ms=lambda: self.wall_ms,
+        )
+        self.namespaces = Namespaces(self.metadata, "standalone")
+        self.registry = TopicRegistry(
+            self.ground,
+            ManagedLedgerSettings(entries_per_ledger_max=entries_per_ledger, rollover_ns_min=0, mark_delete_rate=0),
+            ServiceSettings(**settings),  # type: ignore[arg-type]
+            self.namespaces,
+            call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
+        )
+        self.added: dict[tuple[int, int], bytes] = {}
+        self._consumer_ids = 0
+
+    async def open(self, name: str = TOPIC) -> PersistentTopic:
+        if not self.namespaces.exists("public/default"):
+            await self.namespaces.open()
+        return cast("PersistentTopic", await self.registry.get(parse_topic_name(name), create=True))
+
+    async def settle(self) -> None:
+        """Run everything that was asked for, tasks included; timers stay."""
+        idle = 0
+        while idle < 3:
+            idle = 0 if self.soon else idle + 1
+            while self.soon:
+                self.soon.popleft()()
+            await asyncio.sleep(0)
+
+    async def fire(self) -> None:
+        """Let the time of all timers come."""
+        timers, self.timers = self.timers, []
+        for _, callback in timers:
+            callback()
+        await self.settle()
+
+    # Clients
+
+    async def producer(
+        self,
+        topic: PersistentTopic,
+        name: str = "p",
+        mode: AccessMode = AccessMode.SHARED,
+        epoch: int | None = None,
+    ) -> Producer:
+        producer = Producer(
+            topic, FakeProducerPort(), producer_id=0, name=name, access_mode=mode, topic_epoch=epoch
+        )
+        await topic.add_producer(producer)
+        return producer
+
+    async def publish(
+        self, topic: PersistentTopic, count: int = 1, *, keys: list[str] | None = None, batch: int = 0
+    ) -> FakeProducerPort:
+        """So many messages (one per key), by a producer that is gone afterwards."""
+        producer = await self.producer(topic, "publisher")
+        for number, key in enumerate(keys if keys is not None else [None] * count):
+            producer.publish(number, 0, max(1, batch), message(b"%d" % number, key=key, batch=batch), chunk=False)
+        await self.settle()
+        await topic.remove_producer(producer)
+        return port_of(producer)
+
+    async def consume(
+        self,
+        topic: PersistentTopic,
+        kind: SubscriptionType = SHARED,
+        *,
+        permits: int = 0,
+        subscription: str = "s",
+        name: str = "",
+        port: FakeConsumerPort | None = None,
+        ranges: tuple[tuple[int, int], ...] = (),
+        **options: object,
+    ) -> tuple[Subscription, Consumer, FakeConsumerPort]:
+        self._consumer_ids += 1
+        port = port or FakeConsumerPort()
+        options.setdefault("earliest", True)
+        asked = SubscribeOptions(
+            subscription=subscription,
+            kind=kind,
+            consumer_id=self._consumer_ids,
+            consumer_name=name or f"c{self._consumer_ids}",
+            key_shared=KeySharedMeta(sticky=bool(ranges), ranges=ranges),
+            **options,  # type: ignore[arg-type]
+        )
+        found, consumer = await topic.subscribe(port, asked)
+        if permits:
+            found.flow(consumer, permits)
+            await self.settle()
+        return found, consumer, port
+
+
+def port_of(producer: Producer) -> FakeProducerPort:
+    assert isinstance(producer.port, FakeProducerPort)
+    return producer.port
