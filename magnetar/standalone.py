@@ -48,6 +48,23 @@ GC_YOUNG_OBJECTS = 50_000
 """Entries come and go by the ten thousand and hold no cycles, so looking for cycles can wait."""
 
 
+_WHAT_NEXT = """
+Magnetar {version} is ready.
+
+  clients   {url}
+  admin     {admin}/admin/v2/clusters
+  metrics   {admin}/metrics
+
+In another terminal:
+
+  make demo                                            a producer and two subscriptions at work
+  .venv/bin/magnetar consume my-topic -s my-sub -n 0   waits for messages
+  .venv/bin/magnetar produce my-topic -m hello         sends one
+
+Ctrl-C drains and stops.
+"""
+
+
 class ProcessSettings(NamedTuple):
     broker: Settings
     bookie: Settings | None
@@ -238,6 +255,11 @@ def _stop_on_signals() -> asyncio.Event:
 def _announce(addresses: Addresses, ready_file: Path | None) -> None:
     """The file appears whole or not at all, so that whoever waits for it may read it at once."""
     log.info("%s: %s %s", READY, addresses.service_url, addresses.admin_url)
+    if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Somebody at a terminal, perhaps by `make run`.
+        print(
+            _WHAT_NEXT.format(version=__version__, url=addresses.service_url, admin=addresses.admin_url),
+            flush=True,
+        )
     if ready_file is None:
         return
     text = json.dumps({"pulsar": addresses.service_url, "admin": addresses.admin_url, "pid": os.getpid()})

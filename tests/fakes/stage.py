@@ -16,7 +16,7 @@ from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from tests.fakes.metadata import FakeMetadata
 from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import Namespaces
@@ -41,7 +41,7 @@ class Stage:
         self.soon: deque[Callable[[], None]] = deque()
         self.timers: list[tuple[float, Callable[[], None]]] = []
         """(seconds as asked for, callback); `fire` runs them."""
-        self.metadata = MemoryMetadataStore()
+        self.metadata = FakeMetadata()
         self.ledgers = MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
         self.ground = Ground(

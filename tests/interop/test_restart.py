@@ -229,7 +229,7 @@ def test_partitions_policies_and_the_holder_of_a_topic_are_kept(
 
 
 def test_a_kill_while_publishing_loses_nothing_that_was_confirmed(
-    own_broker: BrokerProcess, topic: str
+    own_broker: BrokerProcess, connected: Connect, topic: str
 ) -> None:
     client = connected(own_broker.addresses.pulsar)
     client.subscribe(topic, "s").close()

@@ -146,7 +146,8 @@ class RawConnection:
 
     async def receive(self, *type_names: str, timeout_s: float = ANSWER_TIMEOUT_S) -> Frame:
         """The next frame. PeerClosedError, TimeoutError, or AssertionError where it is of no named type."""
-        frame = await asyncio.wait_for(self._next(), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            frame = await self._next()
         if type_names and frame.type_name not in type_names:
             raise AssertionError(f"{type_names} expected, {frame.type_name} came: {frame.command}")
         return frame

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
-from broker.metadata.metadata_store import ANY
 from broker.service.producer import AccessMode, Producer
 from broker.service.producer_access import ProducerAccess
 from tests.fakes.ports import FakeProducerPort
@@ -27,3 +26,133 @@ def producer(name: str, mode: AccessMode, epoch: int | None = None) -> Producer:
         access_mode=mode,
         topic_epoch=epoch,
     )
+
+
+def presence(*present: tuple[str, AccessMode]) -> ProducerAccess:
+    access = ProducerAccess()
+    for name, mode in present:
+        access.enter(producer(name, mode))
+    return access
+
+
+@pytest.mark.parametrize(
+    ("mode", "nobody", "beside_shared", "beside_exclusive"),
+    [
+        (SHARED, "in", "in", ProducerBusy),
+        (EXCLUSIVE, "in", ProducerFenced, ProducerFenced),
+        (WAIT, "in", "waits", "waits"),
+        (FENCE, "in", "in", "in"),
+    ],
+)
+def test_the_access_table(mode: AccessMode, nobody: object, beside_shared: object, beside_exclusive: object) -> None:
+    for access, expected in (
+        (presence(), nobody),
+        (presence(("a", SHARED), ("b", SHARED)), beside_shared),
+        (presence(("a", EXCLUSIVE)), beside_exclusive),
+    ):
+        newcomer = producer("new", mode)
+        present = list(access.producers.values())
+        if isinstance(expected, type):
+            with pytest.raises(expected):
+                access.enter(newcomer)
+            assert list(access.producers.values()) == present
+            assert not newcomer.waiting
+            continue
+        access.enter(newcomer)
+        assert newcomer.waiting == (expected == "waits")
+        assert (access.producers.get("new") is newcomer) == (expected == "in")
+        assert all(one.fenced == (mode is FENCE) for one in present)
+        assert (access.exclusive is newcomer) == (expected == "in" and mode is not SHARED)
+
+
+def test_a_name_is_taken_once() -> None:
+    access = presence(("a", SHARED))
+    with pytest.raises(ProducerBusy, match="already connected"):
+        access.enter(producer("a", SHARED))
+    access.leave(access.producers["a"])
+    access.enter(producer("a", SHARED))
+
+
+def test_each_new_exclusive_producer_has_a_higher_epoch() -> None:
+    access = ProducerAccess()
+    epochs = []
+    for _ in range(3):
+        one = producer("a", EXCLUSIVE)
+        access.enter(one)
+        epochs.append(one.topic_epoch)
+        access.leave(one)
+    assert epochs == [0, 1, 2]
+    back = producer("a", EXCLUSIVE, epoch=2)
+    access.enter(back)
+    assert back.topic_epoch == 2, "who comes back with the current epoch keeps it"
+    access.leave(back)
+    with pytest.raises(ProducerFenced, match="epoch has already moved"):
+        access.enter(producer("a", EXCLUSIVE, epoch=1))
+
+
+def test_whoever_waits_longest_follows() -> None:
+    access = presence(("a", EXCLUSIVE))
+    first, second, third = (producer(name, WAIT) for name in "bcd")
+    for one in (first, second, third):
+        access.enter(one)
+    assert access.leave(first) is None, "one that waited may leave"
+    heir = access.leave(access.producers["a"])
+    assert heir is second
+    assert (second.waiting, second.topic_epoch) == (False, 1)
+    assert access.waiting == [third]
+
+
+async def test_fencing_tells_those_who_waited_and_nothing_to_those_inside() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    inside = await stage.producer(topic, "a", EXCLUSIVE)
+    waiting = await stage.producer(topic, "b", WAIT)
+    await stage.producer(topic, "c", FENCE)
+    assert port_of(waiting).events == ["failed ProducerFenced"]
+    assert port_of(inside).events == []
+    assert inside.fenced
+    await topic.remove_producer(inside)
+    await topic.remove_producer(waiting)
+    assert list(topic.access.producers) == ["c"]
+
+
+async def test_the_epoch_survives_the_topic() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.producer(topic, "a", EXCLUSIVE)
+    await stage.registry.unload(topic.name)
+    topic = await stage.open()
+    assert (await stage.producer(topic, "a", EXCLUSIVE)).topic_epoch == 1
+
+
+async def test_an_epoch_that_cannot_be_kept_leaves_nobody_inside() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    stage.metadata.refusing = True
+    with pytest.raises(MetadataError):
+        await stage.producer(topic, "a", EXCLUSIVE)
+    assert (topic.access.producers, topic.access.exclusive) == ({}, None)
+    stage.metadata.refusing = False
+    await stage.producer(topic, "a", EXCLUSIVE)
+
+
+async def test_an_heir_whose_epoch_cannot_be_kept_is_refused() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    holder = await stage.producer(topic, "a", EXCLUSIVE)
+    heirs = [await stage.producer(topic, name, WAIT) for name in "bc"]
+    stage.metadata.refusing = True
+    await topic.remove_producer(holder)
+    assert [port_of(heir).events for heir in heirs] == [["failed MetadataError"]] * 2
+    assert (topic.access.producers, topic.access.waiting) == ({}, [])
+
+
+async def test_an_heir_hears_that_it_is_ready() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    holder = await stage.producer(topic, "a", EXCLUSIVE)
+    heir = await stage.producer(topic, "b", WAIT)
+    await topic.remove_producer(holder)
+    assert port_of(heir).events == ["ready 1"]
+    with pytest.raises(BrokerError):
+        await stage.producer(topic, "c")

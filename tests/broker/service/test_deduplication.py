@@ -1,0 +1,116 @@
+"""What is stored once stays stored once: sequence ids on their way, stored, failed, and after a restart."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import NotAllowed, PersistenceError
+from broker.service.deduplication import Deduplication, Verdict
+from broker.service.deduplication_cursor import DEDUPLICATION_CURSOR
+from broker.service.persistent_topic import PersistentTopic
+from tests.fakes.messages import message
+from tests.fakes.stage import Stage, port_of
+
+NEW, DUPLICATE, UNKNOWN = Verdict.NEW, Verdict.DUPLICATE, Verdict.UNKNOWN
+
+
+def test_the_three_verdicts() -> None:
+    known = Deduplication({}, producers_max=10)
+    assert known.judge("p", 5, 0) is NEW
+    assert known.judge("p", 5, 0) is UNKNOWN, "on its way, and it may still fail"
+    known.stored("p", 5, 0)
+    assert known.judge("p", 5, 0) is DUPLICATE
+    assert known.judge("p", 4, 0) is DUPLICATE
+    assert known.judge("q", 4, 0) is NEW
+    assert known.judge("p", 6, 9) is NEW, "a batch"
+    assert known.judge("p", 9, 0) is UNKNOWN
+    known.failed()
+    assert known.judge("p", 6, 9) is NEW, "what failed may come again"
+
+
+def test_a_chunked_message_is_on_its_way_with_its_last_chunk() -> None:
+    known = Deduplication({}, producers_max=10)
+    assert known.judge("p", 1, 0, last_chunk=False) is NEW
+    assert known.judge("p", 1, 0, last_chunk=False) is NEW
+    assert known.judge("p", 1, 0, last_chunk=True) is NEW
+    known.stored("p", 1, 0)
+    assert known.judge("p", 1, 0, last_chunk=False) is DUPLICATE
+
+
+def test_what_is_stored_without_being_judged_counts() -> None:
+    known = Deduplication({}, producers_max=10)
+    known.stored("p", 7, 0)
+    assert known.judge("p", 7, 0) is DUPLICATE
+
+
+def test_only_so_many_producers_that_are_gone_are_remembered() -> None:
+    known = Deduplication({name: 1 for name in "abcd"}, producers_max=2)
+    known.forget({"a"})
+    assert list(known.snapshot()) == ["a", "d"]
+
+
+async def published(stage: Stage, topic: PersistentTopic, *sequence_ids: int) -> list[tuple[int, int, int]]:
+    producer = await stage.producer(topic, "p")
+    for number in sequence_ids:
+        producer.publish(number, 0, 1, message(sequence_id=number), chunk=False)
+    await stage.settle()
+    await topic.remove_producer(producer)
+    return port_of(producer).receipts
+
+
+async def test_a_duplicate_gets_a_receipt_without_a_place() -> None:
+    stage = Stage(deduplication=True)
+    topic = await stage.open()
+    await published(stage, topic, 0, 1)
+    assert topic.last_sequence_id("p") == 1
+    receipts = await published(stage, topic, 1, 2)
+    assert sorted(receipts) == [(1, -1, -1), (2, receipts[-1][1], 2)]
+    assert topic.ledger.number_of_entries == 3
+
+
+@pytest.mark.parametrize("snapshot_every", [1, 1000])
+async def test_a_topic_that_is_opened_again_knows_what_it_has(snapshot_every: int) -> None:
+    stage = Stage(deduplication=True, deduplication_snapshot_entries=snapshot_every)
+    topic = await stage.open()
+    await published(stage, topic, 0, 1, 2)
+    await stage.registry.unload(topic.name)
+    topic = await stage.open()
+    assert topic.last_sequence_id("p") == 2
+    assert (await published(stage, topic, 2))[0][1:] == (-1, -1)
+
+
+async def test_all_chunks_of_a_message_that_comes_again_are_dropped() -> None:
+    stage = Stage(deduplication=True)
+    topic = await stage.open()
+    producer = await stage.producer(topic, "p")
+    for _ in range(2):
+        for number in range(3):
+            producer.publish(0, 0, 1, message(chunk=(number, 3)), chunk=True)
+        await stage.settle()
+    assert topic.ledger.number_of_entries == 3
+    assert [receipt[1:] for receipt in port_of(producer).receipts[3:]] == [(-1, -1)] * 3
+
+
+async def test_what_is_on_its_way_cannot_be_decided() -> None:
+    stage = Stage(deduplication=True)
+    topic = await stage.open()
+    producer = await stage.producer(topic, "p")
+    for _ in range(2):
+        producer.publish(0, 0, 1, message(), chunk=False)
+    await stage.settle()
+    [(sequence_id, error)] = port_of(producer).refusals
+    assert sequence_id == 0
+    assert isinstance(error, PersistenceError)
+    assert len(port_of(producer).receipts) == 1
+
+
+async def test_the_cursor_of_deduplication_is_nobody_elses_and_goes_with_it() -> None:
+    stage = Stage(deduplication=True)
+    topic = await stage.open()
+    await published(stage, topic, 0)
+    with pytest.raises(NotAllowed):
+        await stage.consume(topic, subscription=DEDUPLICATION_CURSOR)
+    await stage.registry.unload(topic.name)
+    await stage.namespaces.set_policy("public/default", "deduplication", False)
+    topic = await stage.open()
+    assert DEDUPLICATION_CURSOR not in topic.ledger.cursors, "it would hold back trimming for ever"

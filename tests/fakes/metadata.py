@@ -1,0 +1,28 @@
+"""A metadata store in memory whose writes a test can refuse or hold back."""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.errors import MetadataError
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+
+
+class FakeMetadata(MemoryMetadataStore):
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusing = False
+        self.gate: asyncio.Event | None = None
+        """Writes wait for it where there is one."""
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refusing:
+            raise MetadataError("no writes today")
+        return await super().put(key, value, expected)
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        await super().delete(key, expected)
