@@ -48,6 +48,10 @@ def main(argv: list[str] | None = None) -> int:
     names = [peer.name for peer in peers]
     text = table(rounds, names)
     print(f"\n{text}\n\n{time.monotonic() - began:.0f} s, {_machine()}")
+    if arguments.quick:
+        print(
+            f"quick: {scale.topics} topics, a backlog of {scale.catch_up:,}, one round; the goals are for a full run"
+        )
     for failure in failures:
         print(f"failed: {failure}")
     if arguments.json:

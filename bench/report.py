@@ -49,6 +49,9 @@ ROWS = (
         "{:.2f}",
         "≤ 1 · 3",
     ),
+    Row(
+        "an fdatasync of the disk then p50 · p99, ms", "latency", ("disk_p50_ms", "disk_p99_ms"), "{:.2f}", ""
+    ),
     Row("10 subscriptions, deliveries/s", "fan-out", ("deliveries_per_s",), "{:,.0f}", "≥ 180,000"),
     Row("10 subscriptions, CPU µs/delivery", "fan-out", ("cpu_us",), "{:.1f}", "≤ 2"),
     Row(

@@ -17,6 +17,7 @@ from functools import partial
 
 from bench import processes
 from bench.clients import Client
+from bench.disk import fdatasync_us
 from bench.peers import Peer, StartedPeer, address_of
 from bench.probe import StallProbe
 from bench.worker import Job, Result
@@ -24,6 +25,7 @@ from bench.worker import Job, Result
 Numbers = dict[str, float]
 LATENCY_RATE = 1000.0
 LATENCY_WARM_SHARE = 0.1
+DISK_WRITES = 2_000
 FAN_OUT_SUBSCRIPTIONS = 10
 BATCH = 10
 BATCH_LARGE = 100
@@ -143,8 +145,12 @@ def latency(peer: Peer, scale: Scale) -> Numbers:
         sent, got = producer.result(), consumer.result()
         numbers = meter.per_message(count)
     warm = int(count * LATENCY_WARM_SHARE)
-    for name, result in (("receipt", sent), ("to_consume", got)):
-        values = sorted(result["latencies_us"][warm:])
+    measured = {
+        "receipt": sorted(sent["latencies_us"][warm:]),
+        "to_consume": sorted(got["latencies_us"][warm:]),
+        "disk": fdatasync_us(DISK_WRITES, LATENCY_RATE),
+    }
+    for name, values in measured.items():
         numbers[f"{name}_p50_ms"] = at_percent(values, 50) / 1000
         numbers[f"{name}_p99_ms"] = at_percent(values, 99) / 1000
     return numbers | integrity(sent, got)

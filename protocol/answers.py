@@ -235,10 +235,10 @@ def schema_not_found(request_id: int, message: str) -> bytes:
     return command_frame(command)
 
 
-def schema_refused(request_id: int, code: int, message: str) -> bytes:
+def schema_accepted(request_id: int) -> bytes:
+    """With an empty version: clients then send messages without one."""
     command = api.BaseCommand(type=api.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     answer = command.getOrCreateSchemaResponse
     answer.request_id = request_id
-    answer.error_code = api.ServerError.ValueType(code)
-    answer.error_message = message
+    answer.schema_version = b""
     return command_frame(command)

@@ -18,7 +18,7 @@ from broker.admin.answers import (
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import clients, parts
 from broker.errors import BrokerError, TopicNotFound
-from broker.service.namespaces import NamespaceNotFound
+from broker.service.namespaces import Json, NamespaceNotFound
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
 
@@ -38,7 +38,11 @@ async def get(request: web.Request) -> web.Response:
         count = await broker.registry.partitions(name)
     else:
         raise TopicNotFound(f"Topic {name} not found")
-    return answer({"partitions": count, "deleted": False})
+    shown: dict[str, Json] = {"partitions": count, "deleted": False}
+    properties = await broker.registry.partitioned_properties(name)
+    if properties:
+        shown["properties"] = dict(properties)
+    return answer(shown)
 
 
 async def create(request: web.Request) -> web.Response:
@@ -46,7 +50,7 @@ async def create(request: web.Request) -> web.Response:
     count = await _count(request)
     if count < 1:
         raise NotAcceptable("Number of partitions should be more than 0")
-    await broker.registry.create_partitioned(name, count)
+    await broker.registry.create_partitioned(name, count, await _properties(request))
     return done()
 
 
@@ -93,6 +97,12 @@ async def _count(request: web.Request) -> int:
     if type(body) is not int:
         raise BadRequest("The number of partitions must be given as a JSON number")
     return body
+
+
+async def _properties(request: web.Request) -> dict[str, str]:
+    body = await body_of(request)
+    given = body.get("properties") if isinstance(body, dict) else None
+    return {key: str(value) for key, value in given.items()} if isinstance(given, dict) else {}
 
 
 PARTITION_ROUTES = (

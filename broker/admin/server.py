@@ -110,6 +110,8 @@ def _page(error: web.HTTPException) -> web.Response:
     title = f"Error {error.status} {error.reason}"
     page = f"<html><head><title>{title}</title></head><body>{title}</body></html>"
     headers = {"Content-Type": "text/html;charset=iso-8859-1"}
-    if "Allow" in error.headers:
-        headers["Allow"] = error.headers["Allow"]
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        headers["Allow"] = ",".join(sorted({"OPTIONS", *error.allowed_methods} - {"HEAD"}))
+        if error.method == "PATCH":  # Pulsar's server words this one without a page.
+            return web.Response(status=error.status, headers={"Allow": headers["Allow"]})
     return web.Response(status=error.status, body=page.encode(), headers=headers)

@@ -36,6 +36,5 @@ def get_schema(cnx: ServerCnx, command: BaseCommand) -> None:
 
 
 def get_or_create_schema(cnx: ServerCnx, command: BaseCommand) -> None:
-    request = command.getOrCreateSchema
-    message = "This broker keeps no schemas; send the bytes without one"
-    cnx.send(answers.schema_refused(request.request_id, NotAllowed.code, message))
+    """Accepted and not kept, as with PRODUCER and SUBSCRIBE: a Java client's dead-letter producer asks with every message."""
+    cnx.send(answers.schema_accepted(command.getOrCreateSchema.request_id))

@@ -40,10 +40,14 @@ _JOIN_BYTES_MAX = 32 * 1024
 PENDING_PUBLISHES = 1
 PUBLISH_BUFFER = 2
 UNSENT_ANSWERS = 4
+UNHANDLED_FRAMES = 8
 """Reasons not to read."""
 
 CLOSED_PRODUCERS_MAX = 1000
 """Producers closed by the broker that a connection remembers, so that ids that never come back do not pile up."""
+
+FRAMES_PER_TURN_MAX = 2000
+"""A megabyte of the smallest commands is 75,000 frames: the other connections get their turn in between."""
 
 
 class ServerCnx(asyncio.BufferedProtocol):
@@ -185,7 +189,29 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._heard = True
         try:
             frames = self._inbox.received(nbytes)
-            buffer, view = self._inbox.buffer, self._inbox.view
+        except ProtocolError as error:
+            self.close(f"{type(error).__name__}: {error}")
+            return
+        if len(frames) > FRAMES_PER_TURN_MAX:
+            self._stop_reading(UNHANDLED_FRAMES)
+            self._handle_in_slices(frames)
+        else:
+            self._handle(frames)
+
+    def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
+        """Nothing is read meanwhile, so the frames stay where they are in the inbox."""
+        self._handle(frames[:FRAMES_PER_TURN_MAX])
+        rest = frames[FRAMES_PER_TURN_MAX:]
+        if self._transport is None or self._transport.is_closing():
+            return
+        if rest:
+            self.ground.call_later(0, lambda: self._handle_in_slices(rest))
+        else:
+            self._read_on(UNHANDLED_FRAMES)
+
+    def _handle(self, frames: list[tuple[int, int, int]]) -> None:
+        buffer, view = self._inbox.buffer, self._inbox.view
+        try:
             for start, command_end, end in frames:
                 if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
                     send = parse_send(view[start + 4 : command_end])

@@ -159,12 +159,17 @@ class KeySharedDispatcher(SharedDispatcher):
         for entry in entries:
             sticky_hash = self._hash_of(entry)
             consumer = self._select(sticky_hash)
-            if consumer is None or not self._may_take(consumer, sticky_hash, room, blocked, from_replay):
+            key = (entry.ledger_id, entry.entry_id)
+            if (
+                consumer is None
+                or sticky_hash in blocked
+                or not self._may_take(consumer, key, sticky_hash, room, from_replay)
+            ):
                 blocked.add(sticky_hash)
-                self.replay.add(((entry.ledger_id, entry.entry_id),), sticky_hash)
+                self.replay.add((key,), sticky_hash)
                 continue
             room[consumer] -= max(1, entry.messages)
-            consumer.hashes[(entry.ledger_id, entry.entry_id)] = sticky_hash
+            consumer.hashes[key] = sticky_hash
             taken.setdefault(consumer, []).append(entry)
         for consumer, share in taken.items():
             sent = self._send(consumer, share)
@@ -175,9 +180,9 @@ class KeySharedDispatcher(SharedDispatcher):
     def _may_take(
         self,
         consumer: Consumer,
+        key: Key,
         sticky_hash: int,
         room: dict[Consumer, int],
-        blocked: set[int],
         from_replay: bool,
     ) -> bool:
         if consumer not in room:
@@ -186,9 +191,9 @@ class KeySharedDispatcher(SharedDispatcher):
             return False
         if self._out_of_order:
             return True
-        if sticky_hash in blocked or self._draining.blocks(consumer, sticky_hash):
+        if self._draining.blocks(consumer, sticky_hash):
             return False
-        if sticky_hash in self._fetching.values():  # An older message of the key may be among them.
+        if any(waits == sticky_hash and older < key for older, waits in self._fetching.items()):
             return False
         return from_replay or not self.replay.waits(sticky_hash)
 

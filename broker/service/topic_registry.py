@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from urllib.parse import quote, unquote
 
 from crc32c import crc32c
@@ -219,6 +219,11 @@ class TopicRegistry:
             self._partitions[str(name)] = count
         return count
 
+    async def partitioned_properties(self, name: TopicName) -> dict[str, str]:
+        """What was given when the partitioned topic was created."""
+        stored = await self._ground.metadata.get(_partitioned_key(name))
+        return {} if stored is None else dict(json.loads(stored.value).get("properties") or {})
+
     async def partitions_or_create(self, name: TopicName, *, create: bool) -> int:
         """The answer to PARTITIONED_METADATA: where topics are created partitioned, asking creates them."""
         if not self.namespaces.exists(name.namespace):
@@ -235,8 +240,13 @@ class TopicRegistry:
             await self.create_partitioned(name, wanted)
         return wanted if name.partition < 0 else 0
 
-    async def create_partitioned(self, name: TopicName, count: int) -> None:
-        """AlreadyExists when there is a topic of that name; NotAllowed for a count out of range."""
+    async def create_partitioned(
+        self, name: TopicName, count: int, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """`properties` are kept for whoever asks.
+
+        AlreadyExists when there is a topic of that name; NotAllowed for a count out of range.
+        """
         self._check_partitions(count)
         if name.partition >= 0:
             raise InvalidTopicName(f"{name} is the name of a partition")
@@ -244,7 +254,10 @@ class TopicRegistry:
             raise TopicNotFound("Namespace not found")
         if await self.exists(name):
             raise AlreadyExists("This topic already exists")
-        value = json.dumps({"partitions": count}).encode()
+        metadata: dict[str, object] = {"partitions": count}
+        if properties:
+            metadata["properties"] = dict(properties)
+        value = json.dumps(metadata).encode()
         await self._ground.metadata.put(_partitioned_key(name), value, ABSENT)
         self._partitions[str(name)] = count
         await self._create_partitions(name, range(count))
@@ -261,8 +274,8 @@ class TopicRegistry:
             raise TopicNotFound(f"Partitioned topic {name} does not exist")
         if count < before:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
-        value = json.dumps({"partitions": count}).encode()
-        await self._ground.metadata.put(_partitioned_key(name), value)
+        metadata = {"partitions": count, "properties": await self.partitioned_properties(name)}
+        await self._ground.metadata.put(_partitioned_key(name), json.dumps(metadata).encode())
         self._partitions[str(name)] = count
         await self._create_partitions(name, range(before, count))
         await self._copy_subscriptions(name, range(before, count))

@@ -9,51 +9,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from random import Random
 from typing import Final
 
-from protocol.pulsar_api_pb2 import BaseCommand, MessageIdData, MessageMetadata
+from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 from tests.fuzz import corpus
+from tests.fuzz.peers import (
+    ANSWERED,
+    CLOSED,
+    SIDE_BY_SIDE,
+    WAITING,
+    Outcomes,
+    Target,
+    bare_connection,
+    connected,
+    consume_what_follows,
+    each,
+    produce_and_consume,
+    producing,
+    send_for,
+    settled,
+)
 from tests.support.raw_client import (
-    PeerClosedError,
     RawConnection,
     build_command,
     payload_frame,
     simple_frame,
 )
 
-CLOSED: Final = "closed"
-ANSWERED: Final = "answered"
-WAITING: Final = "waiting"
-"""The broker waits for more: the bytes could still become a frame, or were a command that has no answer."""
-
-Outcomes = Counter[str]
-
-_SETTLE_S: Final = 0.25
-_SIDE_BY_SIDE: Final = 25
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """`scale` 1 is a test's amount of work."""
-
-    pulsar: str
-    rng: Random
-    scale: int
-
-    def topic(self) -> str:
-        return f"persistent://public/default/fuzz-{self.rng.getrandbits(48):x}"
+FLOODED_HANDSHAKE_S_MAX: Final = 1.0
+"""A new connection and its CONNECTED while another peer floods the broker, on a busy machine."""
 
 
 async def noise_before_connect(target: Target) -> Outcomes:
-    return await _each(target, [corpus.noise(target.rng) for _ in range(60 * target.scale)], handshake=False)
+    return await each(target, [corpus.noise(target.rng) for _ in range(60 * target.scale)], handshake=False)
 
 
 async def noise_after_connect(target: Target) -> Outcomes:
-    return await _each(target, [corpus.noise(target.rng) for _ in range(60 * target.scale)])
+    return await each(target, [corpus.noise(target.rng) for _ in range(60 * target.scale)])
 
 
 async def truncated(target: Target) -> Outcomes:
@@ -61,21 +56,19 @@ async def truncated(target: Target) -> Outcomes:
     for _ in range(60 * target.scale):
         frame = corpus.any_frame(target.rng)
         cut.append(frame[: target.rng.randrange(1, len(frame))])
-    return await _each(target, cut)
+    return await each(target, cut)
 
 
 async def mutated(target: Target) -> Outcomes:
     rng = target.rng
-    return await _each(
-        target, [corpus.mutated(corpus.any_frame(rng), rng) for _ in range(150 * target.scale)]
-    )
+    return await each(target, [corpus.mutated(corpus.any_frame(rng), rng) for _ in range(150 * target.scale)])
 
 
 async def lying(target: Target) -> Outcomes:
-    outcomes = await _each(target, [frame for _, frame in corpus.lying_frames()])
+    outcomes = await each(target, [frame for _, frame in corpus.lying_frames()])
     limit = corpus.FRAME_BYTES_MAX
     headers = [(limit - 3).to_bytes(4, "big"), (2**31).to_bytes(4, "big")]
-    closed = await _each(target, headers)
+    closed = await each(target, headers)
     assert closed == Counter({CLOSED: len(headers)}), (
         f"an oversized frame must close at its size field: {closed}"
     )
@@ -85,20 +78,20 @@ async def lying(target: Target) -> Outcomes:
 async def claimed(target: Target) -> Outcomes:
     """Many connections announce the longest frame there is and send nothing of it: must cost next to nothing."""
     header = (corpus.FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x08"
-    return await _each(target, [header] * (60 * target.scale), side_by_side=60)
+    return await each(target, [header] * (60 * target.scale), side_by_side=60)
 
 
 async def lying_messages(target: Target) -> Outcomes:
     """SENDs without readable metadata: the connection may close, and consumers must still get what follows."""
-    places = asyncio.Semaphore(_SIDE_BY_SIDE)
+    places = asyncio.Semaphore(SIDE_BY_SIDE)
 
     async def one(name: str, frame: bytes, sub_type: str) -> str:
         async with places:
-            connection, topic = await _producing(target)
+            connection, topic = await producing(target)
             try:
                 connection.send_bytes(frame)
-                outcome = await _settled(connection)
-                await _consume_what_follows(target, topic, sub_type)
+                outcome = await settled(connection)
+                await consume_what_follows(target, topic, sub_type)
             except (AssertionError, ConnectionError, TimeoutError) as problem:
                 raise AssertionError(f"{name}, {sub_type}: {type(problem).__name__} {problem}") from problem
             finally:
@@ -112,7 +105,7 @@ async def lying_messages(target: Target) -> Outcomes:
 
 async def bad_checksum(target: Target) -> Outcomes:
     """SEND_ERROR ChecksumError, and the next SEND of the same producer is taken."""
-    connection, _ = await _producing(target)
+    connection, _ = await producing(target)
     try:
         count = 20 * target.scale
         for sequence_id in range(0, 2 * count, 2):
@@ -137,7 +130,7 @@ async def out_of_order(target: Target) -> Outcomes:
                 for one in commands
             )
         )
-    return await _each(target, conversations)
+    return await each(target, conversations)
 
 
 async def never_opened(target: Target) -> Outcomes:
@@ -150,7 +143,7 @@ async def never_opened(target: Target) -> Outcomes:
         "UNSUBSCRIBE": "ERROR",
         "SEEK": "ERROR",
     }
-    connection = await _connected(target)
+    connection = await connected(target)
     try:
         for name, answer in expected.items():
             owner = "producer_id" if name == "CLOSE_PRODUCER" else "consumer_id"
@@ -179,7 +172,7 @@ async def small_frames(target: Target) -> Outcomes:
     ping = simple_frame(build_command("PING", {}))
     silent = simple_frame(build_command("FLOW", {"consumer_id": 1, "messagePermits": 1}))
     batch = (ping + silent * 3) * pings
-    connection = await _connected(target)
+    connection = await connected(target)
     answered = 0
 
     async def count_answers() -> None:
@@ -200,9 +193,25 @@ async def small_frames(target: Target) -> Outcomes:
         await connection.close()
 
 
+async def flood(target: Target) -> Outcomes:
+    """Silent commands as fast as a thread can send them: others must be served in between."""
+    seconds = 2.0 * min(target.scale, 3)
+    frame = simple_frame(build_command("FLOW", {"consumer_id": 1, "messagePermits": 1}))
+    sending = asyncio.create_task(asyncio.to_thread(send_for, target.pulsar, frame * 20_000, seconds))
+    served, slowest_s = 0, 0.0
+    while not sending.done():
+        began = time.monotonic()
+        connection = await connected(target)
+        await connection.close()
+        served, slowest_s = served + 1, max(slowest_s, time.monotonic() - began)
+    frames = await sending
+    assert slowest_s <= FLOODED_HANDSHAKE_S_MAX, f"a handshake took {slowest_s:.1f} s, {served} were served"
+    return Counter({WAITING: frames, ANSWERED: served})
+
+
 async def drip(target: Target) -> Outcomes:
     """A good frame, one byte at a time."""
-    connection = await _connected(target)
+    connection = await connected(target)
     try:
         for byte in simple_frame(build_command("PING", {})):
             connection.send_bytes(bytes([byte]))
@@ -224,14 +233,14 @@ async def churn(target: Target) -> Outcomes:
         await connection.close()
 
     numbers = range(200 * target.scale)
-    for start in range(0, len(numbers), _SIDE_BY_SIDE):
-        await asyncio.gather(*(come_and_go(number) for number in numbers[start : start + _SIDE_BY_SIDE]))
+    for start in range(0, len(numbers), SIDE_BY_SIDE):
+        await asyncio.gather(*(come_and_go(number) for number in numbers[start : start + SIDE_BY_SIDE]))
     return Counter({WAITING: len(numbers)})
 
 
 async def never_reads_answers(target: Target) -> Outcomes:
     """PINGs without end and no reading: sooner or later the broker must stop reading, too."""
-    reader, writer = await _bare_connection(target)
+    reader, writer = await bare_connection(target)
     batch = simple_frame(build_command("PING", {})) * 5000
     limit, sent = 256 * 1024 * 1024, 0
     try:
@@ -250,19 +259,19 @@ async def never_reads_answers(target: Target) -> Outcomes:
 
 async def never_reads_messages(target: Target) -> Outcomes:
     """Consumers with permits for everything that read nothing, on a topic of 16 MiB."""
-    producing, topic = await _producing(target)
+    sender, topic = await producing(target)
     payload = target.rng.randbytes(64 * 1024)
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     try:
         for sequence_id in range(256):
             command = build_command("SEND", {"producer_id": 1, "sequence_id": sequence_id})
-            producing.send_bytes(payload_frame(command, metadata, payload))
-            await producing.receive("SEND_RECEIPT")
+            sender.send_bytes(payload_frame(command, metadata, payload))
+            await sender.receive("SEND_RECEIPT")
     finally:
-        await producing.close()
+        await sender.close()
     writers = []
     for number in range(10):
-        _, writer = await _bare_connection(target)
+        _, writer = await bare_connection(target)
         writers.append(writer)
         subscribe: corpus.Fields = {
             "topic": topic,
@@ -275,7 +284,7 @@ async def never_reads_messages(target: Target) -> Outcomes:
         writer.write(simple_frame(build_command("SUBSCRIBE", subscribe)))
         writer.write(simple_frame(build_command("FLOW", {"consumer_id": 1, "messagePermits": 100_000})))
         await writer.drain()
-    await _produce_and_consume(target, topic)
+    await produce_and_consume(target, topic)
     for writer in writers:
         writer.transport.abort()
     return Counter({WAITING: len(writers)})
@@ -293,123 +302,9 @@ ATTACKS: Final[tuple[Callable[[Target], Awaitable[Outcomes]], ...]] = (
     out_of_order,
     never_opened,
     small_frames,
+    flood,
     drip,
     churn,
     never_reads_answers,
     never_reads_messages,
 )
-
-
-async def _each(
-    target: Target, blobs: list[bytes], *, handshake: bool = True, side_by_side: int = _SIDE_BY_SIDE
-) -> Outcomes:
-    """Sends each blob on a connection of its own and tells what came of it."""
-    places = asyncio.Semaphore(side_by_side)
-
-    async def one(blob: bytes) -> str:
-        async with places:
-            connection = await RawConnection.open(target.pulsar)
-            try:
-                if handshake:
-                    await connection.connect()
-                connection.send_bytes(blob)
-                return await _settled(connection)
-            finally:
-                await connection.close()
-
-    return Counter(await asyncio.gather(*(one(blob) for blob in blobs)))
-
-
-async def _settled(connection: RawConnection) -> str:
-    """What the broker did: closed the connection, said something, or nothing at all for a while."""
-    answered = False
-    while True:
-        try:
-            if await connection.quiet(_SETTLE_S) is None:
-                return ANSWERED if answered else WAITING
-            answered = True
-        except PeerClosedError:
-            return CLOSED
-
-
-async def _connected(target: Target) -> RawConnection:
-    connection = await RawConnection.open(target.pulsar)
-    try:
-        await connection.connect()
-    except BaseException:
-        await connection.close()
-        raise
-    return connection
-
-
-async def _producing(target: Target) -> tuple[RawConnection, str]:
-    connection, topic = await _connected(target), target.topic()
-    await open_producer(connection, topic)
-    return connection, topic
-
-
-async def open_producer(connection: RawConnection, topic: str, name: str = "p") -> None:
-    connection.send("LOOKUP", topic=topic, request_id=1)
-    await connection.receive("LOOKUP_RESPONSE")
-    connection.send("PRODUCER", topic=topic, producer_id=1, request_id=2, producer_name=name)
-    await connection.receive("PRODUCER_SUCCESS")
-
-
-async def _produce_and_consume(target: Target, topic: str) -> None:
-    """One message through `topic` on a connection that behaves."""
-    connection = await _connected(target)
-    try:
-        await open_producer(connection, topic, name="good")
-        connection.send(
-            "SUBSCRIBE", topic=topic, subscription="good", subType="Exclusive", consumer_id=1, request_id=3
-        )
-        await connection.receive("SUCCESS")
-        connection.send("FLOW", consumer_id=1, messagePermits=10)
-        command = build_command("SEND", {"producer_id": 1, "sequence_id": 0})
-        connection.send_bytes(corpus.message_frame(command, target.rng))
-        got = {(await connection.receive("SEND_RECEIPT", "MESSAGE")).type_name for _ in range(2)}
-        assert got == {"SEND_RECEIPT", "MESSAGE"}
-    finally:
-        await connection.close()
-
-
-async def _consume_what_follows(target: Target, topic: str, sub_type: str) -> None:
-    """A subscription from the start of `topic` gets the good message that is sent now, whatever stands before."""
-    connection = await _connected(target)
-    try:
-        await open_producer(connection, topic, name="good")
-        connection.send(
-            "SUBSCRIBE",
-            topic=topic,
-            subscription=sub_type,
-            subType=sub_type,
-            consumer_id=1,
-            request_id=3,
-            initialPosition="Earliest",
-        )
-        await connection.receive("SUCCESS")
-        connection.send("FLOW", consumer_id=1, messagePermits=2**32 - 1)
-        command = build_command("SEND", {"producer_id": 1, "sequence_id": 0})
-        connection.send_bytes(corpus.message_frame(command, target.rng))
-        receipt, sent, got = False, (0, 0), set[tuple[int, int]]()
-        while not receipt or sent not in got:
-            frame = await connection.receive("SEND_RECEIPT", "MESSAGE")
-            if frame.type_name == "MESSAGE":
-                got.add(_position(frame.command.message.message_id))
-            else:
-                receipt, sent = True, _position(frame.command.send_receipt.message_id)
-    finally:
-        await connection.close()
-
-
-def _position(message_id: MessageIdData) -> tuple[int, int]:
-    return message_id.ledgerId, message_id.entryId
-
-
-async def _bare_connection(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection past its handshake of which nobody reads: its reader's buffer is small."""
-    host, _, port = target.pulsar.removeprefix("pulsar://").rpartition(":")
-    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=4096)
-    writer.write(simple_frame(build_command("CONNECT", {"client_version": "f", "protocol_version": 19})))
-    await writer.drain()
-    return reader, writer

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.fuzz.attacks import ANSWERED, ATTACKS, CLOSED, WAITING, Outcomes, Target, open_producer
+from tests.fuzz.attacks import ATTACKS
 from tests.fuzz.corpus import message_frame
+from tests.fuzz.peers import ANSWERED, CLOSED, WAITING, Outcomes, Target, open_producer
 from tests.support.raw_client import RawConnection, build_command
 from tests.vectors.broker_process import BrokerProcess
 

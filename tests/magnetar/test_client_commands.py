@@ -69,8 +69,8 @@ def test_lines_have_pulsar_perfs_form() -> None:
     for value in (1000, 2000, 3000):
         latencies.record(value)
     text = latency_text(latencies, INTERVAL_PERCENTS)
-    assert produced_line(1000, 99.96, 131072.0, 0.0, text) == (
-        "Throughput produced:    1000 msg ---    100.0 msg/s ---      1.0 Mbit/s  --- failure      0.0 msg/s "
+    assert produced_line(1000, 99.96, 1_000_000.0, 0.0, text) == (
+        "Throughput produced:    1000 msg ---    100.0 msg/s ---      7.6 Mbit/s  --- failure      0.0 msg/s "
         "--- Latency: mean:   2.000 ms - med:   2.000 - 95pct:   3.000 - 99pct:   3.000 - 99.9pct:   3.000 "
         "- 99.99pct:   3.000 - Max:   3.000"
     )

@@ -25,6 +25,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
 """Scenarios of wire/, by name."""
 
 _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
+    "/metrics is answered at once, without a redirect to /metrics/.": "metrics-redirect",
     "The recorded body is the message of a Java JSON parser.": """
         tenants-wrong-json-type
     """,

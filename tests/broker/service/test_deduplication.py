@@ -44,7 +44,7 @@ def test_what_is_stored_without_being_judged_counts() -> None:
 
 
 def test_only_so_many_producers_that_are_gone_are_remembered() -> None:
-    known = Deduplication({name: 1 for name in "abcd"}, producers_max=2)
+    known = Deduplication(dict.fromkeys("abcd", 1), producers_max=2)
     known.forget({"a"})
     assert list(known.snapshot()) == ["a", "d"]
 
@@ -73,7 +73,7 @@ async def test_a_topic_that_is_opened_again_knows_what_it_has(snapshot_every: in
     stage = Stage(deduplication=True, deduplication_snapshot_entries=snapshot_every)
     topic = await stage.open()
     await published(stage, topic, 0, 1, 2)
-    await stage.registry.unload(topic.name)
+    await stage.run(stage.registry.unload(topic.name))
     topic = await stage.open()
     assert topic.last_sequence_id("p") == 2
     assert (await published(stage, topic, 2))[0][1:] == (-1, -1)
@@ -110,7 +110,7 @@ async def test_the_cursor_of_deduplication_is_nobody_elses_and_goes_with_it() ->
     await published(stage, topic, 0)
     with pytest.raises(NotAllowed):
         await stage.consume(topic, subscription=DEDUPLICATION_CURSOR)
-    await stage.registry.unload(topic.name)
+    await stage.run(stage.registry.unload(topic.name))
     await stage.namespaces.set_policy("public/default", "deduplication", False)
     topic = await stage.open()
     assert DEDUPLICATION_CURSOR not in topic.ledger.cursors, "it would hold back trimming for ever"

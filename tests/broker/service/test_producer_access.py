@@ -44,7 +44,9 @@ def presence(*present: tuple[str, AccessMode]) -> ProducerAccess:
         (FENCE, "in", "in", "in"),
     ],
 )
-def test_the_access_table(mode: AccessMode, nobody: object, beside_shared: object, beside_exclusive: object) -> None:
+def test_the_access_table(
+    mode: AccessMode, nobody: object, beside_shared: object, beside_exclusive: object
+) -> None:
     for access, expected in (
         (presence(), nobody),
         (presence(("a", SHARED), ("b", SHARED)), beside_shared),
@@ -120,7 +122,7 @@ async def test_the_epoch_survives_the_topic() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.producer(topic, "a", EXCLUSIVE)
-    await stage.registry.unload(topic.name)
+    await stage.run(stage.registry.unload(topic.name))
     topic = await stage.open()
     assert (await stage.producer(topic, "a", EXCLUSIVE)).topic_epoch == 1
 

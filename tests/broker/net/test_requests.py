@@ -1,0 +1,195 @@
+"""Requests that take time: ids that are used again, connections that break in the middle, answers in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from broker.net.server_cnx import CLOSED_PRODUCERS_MAX
+from broker.service.persistent_topic import PersistentTopic
+from protocol.pulsar_api_pb2 import BaseCommand, ServerError
+from tests.fakes.client import Client, Port
+from tests.fakes.stage import TOPIC, Stage
+
+
+def topic_of(stage: Stage) -> PersistentTopic:
+    topic = stage.registry.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+REQUESTS: list[Callable[[Client], object]] = [
+    lambda client: client.produce(5),
+    lambda client: client.produce(5, producer_access_mode=1),
+    lambda client: client.produce(5, initial_subscription_name="dlq"),
+    lambda client: client.subscribe(5, subscription="other"),
+    lambda client: client.subscribe(5, subscription="reader", durable=False),
+    lambda client: client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0),
+    lambda client: client.say(BaseCommand.UNSUBSCRIBE, "unsubscribe", consumer_id=0),
+    lambda client: client.say(BaseCommand.SEEK, "seek", consumer_id=0, message_publish_time=5),
+    lambda client: client.say(BaseCommand.GET_LAST_MESSAGE_ID, "getLastMessageId", consumer_id=0),
+    lambda client: client.say(
+        BaseCommand.WATCH_TOPIC_LIST,
+        "watchTopicList",
+        watcher_id=1,
+        namespace="public/default",
+        topics_pattern=".*",
+    ),
+]
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 9])
+@pytest.mark.parametrize("request_number", range(len(REQUESTS)))
+async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_behind(
+    request_number: int, turns: int
+) -> None:
+    stage = Stage()
+    port = Port(stage)
+    client = await port.client()
+    if request_number not in (1,):
+        client.produce(0, producer_name="p")
+    client.subscribe(0)
+    await client.hear()
+    stage.metadata.gate = asyncio.Event()
+    REQUESTS[request_number](client)
+    for _ in range(turns):
+        while stage.soon:
+            stage.soon.popleft()()
+        await asyncio.sleep(0)
+    if turns % 2:
+        stage.metadata.gate.set()
+    client.transport.closing = True
+    client.cnx.connection_lost(None)
+    stage.metadata.gate.set()
+    await stage.settle()
+    topic = topic_of(stage)
+    assert (topic.access.producers, topic.access.waiting, topic.access.exclusive) == ({}, [], None)
+    assert all(found.consumers == [] for found in topic.subscriptions.values())
+    assert all(found.durable for found in topic.subscriptions.values())
+    assert set(topic.ledger.cursors) == set(topic.subscriptions)
+    assert stage.registry._watchers == []
+    assert port.ground.connections == set()
+    assert (client.cnx.consumers, client.cnx.producers, client.cnx.out) == ({}, {}, [])
+    assert port.tasks._tasks == set()
+
+
+async def test_an_id_that_is_used_again_belongs_to_the_later_request() -> None:
+    stage = Stage(consumers_max_per_topic=1)
+    port = Port(stage)
+    client, other = await port.client(), await port.client()
+    other.subscribe(0, subscription="other")
+    await other.hear()
+    client.subscribe(0)  # It will be refused, one consumer is the limit,
+    client.say(BaseCommand.CLOSE_CONSUMER, "close_consumer", consumer_id=0)
+    client.subscribe(0, topic=TOPIC + "2")  # and this one not.
+    assert sorted(await client.names()) == ["ERROR", "SUCCESS", "SUCCESS"]
+    assert 0 in client.cnx.consumers
+    client.produce(0, topic="persistent://no/such/t")
+    client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0)
+    client.produce(0)
+    assert sorted(await client.names()) == ["ERROR", "PRODUCER_SUCCESS", "SUCCESS"]
+    client.publish(0)
+    assert await client.names() == ["SEND_RECEIPT"]
+
+
+async def test_a_consumer_that_is_closed_while_it_is_opened_is_gone() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    client.subscribe(0)
+    client.say(BaseCommand.CLOSE_CONSUMER, "close_consumer", consumer_id=0)
+    client.subscribe(1)
+    assert await client.names() == ["SUCCESS", "SUCCESS"]
+    assert [one.consumer_id for one in topic_of(stage).subscriptions["s"].consumers] == [1]
+
+
+async def test_the_same_request_again() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    client.produce(0)
+    client.produce(0)
+    client.subscribe(0)
+    client.subscribe(0)
+    assert sorted(await client.names()) == ["ERROR", "ERROR", "PRODUCER_SUCCESS", "SUCCESS"]
+    client.produce(0)
+    client.subscribe(0)
+    assert sorted(await client.names()) == ["PRODUCER_SUCCESS", "SUCCESS"]
+
+
+async def test_receipts_go_before_the_answer_to_close() -> None:
+    client = await Port(Stage()).client()
+    client.produce(0)
+    await client.hear()
+    for number in range(3):
+        client.publish(number)
+    client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0)
+    assert await client.names() == ["SEND_RECEIPT"] * 3 + ["SUCCESS"]
+    client.publish(3)
+    assert client.transport.closing, "nobody publishes through a producer that was closed"
+
+
+async def test_sends_behind_a_close_by_the_broker_are_ignored() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    client.produce(0)
+    client.subscribe(0)
+    await client.hear()
+    client.flow(1)
+    await stage.settle()
+    await stage.run(topic_of(stage).terminate())
+    client.publish(0)
+    assert await client.names() == ["CLOSE_PRODUCER", "REACHED_END_OF_TOPIC"]
+    assert not client.transport.closing
+    client.produce(0)
+    [answer] = await client.hear()
+    assert answer.error.error == ServerError.TopicTerminatedError
+    for number in range(CLOSED_PRODUCERS_MAX + 10):
+        client.cnx.ignore_sends_of(number)
+    assert len(client.cnx.closed_producers) == CLOSED_PRODUCERS_MAX
+
+
+async def test_a_fenced_producer_notices_with_its_next_message() -> None:
+    stage = Stage()
+    port = Port(stage)
+    fenced, fencing = await port.client(), await port.client()
+    fenced.produce(0, producer_access_mode=1)
+    await fenced.hear()
+    fencing.produce(0, producer_access_mode=3)
+    assert await fencing.names() == ["PRODUCER_SUCCESS"]
+    assert await fenced.names() == []
+    fenced.publish(0)
+    assert fenced.transport.closing
+
+
+async def test_one_who_waits_is_told_when_it_is_ready() -> None:
+    stage = Stage()
+    port = Port(stage)
+    first, second = await port.client(), await port.client()
+    first.produce(0, producer_access_mode=1)
+    await first.hear()
+    request_id = second.produce(0, producer_access_mode=2)
+    [answer] = await second.hear()
+    assert not answer.producer_success.producer_ready
+    await first.lose()
+    [answer] = await second.hear()
+    assert answer.producer_success.producer_ready
+    assert answer.producer_success.request_id == request_id
+
+
+async def test_a_watcher_is_made_once() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    for _ in range(2):
+        client.say(
+            BaseCommand.WATCH_TOPIC_LIST,
+            "watchTopicList",
+            watcher_id=1,
+            namespace="public/default",
+            topics_pattern="public/default/.*",
+        )
+    assert await client.names() == ["WATCH_TOPIC_LIST_SUCCESS"] * 2
+    client.produce(0)
+    assert sorted(await client.names()) == ["PRODUCER_SUCCESS", "WATCH_TOPIC_UPDATE"]
+    await client.lose()
+    assert stage.registry._watchers == []

@@ -1,0 +1,197 @@
+"""One connection: what is read and when not, what is closed and when, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from broker.service.persistent_topic import PersistentTopic
+from protocol.pulsar_api_pb2 import BaseCommand
+from tests.fakes.client import Client, Port
+from tests.fakes.messages import message
+from tests.fakes.stage import TOPIC, Stage
+
+
+async def a_producer(port: Port) -> Client:
+    client = await port.client()
+    client.produce()
+    assert await client.names() == ["PRODUCER_SUCCESS"]
+    return client
+
+
+def topic_of(stage: Stage) -> PersistentTopic:
+    topic = stage.registry.topics[TOPIC]
+    assert isinstance(topic, PersistentTopic)
+    return topic
+
+
+async def test_receipts_come_in_order_and_in_one_write_a_turn() -> None:
+    stage = Stage()
+    client = await a_producer(Port(stage))
+    client.publish(0)
+    await client.hear()
+    writes = client.transport.writes
+    for number in range(1, 50):
+        client.publish(number)
+    receipts = await client.hear()
+    assert [command.send_receipt.sequence_id for command in receipts] == list(range(1, 50))
+    assert client.transport.writes == writes + 1
+
+
+@pytest.mark.parametrize("copy_entries", [False, True])
+async def test_any_fragmentation_stores_the_same(copy_entries: bool) -> None:
+    stage = Stage()
+    port = Port(stage, copy_entries=copy_entries, receive_buffer_min=64, receive_buffer_initial=64)
+    client = await a_producer(port)
+    consumer = await port.client()
+    consumer.subscribe()
+    await consumer.hear()
+    consumer.flow(1000)
+    sent: list[bytes] = []
+    pieces: list[bytes] = []
+    feed, client.feed = client.feed, pieces.append  # type: ignore[method-assign]
+    rng = random.Random(1)
+    for number in range(60):
+        sent.append(message(rng.randbytes(rng.randrange(3000)), sequence_id=number))
+        client.publish(number, body=sent[-1])
+    data = b"".join(pieces)
+    while data:
+        count = rng.choice([1, 2, 7, 100, 5000])
+        feed(data[:count])
+        data = data[count:]
+    assert len(await client.hear()) == 60
+    got = bytes(consumer.transport.written)
+    assert all(body in got for body in sent)
+
+
+@pytest.mark.parametrize(
+    ("settings", "resume_at"),
+    [({"pending_publishes_max": 4}, 2), ({"publish_buffer_bytes_max": 400}, None)],
+)
+async def test_reading_stops_while_too_much_is_pending(
+    settings: dict[str, int], resume_at: int | None
+) -> None:
+    stage = Stage()
+    client = await a_producer(Port(stage, **settings))
+    client.publish(0)
+    await client.hear()
+    held, stage.ledgers._call_soon = [], lambda answer: held.append(answer)  # type: ignore[var-annotated,assignment]
+    for number in range(1, 4):
+        client.publish(number, payload=b"x" * 60)
+    assert client.transport.reading
+    client.publish(4, payload=b"x" * 200)
+    assert not client.transport.reading
+    assert await client.hear() == []
+    for answer in held:
+        answer()
+    assert len(await client.hear()) == 4
+    assert client.transport.reading
+    assert client.port.ground.publish_buffer.used_bytes == 0
+
+
+async def test_the_limit_of_pending_publishes_can_be_off() -> None:
+    client = await a_producer(Port(Stage(), pending_publishes_max=0))
+    client.publish(0)
+    assert client.transport.reading
+    assert await client.names() == ["SEND_RECEIPT"]
+
+
+async def test_a_connection_that_breaks_gives_its_bytes_back() -> None:
+    stage = Stage()
+    port = Port(stage, publish_buffer_bytes_max=100)
+    client = await a_producer(port)
+    other = await port.client()
+    other.produce(topic=TOPIC + "2")
+    await other.hear()
+    client.publish(0, payload=b"x" * 200)
+    other.publish(0)
+    assert not other.transport.reading
+    await client.lose()
+    await other.hear()
+    assert other.transport.reading
+    assert port.ground.publish_buffer.used_bytes == 0
+    assert client.cnx.out == []
+
+
+async def test_a_client_that_does_not_read_is_sent_no_more_and_then_the_rest() -> None:
+    stage = Stage()
+    port = Port(stage)
+    client = await port.client()
+    client.subscribe()
+    await client.hear()
+    client.flow(1000)
+    client.transport.stuck = True
+    for _ in range(10):
+        await stage.publish(topic_of(stage), 20)
+    consumer = topic_of(stage).subscriptions["s"].consumers[0]
+    assert consumer.messages_out < 200
+    assert not client.transport.reading
+    client.transport.take()
+    assert len(await client.hear()) == 200
+    assert client.transport.reading
+
+
+async def test_keep_alive_asks_once_and_then_closes() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    await stage.fire()
+    assert await client.names() == []
+    await stage.fire()
+    assert await client.names() == ["PING"]
+    client.say(BaseCommand.PONG, "pong")
+    await stage.fire()
+    assert not client.transport.closing
+    await stage.fire()
+    await stage.fire()
+    assert client.transport.closing
+
+
+async def test_a_client_that_takes_nothing_for_two_intervals_is_dropped() -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+    client.transport.stuck = True
+    client.cnx.send(b"x" * 2000)
+    await stage.settle()
+    assert not client.transport.reading
+    for _ in range(3):
+        client.transport.kept[:10] = b""
+        await stage.fire()
+    assert not client.transport.closing, "it takes a little"
+    await stage.fire()
+    await stage.fire()
+    assert client.transport.aborted, "what is written would never leave"
+
+
+@pytest.mark.parametrize("data", [b"\0\0\0\4\0\0\0\5", b"\xff" * 8, b"\0\0\0\5\0\0\0\1\xff"])
+async def test_nonsense_costs_one_connection_and_one_line(
+    data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage()
+    port = Port(stage)
+    other, client = await a_producer(port), await port.client()
+    with caplog.at_level(logging.WARNING):
+        client.feed(data)
+    assert client.transport.closing
+    assert len(caplog.records) == 1
+    await client.lose()
+    other.publish(0)
+    assert await other.names() == ["SEND_RECEIPT"]
+
+
+async def test_a_defect_in_a_request_costs_one_connection_and_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    client = await Port(stage).client()
+
+    async def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stage.registry, "get", fails)
+    with caplog.at_level(logging.WARNING):
+        client.produce()
+        await client.hear()
+    assert client.transport.closing
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]

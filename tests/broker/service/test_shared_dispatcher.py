@@ -1,0 +1,204 @@
+"""Shared: nothing is lost, nothing is with two at once, permits and limits hold, whoever comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.model.position import Position
+from broker.service.consumer import Consumer
+from broker.service.shared_dispatcher import SharedDispatcher
+from tests.fakes.crowd import Crowd
+from tests.fakes.ports import FakeConsumerPort
+from tests.fakes.stage import SHARED, Stage
+
+who, few = st.integers(0, 4), st.integers(1, 12)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), st.integers(0, 12), st.integers(0, 1)),
+        st.tuples(st.just("flow"), who, few),
+        st.tuples(st.just("acknowledge"), who, few),
+        st.tuples(st.just("refuse"), who, few),
+        st.tuples(st.just("leave"), who),
+        st.tuples(st.just("slow"), who, st.booleans()),
+        st.tuples(st.just("publish"), st.lists(st.just("k"), min_size=1, max_size=8), st.integers(0, 3)),
+        st.tuples(st.just("settle")),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps, st.sampled_from([0, 64 << 20]), st.sampled_from([4, 50_000]), st.sampled_from([0, 6]))
+def test_nothing_is_lost_and_nothing_is_with_two(
+    steps: list[tuple],
+    cache_bytes: int,
+    entries_per_ledger: int,
+    limit: int,  # type: ignore[type-arg]
+) -> None:
+    async def play() -> None:
+        stage = Stage(
+            cache_bytes=cache_bytes,
+            entries_per_ledger=entries_per_ledger,
+            round_robin_entries_max=2,
+            unacked_max_per_consumer=limit,
+            unacked_max_per_subscription=2 * limit,
+        )
+        topic = await stage.open()
+        await stage.run(topic.create_subscription("s", Position(-1, -1)))
+        crowd = Crowd(stage, topic, SHARED, in_order=False)
+        for step, *arguments in [*steps, ("settle",)]:
+            await (stage.settle() if step == "settle" else getattr(crowd, step)(*arguments))
+        await crowd.finish()
+
+    asyncio.run(play())
+
+
+async def test_consumers_take_turns_and_the_best_priority_comes_first() -> None:
+    stage = Stage(round_robin_entries_max=1)
+    topic = await stage.open()
+    ports = [(await stage.consume(topic, permits=2, priority=p))[2] for p in (1, 0, 0)]
+    await stage.publish(topic, 5)
+    assert [len(port.got) for port in ports] == [1, 2, 2]
+    assert ports[0].keys == [(0, 4)]
+
+
+async def test_a_batch_may_overdraw_the_permits_once() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=2)
+    await stage.publish(topic, 3, batch=5)
+    assert (len(port.got), consumer.permits) == (1, -3)
+    subscription.flow(consumer, 3)
+    await stage.settle()
+    assert len(port.got) == 1, "a balance of 0 is no permit"
+    subscription.flow(consumer, 1)
+    await stage.settle()
+    assert (len(port.got), consumer.permits) == (2, -4)
+
+
+async def test_too_many_unacknowledged_block_one_consumer_until_half_are() -> None:
+    stage = Stage(unacked_max_per_consumer=4, round_robin_entries_max=1)
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=100)
+    await stage.publish(topic, 10)
+    assert (len(port.got), consumer.blocked) == (4, True)
+    subscription.acknowledge(consumer, port.keys[:1])
+    await stage.settle()
+    assert len(port.got) == 4
+    subscription.acknowledge(consumer, port.keys[1:2])
+    await stage.settle()
+    assert len(port.got) == 6
+    subscription.redeliver(consumer, port.keys[2:3], None)
+    await stage.settle()
+    assert port.counts.count(1) == 1, "a redelivery goes on though too many are out"
+
+
+async def test_too_many_unacknowledged_block_the_subscription_until_half_are() -> None:
+    stage = Stage(unacked_max_per_subscription=4, round_robin_entries_max=1, read_entries_max=1)
+    topic = await stage.open()
+    subscription, first, port = await stage.consume(topic, permits=100)
+    _, second, other = await stage.consume(topic, permits=100)
+    await stage.publish(topic, 12)
+    assert (len(port.got), len(other.got)) == (2, 2)
+    subscription.acknowledge(first, port.keys[:1])
+    await stage.settle()
+    assert len(port.got) + len(other.got) == 4, "not before half of them are acknowledged"
+    subscription.acknowledge(second, other.keys[:1])
+    await stage.settle()
+    assert len(port.got) + len(other.got) == 6
+    subscription.remove_consumer(first)
+    await stage.settle()
+    assert len(other.got) > 3, "what a leaver had counts no longer"
+
+
+async def test_a_slow_client_is_passed_over_and_goes_on() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    _, _, slow = await stage.consume(topic, permits=100)
+    slow.writable = False
+    _, _, other = await stage.consume(topic, permits=2)
+    await stage.publish(topic, 5)
+    assert (len(slow.got), len(other.got)) == (0, 2)
+    slow.becomes_writable()
+    await stage.settle()
+    assert len(slow.got) == 3
+
+
+async def test_counts_grow_with_refusals_and_not_with_leavers() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 2)
+    subscription, first, port = await stage.consume(topic, permits=100)
+    for _ in range(3):
+        subscription.redeliver(first, port.keys[:1], None)
+        await stage.settle()
+    assert port.counts == [0, 0, 1, 2, 3]
+    assert first.messages_redelivered == 3
+    _, _, other = await stage.consume(topic, permits=100)
+    subscription.remove_consumer(first)
+    await stage.settle()
+    assert list(zip(other.keys, other.counts, strict=True)) == [((0, 0), 3), ((0, 1), 0)]
+
+
+async def test_an_acknowledgement_of_somebody_elses_entry_counts() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, first, port = await stage.consume(topic, permits=100)
+    _, second, _ = await stage.consume(topic)
+    await stage.publish(topic, 3)
+    subscription.acknowledge(second, port.keys)
+    assert (first.pending, first.unacked, subscription.cursor.backlog) == ({}, 0, 0)
+
+
+async def test_a_batch_that_is_acknowledged_in_part_comes_again_in_part() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=100)
+    await stage.publish(topic, 1, batch=3)
+    position = Position(*port.keys[0])
+    subscription.acknowledge_batch(consumer, position, (0b111,), 3)
+    assert (consumer.pending, consumer.unacked) == ({position: 3}, 3), "nothing was acknowledged"
+    subscription.acknowledge_batch(consumer, position, (0b110,), 3)
+    assert (consumer.pending, consumer.unacked) == ({position: 2}, 2)
+    subscription.redeliver(consumer, None, None)
+    await stage.settle()
+    assert port.ack_sets == [(), (0b110,)]
+    subscription.acknowledge_batch(consumer, position, (0b001,), 3)
+    assert (consumer.pending, consumer.unacked, subscription.cursor.backlog) == ({}, 0, 0)
+
+
+async def test_a_dispatcher_that_follows_another_is_not_left_waiting_for_its_read() -> None:
+    stage = Stage(cache_bytes=0)
+    topic = await stage.open()
+    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.publish(topic, 3)
+    subscription, first, _ = await stage.consume(topic)
+    subscription.flow(first, 10)
+    stage.soon.popleft()()  # The read of storage is out now.
+    assert subscription.cursor.reading
+    subscription.remove_consumer(first)
+    second = Consumer(FakeConsumerPort(), first.options)
+    subscription.add_consumer(second)
+    subscription.flow(second, 10)
+    stage.turn._run()  # It finds the read out and has to wait for its end.
+    await stage.settle()
+    assert second.messages_out == 3
+
+
+async def test_one_fetch_of_old_entries_at_a_time() -> None:
+    stage = Stage(cache_bytes=0, read_entries_max=5)
+    topic = await stage.open()
+    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.publish(topic, 50)
+    subscription, consumer, port = await stage.consume(topic, permits=1000)
+    assert len(port.got) == 50
+    subscription.redeliver(consumer, None, None)
+    dispatcher = subscription.dispatcher
+    assert isinstance(dispatcher, SharedDispatcher)
+    dispatcher.run_once(0)
+    assert len(dispatcher._fetching) == 5
+    await stage.settle()
+    assert len(port.got) == 100

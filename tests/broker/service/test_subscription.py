@@ -1,0 +1,192 @@
+"""Subscriptions: made, sought, left, ended; and what is left of a reader."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import ConsumerBusy, MetadataError, NotAllowed, PersistenceError, SubscriptionNotFound
+from broker.model.position import EARLIEST, LATEST, Position
+from broker.service.consumer import SubscriptionType
+from tests.fakes.messages import SENT_AT_MS, message
+from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Stage, port_of
+
+ALL_KINDS = [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED]
+
+
+async def test_a_subscription_begins_where_it_was_asked_to_and_then_keeps_its_place() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 2)
+    _, _, early = await stage.consume(topic, permits=9, subscription="early")
+    subscription, consumer, late = await stage.consume(topic, permits=9, subscription="late", earliest=False)
+    await stage.publish(topic, 1)
+    assert (len(early.got), late.keys) == (3, [(0, 2)])
+    subscription.remove_consumer(consumer)
+    _, _, again = await stage.consume(topic, permits=9, subscription="late", earliest=True)
+    assert again.keys == [(0, 2)]
+
+
+async def test_what_may_not_be_made() -> None:
+    stage = Stage(auto_subscription_creation=False, subscriptions_max=1)
+    topic = await stage.open()
+    with pytest.raises(SubscriptionNotFound):
+        await stage.consume(topic)
+    await stage.run(topic.create_subscription("s", EARLIEST))
+    with pytest.raises(NotAllowed, match="Durable"):
+        await stage.consume(topic, durable=False)
+    with pytest.raises(NotAllowed, match="maximum number"):
+        await stage.consume(topic, subscription="reader", durable=False)
+    with pytest.raises(NotAllowed, match="readCompacted"):
+        await stage.consume(topic, read_compacted=True)
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+async def test_seek_closes_the_consumers_and_starts_at_the_message(kind: SubscriptionType) -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 5)
+    subscription, consumer, port = await stage.consume(topic, kind, permits=100)
+    subscription.acknowledge(consumer, port.keys)
+    for target, expected in [
+        (Position(0, 3), [3, 4]),
+        (EARLIEST, [0, 1, 2, 3, 4]),
+        (LATEST, []),
+        (Position(99, 0), []),
+    ]:
+        await stage.run(subscription.seek(target))
+        assert port.events[-1] == "closed"
+        assert subscription.consumers == []
+        _, _, port = await stage.consume(topic, kind, permits=100)
+        assert [entry_id for _, entry_id in port.keys] == expected
+
+
+async def test_seek_into_a_batch_delivers_the_rest_of_it() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 1, batch=3)
+    subscription, _, _ = await stage.consume(topic)
+    await stage.run(subscription.seek(Position(0, 0), (0b100,)))
+    _, _, port = await stage.consume(topic, permits=10)
+    assert port.ack_sets == [(0b100,)]
+
+
+async def test_seek_by_time_takes_the_first_that_is_not_older() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    for _ in range(4):
+        await stage.publish(topic)
+        stage.wall_ms += 1000
+    subscription, _, _ = await stage.consume(topic)
+    for time_ms, first in [(0, 0), (SENT_AT_MS + 1000, 1), (SENT_AT_MS + 1001, 2), (SENT_AT_MS + 9999, 4)]:
+        await stage.run(subscription.seek_time(time_ms))
+        assert subscription.cursor.read_position == (0, first)
+
+
+async def test_one_seek_at_a_time_and_nobody_joins_meanwhile() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, _, _ = await stage.consume(topic)
+    subscription.resetting = True
+    with pytest.raises(MetadataError):
+        await stage.run(subscription.seek(EARLIEST))
+    with pytest.raises(ConsumerBusy):
+        await stage.consume(topic)
+
+
+async def test_a_readers_cursor_goes_with_it() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 3)
+    subscription, consumer, port = await stage.consume(
+        topic, EXCLUSIVE, permits=9, durable=False, start=Position(0, 1)
+    )
+    assert port.keys == [(0, 1), (0, 2)]
+    await stage.run(subscription.seek(EARLIEST))
+    assert "s" in topic.subscriptions, "it will be back in a moment"
+    _, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=9, durable=False)
+    assert len(port.got) == 3
+    subscription.remove_consumer(consumer)
+    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    await stage.fire()
+
+
+async def test_a_reader_that_does_not_come_back_after_a_seek_is_forgotten() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, _, _ = await stage.consume(topic, EXCLUSIVE, durable=False)
+    await stage.run(subscription.seek(EARLIEST))
+    await stage.fire()
+    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+
+
+async def test_unsubscribe_needs_to_be_alone_or_forced() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    subscription, first, _ = await stage.consume(topic)
+    _, _, other = await stage.consume(topic)
+    with pytest.raises(MetadataError):
+        await stage.run(topic.unsubscribe(subscription, first, force=False))
+    assert len(subscription.consumers) == 2
+    await stage.run(topic.unsubscribe(subscription, first, force=True))
+    assert other.events == ["closed"]
+    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+
+
+async def test_whoever_subscribes_while_the_subscription_is_deleted_gets_a_new_one() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 1)
+    subscription, first, _ = await stage.consume(topic)
+    import asyncio
+
+    stage.metadata.gate = asyncio.Event()
+    deleting = asyncio.ensure_future(topic.unsubscribe(subscription, first, force=False))
+    joining = asyncio.ensure_future(stage.consume(topic, permits=5))
+    await stage.settle()
+    stage.metadata.gate.set()
+    await stage.run(deleting)
+    found, _, port = await stage.run(joining)
+    assert found is not subscription
+    assert topic.subscriptions == {"s": found}
+    assert len(port.got) == 1
+
+
+async def test_the_end_is_told_once_to_each_when_everything_is_acknowledged() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 1)
+    subscription, first, port = await stage.consume(topic, permits=9)
+    await stage.run(topic.terminate())
+    await stage.settle()
+    assert port.events == []
+    subscription.acknowledge(first, port.keys)
+    await stage.settle()
+    assert port.events == ["end"]
+    _, _, late = await stage.consume(topic, permits=1)
+    assert (port.events, late.events) == (["end"], ["end"])
+
+
+async def test_a_failed_add_sends_the_producers_back() -> None:
+    stage = Stage()
+    topic = await stage.open()
+    await stage.publish(topic, 1)
+    producer = await stage.producer(topic)
+    await stage.ledgers.close()
+    producer.publish(1, 0, 1, message(), chunk=False)
+    await stage.settle()
+    [(_, error)] = port_of(producer).refusals
+    assert isinstance(error, PersistenceError)
+    assert port_of(producer).events == ["closed"], "what it sent behind the failed one must not pass it"
+    assert topic.access.producers == {}
+
+
+async def test_nothing_read_is_kept_for_nobody() -> None:
+    stage = Stage(cache_bytes=0)
+    topic = await stage.open()
+    await stage.run(topic.create_subscription("s", EARLIEST))
+    await stage.publish(topic, 4, batch=2)
+    subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
+    assert subscription.cursor._ready
+    subscription.remove_consumer(consumer)
+    assert not subscription.cursor._ready
+    assert not subscription.cursor.active

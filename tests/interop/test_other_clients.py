@@ -1,0 +1,107 @@
+"""The official Go and Java clients, one program each, with a line of output per check.
+
+They need a toolchain and their packages from the registries, and minutes to build the first time: they run only with
+`MAGNETAR_INTEROP_ALL=1`, and say why where something is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.vectors.broker_process import BrokerProcess
+
+SETTINGS = {
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    "exposingBrokerEntryMetadataToClientEnabled": "true",
+    "activeConsumerFailoverDelayTimeMillis": "100",
+}
+HERE: Final = Path(__file__).parent
+FETCH_S: Final = 600
+BUILD_S: Final = 900
+RUN_S: Final = 240
+CHECKS_AT_LEAST: Final = 20
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        os.environ.get("MAGNETAR_INTEROP_ALL") != "1", reason="runs with MAGNETAR_INTEROP_ALL=1 only"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def go_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    _need("go")
+    folder, program = HERE / "go", tmp_path_factory.mktemp("go") / "interop"
+    _fetch(["go", "mod", "download"], folder)
+    built = _run(["go", "build", "-o", str(program), "."], BUILD_S, folder)
+    assert built.returncode == 0, built.stderr
+    return [str(program)]
+
+
+@pytest.fixture(scope="module")
+def java_program(tmp_path_factory: pytest.TempPathFactory) -> Sequence[str]:
+    _need("java")
+    _need("mvn")
+    class_path = tmp_path_factory.mktemp("java") / "class-path"
+    _fetch(
+        [
+            *("mvn", "-q", "-B", "-f", str(HERE / "java" / "pom.xml")),
+            *("dependency:build-classpath", f"-Dmdep.outputFile={class_path}"),
+        ],
+        HERE / "java",
+    )
+    return ["java", "-cp", class_path.read_text(encoding="utf-8"), str(HERE / "java" / "Interop.java")]
+
+
+def test_go(broker: BrokerProcess, go_program: Sequence[str], subtests: pytest.Subtests) -> None:
+    _judge(_outcomes(go_program, broker), subtests)
+
+
+@pytest.mark.java
+def test_java(broker: BrokerProcess, java_program: Sequence[str], subtests: pytest.Subtests) -> None:
+    _judge(_outcomes(java_program, broker), subtests)
+
+
+def _judge(outcomes: Mapping[str, str], subtests: pytest.Subtests) -> None:
+    assert len(outcomes) >= CHECKS_AT_LEAST
+    for name, outcome in outcomes.items():
+        with subtests.test(name):
+            assert outcome == "ok"
+
+
+def _outcomes(program: Sequence[str], broker: BrokerProcess) -> dict[str, str]:
+    """By check: `ok`, or what went wrong. AssertionError where the program did not get to its end."""
+    ended = _run([*program, broker.addresses.pulsar, broker.addresses.admin], RUN_S)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    outcomes = {}
+    for line in ended.stdout.splitlines():
+        verdict, _, rest = line.partition(" ")
+        name, _, reason = rest.partition(": ")
+        outcomes[name] = "ok" if verdict == "ok" else reason
+    return outcomes
+
+
+def _need(tool: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+
+
+def _fetch(command: Sequence[str], folder: Path) -> None:
+    try:
+        ended = _run(command, FETCH_S, folder)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"{command[0]}: the packages did not come within {FETCH_S} s")
+    if ended.returncode != 0:
+        pytest.skip(f"{command[0]}: no packages: {(ended.stderr or ended.stdout)[-300:]}")
+
+
+def _run(command: Sequence[str], timeout_s: float, folder: Path = HERE) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout_s, check=False)

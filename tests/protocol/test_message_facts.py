@@ -1,0 +1,89 @@
+"""What a broker reads of a message: spans, checksum, the few metadata fields, and its own block in front."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.broker_entry_metadata import EntryStamp, decode, split
+from protocol.errors import ProtocolError
+from protocol.frame import checksum_matches, metadata_span
+from protocol.message_metadata import NO_KEY, read_facts
+from protocol.pulsar_api_pb2 import MessageMetadata
+from tests.fakes.messages import message
+
+
+def without_checksum(metadata: bytes) -> bytes:
+    return len(metadata).to_bytes(4, "big") + metadata
+
+
+@given(st.binary(max_size=50), st.integers(0, 400))
+def test_the_checksum_finds_every_changed_bit(payload: bytes, place: int) -> None:
+    body = bytearray(message(payload))
+    assert checksum_matches(memoryview(body))
+    body[2 + place % (len(body) - 2)] ^= 1 << place % 8
+    assert not checksum_matches(memoryview(body))
+    assert checksum_matches(memoryview(body)[6:]), "a message without one is taken as it is"
+
+
+def test_batches_chunks_and_sequence_ids() -> None:
+    facts = read_facts(message(batch=3, sequence_id=5))
+    assert (facts.batched, facts.messages, facts.sequence_id, facts.highest_sequence_id) == (True, 3, 5, 5)
+    facts = read_facts(message(chunk=(2, 3)))
+    assert (facts.batched, facts.messages, facts.chunk, facts.chunks) == (False, 1, 2, 3)
+
+
+def test_the_key_is_the_ordering_key_else_the_partition_key_else_none() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    assert read_facts(without_checksum(metadata.SerializeToString())).key == NO_KEY
+    metadata.partition_key = base64.b64encode(b"\xff\0").decode()
+    metadata.partition_key_b64_encoded = True
+    assert read_facts(without_checksum(metadata.SerializeToString())).key == b"\xff\0"
+    metadata.partition_key = "abc"
+    assert read_facts(without_checksum(metadata.SerializeToString())).key == b"abc", "not base64 after all"
+    metadata.ordering_key = b"o"
+    assert read_facts(without_checksum(metadata.SerializeToString())).key == b"o"
+
+
+def test_text_that_is_not_utf8_is_no_reason_to_fail() -> None:
+    packed = b"\x0a\x02p\xff\x10\x00\x18\x01\x32\x01\xfe"
+    facts = read_facts(without_checksum(packed))
+    assert facts.key == b"\xfe"
+    assert facts.producer_name == "p\ufffd"
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0\0\0\5abc", b"\0\0\0\1\xff", b"\x0e\x01\0\0\0\0\0"])
+def test_what_is_no_message_is_said_so(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        read_facts(body)
+
+
+def test_a_metadata_span_stops_at_the_end() -> None:
+    body = message(b"payload")
+    start, end = metadata_span(body)
+    assert MessageMetadata.FromString(body[start:end]).producer_name == "p"
+    assert body[end:] == b"payload"
+
+
+@pytest.mark.parametrize(("timestamp", "index"), [(False, False), (True, False), (False, True), (True, True)])
+def test_stamps_count_messages_and_tell_the_time(timestamp: bool, index: bool) -> None:
+    now = iter([1000, 1000, 1005, 1006])
+    stamp = EntryStamp(timestamp=timestamp, index=index, now_ms=lambda: next(now))
+    body = message(b"x")
+    for messages, at_ms, last in [(1, 1000, 0), (3, 1000, 3), (1, 1005, 4)]:
+        block = stamp.stamp(messages)
+        read, rest = split(memoryview(block + body))
+        assert (read, bytes(rest)) == (block, body)
+        found = decode(block)
+        assert found.broker_timestamp_ms == (at_ms if timestamp else None)
+        assert found.index == (last if index else None)
+    stamp.rollback(1)
+    assert decode(stamp.stamp(2)).index == (5 if index else None)
+
+
+def test_a_block_that_is_longer_than_the_entry_is_said_so() -> None:
+    with pytest.raises(ValueError, match="in 10"):
+        split(memoryview(b"\x0e\x02\0\0\0\x0fabcd"))
