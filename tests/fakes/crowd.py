@@ -93,7 +93,7 @@ class Crowd:
 
     def _check(self, port: FakeConsumerPort, entry: Entry) -> None:
         key = (entry.ledger_id, entry.entry_id)
-        [member] = [one for one in self.members if one.port is port] or [None]
+        member = next((one for one in self.members if one.port is port), None)
         assert member is not None, f"{key} went to one who has left"
         assert all(key not in one.held for one in self.members), f"{key} is with two at once"
         assert member.permits > 0, f"{key} was not asked for"

@@ -13,7 +13,7 @@ class FakeMetadata(MemoryMetadataStore):
         super().__init__()
         self.refusing = False
         self.gate: asyncio.Event | None = None
-        """Writes wait for it where there is one."""
+        """Writes and listings wait for it where there is one."""
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         if self.gate is not None:
@@ -21,6 +21,11 @@ class FakeMetadata(MemoryMetadataStore):
         if self.refusing:
             raise MetadataError("no writes today")
         return await super().put(key, value, expected)
+
+    async def children(self, key: str) -> list[str]:
+        if self.gate is not None:
+            await self.gate.wait()
+        return await super().children(key)
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         if self.gate is not None:

@@ -180,6 +180,7 @@ async def test_one_who_waits_is_told_when_it_is_ready() -> None:
 async def test_a_watcher_is_made_once() -> None:
     stage = Stage()
     client = await Port(stage).client()
+    stage.metadata.gate = asyncio.Event()
     for _ in range(2):
         client.say(
             BaseCommand.WATCH_TOPIC_LIST,
@@ -188,6 +189,8 @@ async def test_a_watcher_is_made_once() -> None:
             namespace="public/default",
             topics_pattern="public/default/.*",
         )
+    await stage.settle()
+    stage.metadata.gate.set()
     assert await client.names() == ["WATCH_TOPIC_LIST_SUCCESS"] * 2
     client.produce(0)
     assert sorted(await client.names()) == ["PRODUCER_SUCCESS", "WATCH_TOPIC_UPDATE"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,7 +33,7 @@ class Model:
 
 
 @given(steps)
-def test_a_replay_is_a_sorted_set_with_hashes(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_a_replay_is_a_sorted_set_with_hashes(steps: list[tuple[Any, ...]]) -> None:
     replay, model = Replay(), Model()
     for step, first, second in steps:
         if step == "add":

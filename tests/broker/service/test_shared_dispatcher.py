@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -33,10 +34,10 @@ steps = st.lists(
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps, st.sampled_from([0, 64 << 20]), st.sampled_from([4, 50_000]), st.sampled_from([0, 6]))
 def test_nothing_is_lost_and_nothing_is_with_two(
-    steps: list[tuple],
+    steps: list[tuple[Any, ...]],
     cache_bytes: int,
     entries_per_ledger: int,
-    limit: int,  # type: ignore[type-arg]
+    limit: int,
 ) -> None:
     async def play() -> None:
         stage = Stage(
@@ -198,7 +199,8 @@ async def test_one_fetch_of_old_entries_at_a_time() -> None:
     subscription.redeliver(consumer, None, None)
     dispatcher = subscription.dispatcher
     assert isinstance(dispatcher, SharedDispatcher)
-    dispatcher.run_once(0)
+    for _ in range(3):
+        dispatcher.run_once(0)
     assert len(dispatcher._fetching) == 5
     await stage.settle()
     assert len(port.got) == 100
