@@ -117,6 +117,7 @@ def net_settings(settings: Settings) -> NetSettings:
     return NetSettings(
         message_bytes_max=settings.int("maxMessageSize"),
         keep_alive_s=settings.int("keepAliveIntervalSeconds"),
+        liveness_timeout_s=settings.int("connectionLivenessCheckTimeoutMillis") / 1000,
         pending_publishes_max=settings.int("maxPendingPublishRequestsPerConnection"),
         publish_buffer_bytes_max=publish_mb * MIB if publish_mb > 0 else 0,
         receive_buffer_min=settings.int("brokerAdaptiveRecvByteBufAllocatorMinimumSize"),

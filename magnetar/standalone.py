@@ -148,7 +148,14 @@ async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
         await stop.wait()
         log.info("stopping: draining what is under way")
     finally:
-        await service.stop()
+        await _stop(service, settings.broker.int("brokerShutdownTimeoutMs") / 1000)
+
+
+async def _stop(service: BrokerService, seconds_max: float) -> None:
+    try:
+        await asyncio.wait_for(service.stop(), seconds_max or None)
+    except TimeoutError:
+        log.error("not stopped within brokerShutdownTimeoutMs; the next start recovers what is missing")
 
 
 async def _start(settings: ProcessSettings) -> BrokerService:

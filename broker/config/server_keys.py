@@ -132,7 +132,6 @@ SERVER: Section = (
             5000,
             "Milliseconds that the connection of an existing producer or exclusive consumer has to answer a"
             " PING when another one wants its place; 0 or less switches the check off.",
-            used=False,
         ),
         Key(
             "brokerMaxConnections",

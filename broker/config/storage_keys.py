@@ -126,7 +126,6 @@ LEDGERS: Section = (
             120,
             "Seconds between two looks for ledgers that nobody needs any more.",
             low=1,
-            used=False,
         ),
     ],
 )
@@ -299,7 +298,6 @@ ENTRY_CACHE: Section = (
             v50=COMPUTED,
             low=0,
             computed="15 % of direct memory, at least dispatcherMaxReadSizeBytes (profile 5.0)",
-            used=False,
         ),
         Key(
             "managedLedgerMaxReadsInFlightPermitsAcquireTimeoutMillis",
@@ -308,7 +306,6 @@ ENTRY_CACHE: Section = (
             "Milliseconds that a read waits for its share of managedLedgerMaxReadsInFlightSizeInMB before it"
             " fails.",
             low=1,
-            used=False,
         ),
         Key(
             "managedLedgerMaxReadsInFlightPermitsAcquireQueueSize",
@@ -316,7 +313,6 @@ ENTRY_CACHE: Section = (
             50_000,
             "Reads that may wait for their share; one more fails at once.",
             low=1,
-            used=False,
         ),
     ],
 )

@@ -213,12 +213,12 @@ class ManagedLedger(LogCursors):
         self.stats.add_errors += len(entries)
         error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
         if not isinstance(error, LedgerFenced):
-            error = PersistenceError(
-                str(error)
-            )  # That a ledger or an entry is missing is not the producer's.
+            # That a ledger or an entry is missing is not the producer's business.
+            error = PersistenceError(str(error))
         self.listener.add_failed(contexts, error)
-        if self.state is LogState.FENCED:
-            self._fail_waiting(error)
+        self._fail_waiting(
+            error
+        )  # They came later, and must not be stored before those that failed come again.
         self._ledger_drained()
 
     def _ledger_drained(self) -> None:

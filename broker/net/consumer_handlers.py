@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from broker.errors import (
     BrokerError,
     ConsumerAssignError,
+    ConsumerBusy,
     InvalidTopicName,
     MetadataError,
     NotAllowed,
@@ -22,6 +23,7 @@ from broker.net.ports import ConsumerOnConnection
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
+from broker.service.topic import Topic
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.frame import command_frame
@@ -92,13 +94,27 @@ async def _subscribe(cnx: ServerCnx, port: ConsumerOnConnection, request: Comman
             f"Namespace of topic ({name}) not served by this instance. Please redo the lookup."
         )
     topic = await registry.get(name, create=request.force_topic_creation)
-    subscription, consumer = await topic.subscribe(port, _options(cnx, request))
+    options = _options(cnx, request)
+    try:
+        subscription, consumer = await topic.subscribe(port, options)
+    except ConsumerBusy:
+        if not await _place_is_free(cnx, topic, options.subscription):
+            raise
+        subscription, consumer = await topic.subscribe(port, options)
     if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
         subscription.remove_consumer(consumer)
         return
     port.subscription, port.consumer = subscription, consumer
     log.info("+ %s consumer %s on %s %s", cnx.address, consumer.name, name, request.subscription)
     cnx.send(answers.success(request.request_id))
+
+
+async def _place_is_free(cnx: ServerCnx, topic: Topic, subscription: str) -> bool:
+    """Whether the one consumer that is in the way turns out to be gone, as with producers."""
+    held = topic.consumers_of(subscription)
+    if len(held) != 1 or not isinstance(held[0].port, ConsumerOnConnection) or held[0].port.cnx is cnx:
+        return False
+    return not await held[0].port.cnx.still_there()
 
 
 def _options(cnx: ServerCnx, request: CommandSubscribe) -> SubscribeOptions:

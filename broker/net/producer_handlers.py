@@ -6,7 +6,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from broker.errors import BrokerError, ConsumerBusy, ServiceNotReady
+from broker.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
 from broker.net.ports import ProducerOnConnection
@@ -81,7 +81,12 @@ async def _open(cnx: ServerCnx, port: ProducerOnConnection, request: CommandProd
     )
     if request.initial_subscription_name:
         await _create_initial_subscription(topic, request.initial_subscription_name)
-    await topic.add_producer(opened)
+    try:
+        await topic.add_producer(opened)
+    except ProducerBusy:
+        if not await _place_is_free(cnx, topic, opened.name):
+            raise
+        await topic.add_producer(opened)
     if not cnx.is_open or cnx.producers.get(request.producer_id) is not port:
         await topic.remove_producer(opened)
         return
@@ -97,6 +102,14 @@ async def _open(cnx: ServerCnx, port: ProducerOnConnection, request: CommandProd
             ready=not opened.waiting,
         )
     )
+
+
+async def _place_is_free(cnx: ServerCnx, topic: Topic, name: str) -> bool:
+    """Whether the one that is in the way turns out to be gone: a client that comes back may be faster than TCP."""
+    holder = topic.access.producers.get(name) or topic.access.exclusive
+    if holder is None or holder.connection is cnx or not isinstance(holder.port, ProducerOnConnection):
+        return False
+    return not await holder.port.cnx.still_there()
 
 
 def _new_name(cnx: ServerCnx) -> str:

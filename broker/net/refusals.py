@@ -36,5 +36,5 @@ def get_schema(cnx: ServerCnx, command: BaseCommand) -> None:
 
 
 def get_or_create_schema(cnx: ServerCnx, command: BaseCommand) -> None:
-    """Accepted and not kept, as with PRODUCER and SUBSCRIBE: a Java client's dead-letter producer asks with every message."""
+    """Accepted and not kept, as with PRODUCER and SUBSCRIBE: a Java dead-letter producer asks with every message."""
     cnx.send(answers.schema_accepted(command.getOrCreateSchema.request_id))

@@ -90,6 +90,10 @@ class ServerCnx(asyncio.BufferedProtocol):
         self._unsent_before = 0
         """Bytes in the transport when keep-alive looked last."""
         self._timer: object = None
+        self._probe: asyncio.Future[None] | None = None
+        """Somebody waits for any sign of life."""
+        self._gone = asyncio.Event()
+        """Its producers and consumers are off their topics."""
 
     # The connection's life
 
@@ -132,11 +136,34 @@ class ServerCnx(asyncio.BufferedProtocol):
         producers, self.producers = self.producers, {}
         left = [port.producer for port in producers.values() if port.producer is not None]
         if left:
-            ground.spawn(_leave_topics(left), f"producers of {self.address} leave")
+            ground.spawn(_leave_topics(left, self._gone), f"producers of {self.address} leave")
+        else:
+            self._gone.set()
         ground.publish_buffer.give_back(self._counted_bytes)
         self._wake_waiting()
         if self.connected:
             log.info("- %s %s", self.address, self.client_version)
+
+    async def still_there(self) -> bool:
+        """Another client wants a place that this one holds: ask for a sign of life.
+
+        False: there was none in time, the connection is closed, and its places are free.
+        """
+        timeout_s = self.ground.settings.liveness_timeout_s
+        if self._transport is not None:
+            if timeout_s <= 0:
+                return True
+            if self._probe is None:
+                self._probe = asyncio.get_running_loop().create_future()
+                self.send(answers.PING)
+            done, _ = await asyncio.wait((self._probe,), timeout=timeout_s)
+            if done:
+                return True
+            self.close("another client wants its place, and it does not answer a PING")
+            if self._transport is not None:
+                self._transport.abort()
+        await self._gone.wait()
+        return False
 
     @property
     def is_open(self) -> bool:
@@ -187,6 +214,9 @@ class ServerCnx(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._heard = True
+        if self._probe is not None:
+            self._probe.set_result(None)
+            self._probe = None
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
@@ -391,9 +421,12 @@ class ServerCnx(asyncio.BufferedProtocol):
             self.close("internal error")
 
 
-async def _leave_topics(producers: list[Producer]) -> None:
-    for producer in producers:
-        await producer.topic.remove_producer(producer)
+async def _leave_topics(producers: list[Producer], gone: asyncio.Event) -> None:
+    try:
+        for producer in producers:
+            await producer.topic.remove_producer(producer)
+    finally:
+        gone.set()
 
 
 def _transactions_are_off() -> BrokerError:

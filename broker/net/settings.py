@@ -11,6 +11,9 @@ class NetSettings:
     """`maxMessageSize`"""
     keep_alive_s: float = 30
     """`keepAliveIntervalSeconds`; 0 = off"""
+    liveness_timeout_s: float = 5
+    """`connectionLivenessCheckTimeoutMillis`: how long a client may take to answer the PING that is sent when another
+    one wants its place; 0 or less = it is not asked"""
     pending_publishes_max: int = 1000
     """`maxPendingPublishRequestsPerConnection`: beyond it the connection is not read until half of them are done."""
     publish_buffer_bytes_max: int = 512 * 1024 * 1024

@@ -113,6 +113,10 @@ class NonPersistentTopic(Topic):
             subscription.dispatch(entry)
         producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
 
+    def consumers_of(self, subscription: str) -> list[Consumer]:
+        found = self.subscriptions.get(subscription)
+        return [] if found is None else found.consumers
+
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions
     ) -> tuple[NonPersistentSubscription, Consumer]:

@@ -192,6 +192,10 @@ class PersistentTopic(Topic):
 
     # Subscriptions
 
+    def consumers_of(self, subscription: str) -> list[Consumer]:
+        found = self.subscriptions.get(subscription)
+        return [] if found is None else found.consumers
+
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
         """ConsumerBusy, NotAllowed, SubscriptionNotFound as Pulsar answers them."""
         if options.read_compacted and options.kind not in (

@@ -144,6 +144,10 @@ class Topic:
     ) -> tuple[SubscriptionLike, Consumer]:
         raise NotImplementedError
 
+    def consumers_of(self, subscription: str) -> list[Consumer]:
+        """Those connected to the subscription; none when there is no such subscription."""
+        raise NotImplementedError
+
     def disconnect_producers(self) -> None:
         for producer in [*self.access.producers.values(), *self.access.waiting]:
             producer.port.closed_by_broker()
