@@ -69,6 +69,8 @@ class SingleActiveDispatcher(Dispatcher):
             (consumer for consumer in self.consumers if consumer.options.priority == best),
             key=lambda consumer: consumer.name,
         )
+        if len(candidates) == 1:
+            return candidates[0]
         if self._partition >= 0 and not self.settings.failover_consistent_hashing:
             return candidates[self._partition % len(candidates)]
         return _on_ring(candidates, self.topic_name)
