@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.net import consumer_handlers, handshake, lookup_handlers, producer_handlers, refusals
+from broker.net.ports import Connection
 from protocol.pulsar_api_pb2 import BaseCommand
 
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
-
-Handler = Callable[["ServerCnx", BaseCommand], None]
+Handler = Callable[[Connection, BaseCommand], None]
 
 ALLOWED_BEFORE_CONNECT: Final = frozenset({BaseCommand.CONNECT, BaseCommand.PING, BaseCommand.PONG})
 

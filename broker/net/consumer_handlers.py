@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import logging
 import secrets
-from typing import TYPE_CHECKING
 
 from broker.errors import (
     BrokerError,
@@ -19,9 +18,8 @@ from broker.errors import (
 )
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
-from broker.net.ports import ConsumerOnConnection
+from broker.net.ports import Connection, ConsumerOnConnection
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
-from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from protocol import answers
@@ -35,9 +33,6 @@ from protocol.pulsar_api_pb2 import (
     KeySharedMode,
     MessageIdData,
 )
-
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
 
 log = logging.getLogger("magnetar.net")
 
@@ -56,7 +51,7 @@ def _position(message_id: MessageIdData) -> Position:
 # SUBSCRIBE
 
 
-def subscribe(cnx: ServerCnx, command: BaseCommand) -> None:
+def subscribe(cnx: Connection, command: BaseCommand) -> None:
     request = command.subscribe
     port = cnx.consumers.get(request.consumer_id)
     if port is not None:
@@ -84,7 +79,7 @@ def subscribe(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_subscribe(cnx, port, request), refuse, "SUBSCRIBE")
 
 
-async def _subscribe(cnx: ServerCnx, port: ConsumerOnConnection, request: CommandSubscribe) -> None:
+async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: CommandSubscribe) -> None:
     registry = cnx.ground.registry
     name = parse_topic_name(request.topic)
     if not request.subscription:
@@ -109,7 +104,7 @@ async def _subscribe(cnx: ServerCnx, port: ConsumerOnConnection, request: Comman
     cnx.send(answers.success(request.request_id))
 
 
-async def _place_is_free(cnx: ServerCnx, topic: Topic, subscription: str) -> bool:
+async def _place_is_free(cnx: Connection, topic: Topic, subscription: str) -> bool:
     """Whether the one consumer that is in the way turns out to be gone, as with producers."""
     held = topic.consumers_of(subscription)
     if len(held) != 1 or not isinstance(held[0].port, ConsumerOnConnection) or held[0].port.cnx is cnx:
@@ -117,7 +112,7 @@ async def _place_is_free(cnx: ServerCnx, topic: Topic, subscription: str) -> boo
     return not await held[0].port.cnx.still_there()
 
 
-def _options(cnx: ServerCnx, request: CommandSubscribe) -> SubscribeOptions:
+def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
     start = None
     if request.HasField("start_message_id") and not request.durable:
         start = _position(request.start_message_id)
@@ -153,7 +148,7 @@ def _key_shared(request: CommandSubscribe) -> KeySharedMeta:
     return KeySharedMeta(sticky=sticky, ranges=ranges, out_of_order=meta.allowOutOfOrderDelivery)
 
 
-def _open_consumer(cnx: ServerCnx, consumer_id: int) -> tuple[Subscription, Consumer] | None:
+def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Consumer] | None:
     """The consumer of a persistent topic, None where there is nothing to do or to answer."""
     port = cnx.consumers.get(consumer_id)
     if port is None or port.consumer is None or not isinstance(port.subscription, Subscription):
@@ -164,7 +159,7 @@ def _open_consumer(cnx: ServerCnx, consumer_id: int) -> tuple[Subscription, Cons
 # The stream of messages
 
 
-def flow(cnx: ServerCnx, command: BaseCommand) -> None:
+def flow(cnx: Connection, command: BaseCommand) -> None:
     permits = command.flow.messagePermits
     if permits == 0:
         raise ProtocolError("FLOW without permits")
@@ -174,7 +169,7 @@ def flow(cnx: ServerCnx, command: BaseCommand) -> None:
         port.subscription.flow(port.consumer, permits)
 
 
-def ack(cnx: ServerCnx, command: BaseCommand) -> None:
+def ack(cnx: Connection, command: BaseCommand) -> None:
     """An unknown consumer's acknowledgement is ignored, even with a request id, as in Pulsar."""
     request = command.ack
     port = cnx.consumers.get(request.consumer_id)
@@ -214,7 +209,7 @@ def _acknowledge(subscription: Subscription, consumer: Consumer, request: Comman
         subscription.acknowledge(consumer, whole)
 
 
-def redeliver(cnx: ServerCnx, command: BaseCommand) -> None:
+def redeliver(cnx: Connection, command: BaseCommand) -> None:
     request = command.redeliverUnacknowledgedMessages
     found = _open_consumer(cnx, request.consumer_id)
     if found is None:
@@ -228,7 +223,7 @@ def redeliver(cnx: ServerCnx, command: BaseCommand) -> None:
 # Requests about the subscription
 
 
-def unsubscribe(cnx: ServerCnx, command: BaseCommand) -> None:
+def unsubscribe(cnx: Connection, command: BaseCommand) -> None:
     request = command.unsubscribe
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -241,7 +236,7 @@ def unsubscribe(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_unsubscribe(cnx, port, request.request_id, force=request.force), refuse, "UNSUBSCRIBE")
 
 
-async def _unsubscribe(cnx: ServerCnx, port: ConsumerOnConnection, request_id: int, *, force: bool) -> None:
+async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: int, *, force: bool) -> None:
     subscription, consumer = port.subscription, port.consumer
     assert consumer is not None
     if isinstance(subscription, Subscription):
@@ -252,7 +247,7 @@ async def _unsubscribe(cnx: ServerCnx, port: ConsumerOnConnection, request_id: i
     cnx.send(answers.success(request_id))
 
 
-def close_consumer(cnx: ServerCnx, command: BaseCommand) -> None:
+def close_consumer(cnx: Connection, command: BaseCommand) -> None:
     request = command.close_consumer
     port = cnx.consumers.pop(request.consumer_id, None)
     if port is not None and port.consumer is not None and port.subscription is not None:
@@ -261,7 +256,7 @@ def close_consumer(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.send(answers.success(request.request_id))
 
 
-def seek(cnx: ServerCnx, command: BaseCommand) -> None:
+def seek(cnx: Connection, command: BaseCommand) -> None:
     request = command.seek
     found = _open_consumer(cnx, request.consumer_id)
     if found is None or not (request.HasField("message_id") or request.HasField("message_publish_time")):
@@ -277,7 +272,7 @@ def seek(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_seek(cnx, found[0], request), refuse, "SEEK")
 
 
-async def _seek(cnx: ServerCnx, subscription: Subscription, request: CommandSeek) -> None:
+async def _seek(cnx: Connection, subscription: Subscription, request: CommandSeek) -> None:
     if request.HasField("message_id"):
         await subscription.seek(_position(request.message_id), tuple(request.message_id.ack_set))
     else:
@@ -285,7 +280,7 @@ async def _seek(cnx: ServerCnx, subscription: Subscription, request: CommandSeek
     cnx.send(answers.success(request.request_id))
 
 
-def last_message_id(cnx: ServerCnx, command: BaseCommand) -> None:
+def last_message_id(cnx: Connection, command: BaseCommand) -> None:
     request = command.getLastMessageId
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -302,8 +297,8 @@ def last_message_id(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_last_message_id(cnx, port.subscription, request.request_id), refuse, "GET_LAST_MESSAGE_ID")
 
 
-async def _last_message_id(cnx: ServerCnx, subscription: Subscription, request_id: int) -> None:
-    topic: PersistentTopic = subscription.topic
+async def _last_message_id(cnx: Connection, subscription: Subscription, request_id: int) -> None:
+    topic = subscription.topic
     last, batch_index = await topic.last_message()
     cnx.send(
         answers.last_message_id(
@@ -316,7 +311,7 @@ async def _last_message_id(cnx: ServerCnx, subscription: Subscription, request_i
     )
 
 
-def consumer_stats(cnx: ServerCnx, command: BaseCommand) -> None:
+def consumer_stats(cnx: Connection, command: BaseCommand) -> None:
     """Rates are left at zero: the broker counts, and whoever scrapes /metrics divides."""
     request = command.consumerStats
     port = cnx.consumers.get(request.consumer_id)

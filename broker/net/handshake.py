@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from broker.net.ports import VERSION_WITH_ENTRY_METADATA
+from broker.net.ports import VERSION_WITH_ENTRY_METADATA, Connection
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import AuthenticationError, BaseCommand
 
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
-
 log = logging.getLogger("magnetar.net")
 
 
-def connect(cnx: ServerCnx, command: BaseCommand) -> None:
+def connect(cnx: Connection, command: BaseCommand) -> None:
     """Without authentication every method and every role is welcome, as in Pulsar."""
     if cnx.connected:
         raise ProtocolError("a second CONNECT")
@@ -37,13 +33,13 @@ def connect(cnx: ServerCnx, command: BaseCommand) -> None:
     )
 
 
-def ping(cnx: ServerCnx, command: BaseCommand) -> None:
+def ping(cnx: Connection, command: BaseCommand) -> None:
     cnx.send(answers.PONG)
 
 
-def pong(cnx: ServerCnx, command: BaseCommand) -> None:
+def pong(cnx: Connection, command: BaseCommand) -> None:
     """That bytes arrived is all there is to know."""
 
 
-def auth_response(cnx: ServerCnx, command: BaseCommand) -> None:
+def auth_response(cnx: Connection, command: BaseCommand) -> None:
     cnx.send(answers.error(answers.NO_REQUEST_ID, AuthenticationError, "Failed to authenticate"))

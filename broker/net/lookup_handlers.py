@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import parse_topic_name
+from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.topic_registry import compile_topics_pattern, matches, topics_hash
 from protocol import answers
@@ -19,13 +19,10 @@ from protocol.pulsar_api_pb2 import (
     CommandWatchTopicList,
 )
 
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
-
 _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
 
-def partitioned_metadata(cnx: ServerCnx, command: BaseCommand) -> None:
+def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
     request = command.partitionMetadata
     request_id = request.request_id
 
@@ -35,14 +32,14 @@ def partitioned_metadata(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_partitioned_metadata(cnx, request), refuse, "PARTITIONED_METADATA")
 
 
-async def _partitioned_metadata(cnx: ServerCnx, request: CommandPartitionedTopicMetadata) -> None:
+async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
     name = parse_topic_name(request.topic)
     create = request.metadata_auto_creation_enabled
     count = await cnx.ground.registry.partitions_or_create(name, create=create)
     cnx.send(answers.partitions(request.request_id, count))
 
 
-def lookup(cnx: ServerCnx, command: BaseCommand) -> None:
+def lookup(cnx: Connection, command: BaseCommand) -> None:
     """One broker owns every topic, so a lookup only has to check the name and say the URL."""
     request = command.lookupTopic
     try:
@@ -51,7 +48,7 @@ def lookup(cnx: ServerCnx, command: BaseCommand) -> None:
         cnx.send(answers.lookup_failed(request.request_id, error.code, str(error)))
 
 
-def _owner_url(cnx: ServerCnx, request: CommandLookupTopic) -> str:
+def _owner_url(cnx: Connection, request: CommandLookupTopic) -> str:
     name = parse_topic_name(request.topic)
     if not cnx.ground.registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
@@ -64,7 +61,7 @@ def _owner_url(cnx: ServerCnx, request: CommandLookupTopic) -> str:
     return cnx.ground.listeners[listener]
 
 
-def topics_of_namespace(cnx: ServerCnx, command: BaseCommand) -> None:
+def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
     request = command.getTopicsOfNamespace
     if not _NAMESPACE.fullmatch(request.namespace):
         raise ProtocolError(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
@@ -75,7 +72,7 @@ def topics_of_namespace(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_topics_of_namespace(cnx, request), refuse, "GET_TOPICS_OF_NAMESPACE")
 
 
-async def _topics_of_namespace(cnx: ServerCnx, request: CommandGetTopicsOfNamespace) -> None:
+async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
     mode = request.mode
     topics = await cnx.ground.registry.names(
         request.namespace,
@@ -95,7 +92,7 @@ async def _topics_of_namespace(cnx: ServerCnx, request: CommandGetTopicsOfNamesp
     )
 
 
-def watch_topic_list(cnx: ServerCnx, command: BaseCommand) -> None:
+def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
     request = command.watchTopicList
 
     def refuse(error: BrokerError) -> bytes:
@@ -104,7 +101,7 @@ def watch_topic_list(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_watch_topic_list(cnx, request), refuse, "WATCH_TOPIC_LIST")
 
 
-async def _watch_topic_list(cnx: ServerCnx, request: CommandWatchTopicList) -> None:
+async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
     """A watcher id that is in use keeps its first pattern, as in Pulsar."""
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
@@ -115,7 +112,8 @@ async def _watch_topic_list(cnx: ServerCnx, request: CommandWatchTopicList) -> N
         watcher = cnx.watchers.get(request.watcher_id)  # Another request may have been quicker.
     if watcher is None:
         watcher = TopicListWatcher(
-            cnx,
+            cnx.ground.registry,
+            cnx.send,
             request.watcher_id,
             request.namespace,
             pattern,
@@ -127,7 +125,7 @@ async def _watch_topic_list(cnx: ServerCnx, request: CommandWatchTopicList) -> N
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, topics, current))
 
 
-def watch_topic_list_close(cnx: ServerCnx, command: BaseCommand) -> None:
+def watch_topic_list_close(cnx: Connection, command: BaseCommand) -> None:
     request = command.watchTopicListClose
     watcher = cnx.watchers.pop(request.watcher_id, None)
     if watcher is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
@@ -13,11 +13,14 @@ from broker.service.dispatcher import CallLater
 from broker.service.topic_registry import TopicRegistry
 from broker.turn import Turn
 
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
-
 Spawn = Callable[[Coroutine[object, object, None], str], object]
 """Run a coroutine as a task that is kept, named, and cancelled at the end."""
+
+
+class OpenConnection(Protocol):
+    """All that a stopping broker needs of a connection."""
+
+    def close(self, reason: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -42,7 +45,7 @@ class NetGround:
     service_url: str = ""
     """What a lookup answers; known once the port is open."""
     publish_buffer: PublishBuffer = field(default_factory=lambda: PublishBuffer(0))
-    connections: set[ServerCnx] = field(default_factory=set)
+    connections: set[OpenConnection] = field(default_factory=set)
     counters: ConnectionCounters = field(default_factory=ConnectionCounters)
     producer_numbers: itertools.count[int] = field(default_factory=itertools.count)
     listeners: dict[str, str] = field(default_factory=dict)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Protocol
 
 from broker.errors import BrokerError
 from broker.model.entry import Entry
+from broker.net.net_ground import NetGround
+from broker.net.topic_list_watcher import TopicListWatcher
+from broker.service.consumer import Consumer
+from broker.service.producer import Producer
+from broker.service.topic import SubscriptionLike
 from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
-
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
-    from broker.service.consumer import Consumer
-    from broker.service.producer import Producer
-    from broker.service.topic import SubscriptionLike
 
 CLIENTS_WITHOUT_END_OF_TOPIC = ("Pulsar-CPP-v", "Pulsar-Go-", "pulsar-client-python")
 """Their clients close the connection on REACHED_END_OF_TOPIC, and then come back for it without end."""
@@ -29,10 +28,55 @@ VERSION_WITH_ACTIVE_CHANGE = 12
 VERSION_WITH_ENTRY_METADATA = 18
 
 
+class Connection(Protocol):
+    """A client's connection, as the commands and the ports on it know it; `ServerCnx` is the one there is."""
+
+    ground: NetGround
+    address: str
+    client_version: str
+    protocol_version: int
+    connected: bool
+    accepts_entry_metadata: bool
+    producers: dict[int, ProducerOnConnection]
+    closed_producers: dict[int, None]
+    consumers: dict[int, ConsumerOnConnection]
+    watchers: dict[int, TopicListWatcher]
+    out: list[bytes | memoryview]
+    """Frames that are written at the end of the turn."""
+    unsent_bytes: int
+    """Of those frames."""
+    writable: bool
+
+    @property
+    def is_open(self) -> bool: ...
+
+    def send(self, frame: bytes) -> None: ...
+
+    def touch(self) -> None:
+        """There is something in `out`."""
+        ...
+
+    def close(self, reason: str) -> None: ...
+
+    def when_writable(self, wake: Callable[[], None]) -> None: ...
+
+    def publish_done(self, size: int) -> None: ...
+
+    def ignore_sends_of(self, producer_id: int) -> None: ...
+
+    async def still_there(self) -> bool: ...
+
+    def run(
+        self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
+    ) -> None:
+        """Run a request that has to wait; a BrokerError is answered by what `refuse` makes of it."""
+        ...
+
+
 class ProducerOnConnection:
     __slots__ = ("_receipts", "cnx", "leaving", "producer", "producer_id", "request_id", "unanswered")
 
-    def __init__(self, cnx: ServerCnx, producer_id: int, request_id: int) -> None:
+    def __init__(self, cnx: Connection, producer_id: int, request_id: int) -> None:
         self.cnx = cnx
         self.producer_id = producer_id
         self.request_id = request_id
@@ -96,7 +140,7 @@ class ProducerOnConnection:
 class ConsumerOnConnection:
     __slots__ = ("_writer", "address", "cnx", "consumer", "consumer_id", "protocol_version", "subscription")
 
-    def __init__(self, cnx: ServerCnx, consumer_id: int, partition: int, epoch: int | None) -> None:
+    def __init__(self, cnx: Connection, consumer_id: int, partition: int, epoch: int | None) -> None:
         self.cnx = cnx
         self.consumer_id = consumer_id
         self.consumer: Consumer | None = None

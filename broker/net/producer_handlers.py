@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
-from broker.net.ports import ProducerOnConnection
+from broker.net.ports import Connection, ProducerOnConnection
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.topic import Topic
 from protocol import answers
 from protocol.pulsar_api_pb2 import BaseCommand, CommandProducer
 
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
-
 log = logging.getLogger("magnetar.net")
 
 
-def producer(cnx: ServerCnx, command: BaseCommand) -> None:
+def producer(cnx: Connection, command: BaseCommand) -> None:
     request = command.producer
     port = cnx.producers.get(request.producer_id)
     if port is not None:
@@ -39,7 +35,7 @@ def producer(cnx: ServerCnx, command: BaseCommand) -> None:
     cnx.run(_open(cnx, port, request), refuse, "PRODUCER")
 
 
-def _ask_again(cnx: ServerCnx, port: ProducerOnConnection, request_id: int) -> None:
+def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> None:
     """The client did not wait for the first answer, or lost it."""
     if port.producer is None:
         message = "Producer is already present on the connection and being opened"
@@ -57,7 +53,7 @@ def _ask_again(cnx: ServerCnx, port: ProducerOnConnection, request_id: int) -> N
     )
 
 
-async def _open(cnx: ServerCnx, port: ProducerOnConnection, request: CommandProducer) -> None:
+async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandProducer) -> None:
     registry = cnx.ground.registry
     name = parse_topic_name(request.topic)
     if not registry.namespaces.exists(name.namespace):
@@ -104,7 +100,7 @@ async def _open(cnx: ServerCnx, port: ProducerOnConnection, request: CommandProd
     )
 
 
-async def _place_is_free(cnx: ServerCnx, topic: Topic, name: str) -> bool:
+async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
     """Whether the one that is in the way turns out to be gone: a client that comes back may be faster than TCP."""
     holder = topic.access.producers.get(name) or topic.access.exclusive
     if holder is None or holder.connection is cnx or not isinstance(holder.port, ProducerOnConnection):
@@ -112,7 +108,7 @@ async def _place_is_free(cnx: ServerCnx, topic: Topic, name: str) -> bool:
     return not await holder.port.cnx.still_there()
 
 
-def _new_name(cnx: ServerCnx) -> str:
+def _new_name(cnx: Connection) -> str:
     return f"{cnx.ground.producer_name_prefix}-{next(cnx.ground.producer_numbers)}"
 
 
@@ -124,7 +120,7 @@ async def _create_initial_subscription(topic: Topic, name: str) -> None:
         await topic.create_subscription(name, EARLIEST)
 
 
-def close_producer(cnx: ServerCnx, command: BaseCommand) -> None:
+def close_producer(cnx: Connection, command: BaseCommand) -> None:
     """Receipts that are still to come go first: a client gives up on what has none when the answer is there."""
     request = command.close_producer
     port = cnx.producers.pop(request.producer_id, None)
@@ -146,7 +142,7 @@ def close_producer(cnx: ServerCnx, command: BaseCommand) -> None:
         close()
 
 
-async def _close(cnx: ServerCnx, closing: Producer, request_id: int) -> None:
+async def _close(cnx: Connection, closing: Producer, request_id: int) -> None:
     await closing.topic.remove_producer(closing)
     log.info("- %s producer %s on %s", cnx.address, closing.name, closing.topic.name)
     cnx.send(answers.success(request_id))

@@ -5,14 +5,10 @@ Transactions answer as Pulsar does with `transactionCoordinatorEnabled=false`; s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from broker.errors import NotAllowed
+from broker.net.ports import Connection
 from protocol import answers
 from protocol.pulsar_api_pb2 import BaseCommand
-
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
 
 _REQUEST_FIELDS = {
     BaseCommand.TC_CLIENT_CONNECT_REQUEST: "tcClientConnectRequest",
@@ -25,16 +21,16 @@ _REQUEST_FIELDS = {
 }
 
 
-def transactions(cnx: ServerCnx, command: BaseCommand) -> None:
+def transactions(cnx: Connection, command: BaseCommand) -> None:
     request = getattr(command, _REQUEST_FIELDS[command.type])
     cnx.send(answers.error(request.request_id, NotAllowed.code, "Transactions are not enabled."))
 
 
-def get_schema(cnx: ServerCnx, command: BaseCommand) -> None:
+def get_schema(cnx: Connection, command: BaseCommand) -> None:
     request = command.getSchema
     cnx.send(answers.schema_not_found(request.request_id, f"Topic {request.topic} has no schema"))
 
 
-def get_or_create_schema(cnx: ServerCnx, command: BaseCommand) -> None:
+def get_or_create_schema(cnx: Connection, command: BaseCommand) -> None:
     """Accepted and not kept, as with PRODUCER and SUBSCRIBE: a Java dead-letter producer asks with every message."""
     cnx.send(answers.schema_accepted(command.getOrCreateSchema.request_id))

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from broker.model.topic_name import TopicName
-from broker.service.topic_registry import matches, topics_hash
+from broker.service.topic_registry import TopicRegistry, matches, topics_hash
 from protocol import answers
-
-if TYPE_CHECKING:
-    from broker.net.server_cnx import ServerCnx
 
 
 class TopicListWatcher:
-    __slots__ = ("_cnx", "_namespace", "_pattern", "_unwatch", "topics", "watcher_id")
+    __slots__ = ("_namespace", "_pattern", "_send", "_unwatch", "topics", "watcher_id")
 
     def __init__(
-        self, cnx: ServerCnx, watcher_id: int, namespace: str, pattern: re.Pattern[str], topics: list[str]
+        self,
+        registry: TopicRegistry,
+        send: Callable[[bytes], None],
+        watcher_id: int,
+        namespace: str,
+        pattern: re.Pattern[str],
+        topics: list[str],
     ) -> None:
+        """`topics`: those that match now. `send` takes the frames that say what changed."""
         self.watcher_id = watcher_id
         self.topics = set(topics)
-        self._cnx = cnx
+        self._send = send
         self._namespace = namespace
         self._pattern = pattern
-        self._unwatch: Callable[[], None] | None = cnx.ground.registry.watch(self._changed)
+        self._unwatch: Callable[[], None] | None = registry.watch(self._changed)
 
     def _changed(self, name: TopicName, exists: bool) -> None:
         topic = str(name)
@@ -38,7 +41,7 @@ class TopicListWatcher:
         else:
             self.topics.discard(topic)
         new, deleted = ([topic], []) if exists else ([], [topic])
-        self._cnx.send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
+        self._send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
 
     def stop(self) -> None:
         if self._unwatch is not None:

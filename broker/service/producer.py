@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.errors import BrokerError
 from broker.model.entry import Buffer
+from broker.model.topic_name import TopicName
 from broker.service.ports import ProducerPort
 
-if TYPE_CHECKING:
-    from broker.service.topic import Topic
+
+class PublishTarget(Protocol):
+    """The topic, as its producers know it."""
+
+    name: TopicName
+
+    def last_sequence_id(self, producer_name: str) -> int: ...
+
+    def publish(
+        self,
+        producer: Producer,
+        sequence_id: int,
+        highest_sequence_id: int,
+        messages: int,
+        body: Buffer,
+        chunk: bool,
+    ) -> None: ...
+
+    async def remove_producer(self, producer: Producer) -> None: ...
 
 
 class AccessMode(enum.IntEnum):
@@ -45,7 +63,7 @@ class Producer:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: PublishTarget,
         port: ProducerPort,
         *,
         producer_id: int,

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from broker.errors import BrokerError, ConsumerBusy, MetadataError
 from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.entry import Entry
 from broker.model.position import EARLIEST, Position
+from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatcher import CallLater, messages_left
 from broker.service.key_shared_dispatcher import KeySharedDispatcher
+from broker.service.settings import ServiceSettings
 from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.single_active_dispatcher import SingleActiveDispatcher
-
-if TYPE_CHECKING:
-    from broker.service.persistent_topic import PersistentTopic
+from broker.turn import Turn
 
 READER_RETURNS_SECONDS = 60.0
 """How long a reader's cursor that was reset waits for the reader to subscribe again."""
 
 AnyDispatcher = SingleActiveDispatcher | SharedDispatcher
+
+
+class SubscribedTopic(Protocol):
+    """The topic, as its subscriptions know it."""
+
+    name: TopicName
+    settings: ServiceSettings
+    turn: Turn
+    ledger: ManagedLedger
+    handed_over: Callable[[Iterable[Entry]], None]
+
+    def limit(self, policy: str, setting: str) -> int: ...
+
+    def acknowledged(self, subscription: Subscription) -> None: ...
+
+    def forget_subscription(self, subscription: Subscription) -> None: ...
+
+    async def newest_before(self, timestamp_ms: int) -> Position | None: ...
+
+    async def last_message(self) -> tuple[Position, int]: ...
+
+    async def unsubscribe(
+        self, subscription: Subscription, consumer: Consumer | None, *, force: bool
+    ) -> None: ...
 
 
 class Subscription:
@@ -40,7 +66,7 @@ class Subscription:
     )
 
     def __init__(
-        self, topic: PersistentTopic, name: str, cursor: ManagedCursor, *, call_later: CallLater
+        self, topic: SubscribedTopic, name: str, cursor: ManagedCursor, *, call_later: CallLater
     ) -> None:
         self.topic = topic
         self.name = name
