@@ -1,8 +1,8 @@
 """House rules that a reader should be able to rely on without checking.
 
-Which room may import which, which rooms stay free of I/O, clocks and chance, how long functions and files
-may be, that every module says what lives in it, and that no file names this machine or a registry. A
-failure names the file, the line and the rule.
+Which room may import which, that no two modules need one another, which rooms stay free of I/O, clocks and
+chance, how long functions and files may be, that every module says what lives in it, and that no file names
+this machine or a registry. A failure names the file, the line and the rule.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -122,15 +123,22 @@ def sources(*folders: str) -> tuple[tuple[str, Path, ast.Module], ...]:
     return tuple(found)
 
 
-def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything imported, wherever in the file."""
-    for node in ast.walk(tree):
+def imports(tree: ast.Module, *, in_functions: bool = True) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported: wherever in the file, or outside of functions only."""
+    for node in ast.walk(tree) if in_functions else outside_functions(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 yield node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield child
+            yield from outside_functions(child)
 
 
 def is_in(name: str, room: str) -> bool:
@@ -166,6 +174,62 @@ def test_rooms_import_only_downwards() -> None:
             if other is not None and not may_import(room, other):
                 wrong.append(f"{where(path, line)}: {room} may not import {other}")
     assert not wrong, "\n".join(wrong)
+
+
+def import_circles(trees: dict[str, ast.Module]) -> list[str]:
+    """Each circle written as the modules in the order in which they import; no import is in two of them.
+
+    What is imported for types alone counts: such modules cannot be read one after the other either. What
+    a function imports does not: it says by its place that it is needed late.
+    """
+    needs = {name: sorted(needed_modules(tree, trees.keys())) for name, tree in sorted(trees.items())}
+    circles: list[str] = []
+    while True:
+        try:
+            TopologicalSorter(needs).prepare()
+            return circles
+        except CycleError as error:
+            circle: list[str] = error.args[1][::-1]
+            circles.append(" -> ".join(circle))
+            needs[circle[0]].remove(circle[1])
+
+
+def needed_modules(tree: ast.Module, modules: Collection[str]) -> set[str]:
+    """Those of `modules` that the names belong to; for one out of a package's own file, that package."""
+    found = set()
+    for _, target in imports(tree, in_functions=False):
+        parts = target.split(".")
+        prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+        found.update([name for name in prefixes if name in modules][:1])
+    return found
+
+
+def test_modules_import_in_no_circle() -> None:
+    circles = import_circles({name: tree for name, _, tree in sources(*PRODUCT)})
+    assert not circles, "let the lower module say as a Protocol what it needs:\n" + "\n".join(circles)
+
+
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+
+
+@pytest.mark.parametrize(
+    ("files", "circles"),
+    [
+        ({"a": "from b import x", "b": "import c", "c": "import sys"}, []),
+        ({"a": "from b import x", "b": "import a"}, ["a -> b -> a"]),
+        ({"a": "import b", "b": "import c", "c": "import a"}, ["a -> b -> c -> a"]),
+        ({"a": "import b", "b": FOR_TYPES + "from a import x"}, ["a -> b -> a"]),
+        ({"a": "import b", "b": "def late():\n    import a"}, []),
+        ({"p": "from p.a import x", "p.a": "from p import b", "p.b": ""}, []),
+        ({"p": "from p.a import x", "p.a": "from p import y"}, ["p -> p.a -> p"]),
+        (
+            {"a": "import b", "b": "import a", "c": "import d", "d": "import c"},
+            ["a -> b -> a", "c -> d -> c"],
+        ),
+    ],
+)
+def test_import_circles_are_found_and_named(files: dict[str, str], circles: list[str]) -> None:
+    assert import_circles({name: ast.parse(text) for name, text in files.items()}) == circles
 
 
 @pytest.mark.parametrize(

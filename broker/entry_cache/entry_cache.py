@@ -8,18 +8,35 @@ There is one object per entry: what is inserted is what readers get, so nothing 
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from broker.entry_cache.cache_stats import ReadStats, Reason
+from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.profile import NOT_COUNTED
 from broker.entry_cache.removal_queue import NO_LIMIT, Removed
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
 
-if TYPE_CHECKING:
-    from broker.entry_cache.entry_cache_manager import EntryCacheManager
-
 _entry_id = attrgetter("entry_id")
+
+
+class CacheOwner(Protocol):
+    """What a cache needs of the manager of all: caches hold the entries, their owner counts and evicts.
+
+    Here and not with the manager, which makes the caches and therefore stands above them.
+    """
+
+    enabled: bool
+    settings: EntryCacheSettings
+    stats: CacheStats
+
+    def admit(self, entries: list[Entry], size_bytes: int, *, slices: bool) -> None:
+        """A cache has just taken in entries, at least one; whether any may be a slice of a buffer."""
+        ...
+
+    def dismiss(self, removed: Removed, reason: Reason) -> None:
+        """A cache has invalidated entries; their slots stay in the removal queue."""
+        ...
 
 
 class RangeCache:
@@ -54,14 +71,14 @@ class RangeCache:
 
 
 class EntryCache:
-    __slots__ = ("_counts_from", "_ledgers", "_manager", "_profile", "name", "reads")
+    __slots__ = ("_counts_from", "_ledgers", "_owner", "_profile", "name", "reads")
 
-    def __init__(self, manager: EntryCacheManager, name: str) -> None:
+    def __init__(self, owner: CacheOwner, name: str) -> None:
         """Opened through `EntryCacheManager.open`."""
         self.name = name
         self.reads = ReadStats()
-        self._manager = manager
-        self._profile = manager.settings.profile
+        self._owner = owner
+        self._profile = owner.settings.profile
         self._counts_from = self._profile.counts_from
         self._ledgers: dict[int, RangeCache] = {}
 
@@ -82,8 +99,8 @@ class EntryCache:
         objects to hand to readers: where the profile lets a refused entry renew the count of the present
         one (5.0), the present one takes its place, so that the reads of both are counted in one place.
         """
-        manager = self._manager
-        if not (manager.enabled and entries):
+        owner = self._owner
+        if not (owner.enabled and entries):
             return 0
         head = entries[0]
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
@@ -114,7 +131,7 @@ class EntryCache:
             if type(entry.body) is memoryview:
                 slices = True
         ledger.size_bytes += size_bytes
-        manager.admit(added, size_bytes, slices=slices)
+        owner.admit(added, size_bytes, slices=slices)
         return len(added)
 
     def insert(self, entry: Entry, expected_reads: int, now_ns: int) -> bool:
@@ -131,7 +148,7 @@ class EntryCache:
             entry = entries[place]
             present = held.get(entry.entry_id)
             if present is not None:
-                self._manager.stats.refused_entries += 1
+                self._owner.stats.refused_entries += 1
                 if self._profile.duplicate_renews_count:
                     present.expected_reads = count
                     entries[place] = present
@@ -257,7 +274,7 @@ class EntryCache:
             removed.entries += popped
             if not ledger.entries:
                 del self._ledgers[ledger_id]
-        self._manager.dismiss(removed, reason)
+        self._owner.dismiss(removed, reason)
         return removed
 
 

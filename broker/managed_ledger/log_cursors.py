@@ -15,6 +15,7 @@ from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger,
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.active_cursors import ActiveCursors
 from broker.managed_ledger.background import Background
+from broker.managed_ledger.cursor_log import ReportingCursor
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.ledger_info import (
@@ -206,30 +207,30 @@ class LogCursors:
 
     # What cursors report
 
-    def cursor_activated(self, cursor: ManagedCursor) -> None:
+    def cursor_activated(self, cursor: ReportingCursor) -> None:
         self.active.add(cursor.name, self._tracked(cursor))
 
-    def cursor_deactivated(self, cursor: ManagedCursor) -> None:
+    def cursor_deactivated(self, cursor: ReportingCursor) -> None:
         self.active.remove(cursor.name, self.ground.now_ns())
 
-    def cursor_moved(self, cursor: ManagedCursor) -> None:
+    def cursor_moved(self, cursor: ReportingCursor) -> None:
         """An active cursor has another read position."""
         if not self.settings.track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
 
-    def _tracked(self, cursor: ManagedCursor) -> Position:
+    def _tracked(self, cursor: ReportingCursor) -> Position:
         return cursor.mark_delete_position if self.settings.track_mark_delete else cursor.read_position
 
-    def active_cursor_acknowledged(self, cursor: ManagedCursor) -> None:
+    def active_cursor_acknowledged(self, cursor: ReportingCursor) -> None:
         """An active cursor has another mark-delete position."""
         if self.settings.track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
 
-    def cursor_closed(self, cursor: ManagedCursor) -> None:
+    def cursor_closed(self, cursor: ReportingCursor) -> None:
         if not cursor.durable and self.cursors.get(cursor.name) is cursor:
             del self.cursors[cursor.name]
 
-    def readers_at_or_before(self, cursor: ManagedCursor) -> int:
+    def readers_at_or_before(self, cursor: ReportingCursor) -> int:
         """Active cursors that stand where this one does or before, itself included: so many are still to read
         what it reads from storage. Nobody counts them when it is not active, or by setting."""
         counted = cursor.active and self.settings.expected_reads

@@ -8,10 +8,10 @@ read at a time, and stays with the cursor until it is taken. A durable cursor is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError
 from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.cursor_log import CursorLog
 from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.ledger_info import encode_cursor
 from broker.managed_ledger.replay_reads import read_positions
@@ -19,9 +19,6 @@ from broker.managed_ledger.snapshot_writer import SnapshotWriter
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
-
-if TYPE_CHECKING:
-    from broker.managed_ledger.log_cursors import LogCursors
 
 
 class ManagedCursor:
@@ -48,7 +45,7 @@ class ManagedCursor:
     def __init__(
         self,
         name: str,
-        ledger: LogCursors,
+        ledger: CursorLog,
         acks: Acks,
         properties: dict[str, int],
     ) -> None:

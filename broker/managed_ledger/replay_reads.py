@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 from broker.errors import BrokerError
+from broker.managed_ledger.cursor_log import CursorLog
 from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.storage_reads import NOT_CACHED
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.range_set import EntryRange
-
-if TYPE_CHECKING:
-    from broker.managed_ledger.log_cursors import LogCursors
 
 PositionsRead = Callable[[list[Entry], BrokerError | None], None]
 """(the entries that could be read, in order; why others could not)"""
@@ -22,7 +19,7 @@ PositionsRead = Callable[[list[Entry], BrokerError | None], None]
 _place = attrgetter("ledger_id", "entry_id")
 
 
-def read_positions(log: LogCursors, positions: Sequence[Position], done: PositionsRead) -> None:
+def read_positions(log: CursorLog, positions: Sequence[Position], done: PositionsRead) -> None:
     """`done` is called once, never inside this call. Positions that do not exist are left out."""
     runs = neighbours([item for item in sorted(set(positions)) if log.ledgers.has_entry(*item)])
     if not runs:
