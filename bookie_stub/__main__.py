@@ -32,7 +32,7 @@ SWITCH_INTERVAL_S = 0.001
 
 def main(argv: list[str] | None = None) -> int:
     arguments = _parse(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(level=os.environ.get("PULSAR_LOG_LEVEL", "INFO").upper(), format=_LOG_FORMAT)
+    logging.basicConfig(level=_log_level(), format=_LOG_FORMAT)
     try:
         settings, notes = _load(arguments)
     except SettingsError as error:
@@ -50,6 +50,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 _LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+
+
+def _log_level() -> int:
+    """What `PULSAR_LOG_LEVEL` asks for (trace … error, off), default info."""
+    levels = {**logging.getLevelNamesMapping(), "TRACE": logging.DEBUG, "OFF": logging.CRITICAL + 1}
+    return levels.get(os.environ.get("PULSAR_LOG_LEVEL", "info").strip().upper(), logging.INFO)
 
 
 def _parse(words: list[str]) -> argparse.Namespace:

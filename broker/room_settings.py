@@ -9,16 +9,14 @@ from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.net.settings import NetSettings
 from broker.service.settings import ServiceSettings
 from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
-from settings.errors import SettingsError
 from settings.settings import Settings
 
 MIB = 1 << 20
 NS_PER_MS = 1_000_000
-INTERCEPTORS = "brokerEntryMetadataInterceptors"
 
 
 def service_settings(settings: Settings) -> ServiceSettings:
-    interceptors = _interceptors(settings)
+    interceptors = settings.list("brokerEntryMetadataInterceptors")
     partitioned = settings.str("allowAutoTopicCreationType") == "partitioned"
     return ServiceSettings(
         cluster=settings.str("clusterName"),
@@ -49,17 +47,6 @@ def service_settings(settings: Settings) -> ServiceSettings:
         entry_timestamp=TIMESTAMP_INTERCEPTOR in interceptors,
         entry_index=INDEX_INTERCEPTOR in interceptors,
     )
-
-
-def _interceptors(settings: Settings) -> tuple[str, ...]:
-    known = (TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR)
-    interceptors = settings.list(INTERCEPTORS)
-    for name in interceptors:
-        if name not in known:
-            raise SettingsError(
-                f"{settings.origin(INTERCEPTORS)}: {INTERCEPTORS}={name}: allowed are {' and '.join(known)}"
-            )
-    return interceptors
 
 
 def ledger_settings(settings: Settings) -> ManagedLedgerSettings:

@@ -16,9 +16,11 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bookie_stub.errors import BookieError
 from broker.config import load_broker_settings
 from magnetar import __version__
 from magnetar.options import BrokerOptions
@@ -30,6 +32,7 @@ from settings.settings import Note, Settings
 if TYPE_CHECKING:
     from bookie_stub.bookie import Bookie
     from broker.broker_service import Addresses, BrokerService
+    from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
     from broker.ledger_client.ledger_client import LedgerClient
     from broker.metadata.metadata_store import MetadataStore
     from broker.turn import Turn
@@ -65,6 +68,10 @@ Ctrl-C drains and stops.
 """
 
 
+class _ToldToStop(Exception):
+    """A signal came before the broker was ready, so there is nothing to drain."""
+
+
 class ProcessSettings(NamedTuple):
     broker: Settings
     bookie: Settings | None
@@ -85,7 +92,9 @@ def run(options: BrokerOptions) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         _run_loop(_serve(settings, options.ready_file))
-    except (OSError, SettingsError) as error:
+    except _ToldToStop:
+        log.info("stopped before it was ready")
+    except (OSError, BookieError) as error:
         log.error("cannot start: %s", error)
         return 1
     return 0
@@ -138,7 +147,7 @@ def _run_loop(main: Coroutine[object, object, None]) -> None:
 
 async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
     stop = _stop_on_signals()
-    service = await _start(settings)
+    service = await _start(settings, stop)
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
@@ -158,22 +167,29 @@ async def _stop(service: BrokerService, seconds_max: float) -> None:
         log.error("not stopped within brokerShutdownTimeoutMs; the next start recovers what is missing")
 
 
-async def _start(settings: ProcessSettings) -> BrokerService:
-    """Everything up to the open data port. The bookie replays its journal while the broker's rooms are imported."""
-    loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(1) as opener:
-        bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
-        from broker import clock
-        from broker.broker_service import BrokerService
-        from broker.turn import Turn
+async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerService:
+    """Everything up to the open data port. The bookie replays its journal while the broker's rooms are imported.
 
-        turn = Turn(loop.call_soon, clock.monotonic_ns)
-        metadata = _metadata(settings)
-        ledgers = await _ledgers(settings, bookie, turn, loop)
-    service = BrokerService(
-        settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__
-    )
-    await service.start()
+    What was opened is closed again when the start fails, so that the next one has nothing to recover.
+    """
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as opened:
+        with ThreadPoolExecutor(1) as opener:
+            bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
+            from broker import clock
+            from broker.broker_service import BrokerService
+            from broker.turn import Turn
+
+            turn = Turn(loop.call_soon, clock.monotonic_ns)
+            metadata = _metadata(settings)
+            opened.push_async_callback(metadata.close)
+            ledgers = await _ledgers(settings, bookie, turn, loop, stop)
+            opened.push_async_callback(ledgers.close)
+        service = BrokerService(
+            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__
+        )
+        await service.start()
+        opened.pop_all()
     return service
 
 
@@ -205,7 +221,11 @@ def _metadata(settings: ProcessSettings) -> MetadataStore:
 
 
 async def _ledgers(
-    settings: ProcessSettings, bookie: Future[Bookie] | None, turn: Turn, loop: asyncio.AbstractEventLoop
+    settings: ProcessSettings,
+    bookie: Future[Bookie] | None,
+    turn: Turn,
+    loop: asyncio.AbstractEventLoop,
+    stop: asyncio.Event,
 ) -> LedgerClient:
     if settings.memory:
         from broker.ledger_client.memory import MemoryLedgerClient
@@ -216,15 +236,14 @@ async def _ledgers(
 
         opened: Bookie = await asyncio.wrap_future(bookie)
         return EmbeddedLedgerClient(opened)
-    return await _connect_to_bookie(settings.broker, turn)
+    return await _connect_to_bookie(settings.broker, turn, stop)
 
 
-async def _connect_to_bookie(settings: Settings, turn: Turn) -> LedgerClient:
-    """Wait until the bookie answers: in a compose file it may start later than the broker."""
+async def _connect_to_bookie(settings: Settings, turn: Turn, stop: asyncio.Event) -> LedgerClient:
+    """Raises _ToldToStop when `stop` is set before the bookie answers."""
     from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 
-    address = settings.str("bookieAddress")
-    host, _, port = address.rpartition(":")
+    host, _, port = settings.str("bookieAddress").rpartition(":")
     client = BookKeeperLedgerClient(
         host,
         int(port),
@@ -232,17 +251,25 @@ async def _connect_to_bookie(settings: Settings, turn: Turn) -> LedgerClient:
         frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
         timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
     )
-    told = False
+    connected, stopped = asyncio.create_task(_connected(client)), asyncio.create_task(stop.wait())
+    await asyncio.wait((connected, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if stop.is_set():
+        connected.cancel()
+        await client.close()
+        raise _ToldToStop
+    stopped.cancel()
+    return client
+
+
+async def _connected(client: BookKeeperLedgerClient) -> None:
+    """Wait until the bookie answers, which may start later, as in a compose file. The client says what is wrong."""
     while True:
         try:
             await client.connected()
-        except ConnectionError as error:
-            if not told:
-                log.warning("waiting for the bookie: %s", error)
-                told = True
+        except ConnectionError:
             await asyncio.sleep(BOOKIE_RETRY_S)
         else:
-            return client
+            return
 
 
 def _stop_on_signals() -> asyncio.Event:

@@ -5,9 +5,11 @@ Each rule is a function of the settings and answers with the value and what it w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
+from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from settings.errors import SettingsError
 from settings.memory import DirectMemory, direct_memory
 from settings.settings import Computed, Note, Settings
@@ -20,10 +22,19 @@ NOT_ABOVE = (
     ("brokerAdaptiveRecvByteBufAllocatorMinimumSize", "brokerAdaptiveRecvByteBufAllocatorInitialSize"),
     ("brokerAdaptiveRecvByteBufAllocatorInitialSize", "brokerAdaptiveRecvByteBufAllocatorMaximumSize"),
     ("pulsarChannelWriteBufferLowWaterMark", "pulsarChannelWriteBufferHighWaterMark"),
-    ("dispatcherMinReadBatchSize", "dispatcherMaxReadBatchSize"),
-    ("dispatcherReadFailureBackoffInitialTimeInMs", "dispatcherReadFailureBackoffMaxTimeInMs"),
 )
 """Pairs of keys of which the first may not be larger than the second."""
+
+FORMS = (
+    (
+        "brokerEntryMetadataInterceptors",
+        "|".join(map(re.escape, (TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR))),
+        f"{TIMESTAMP_INTERCEPTOR} and {INDEX_INTERCEPTOR}",
+    ),
+    ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port"),
+    ("advertisedListeners", r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
+)
+"""Keys whose texts have a form: (key, pattern of the text or of each text of a list, what is allowed)."""
 
 OUTRANKED = ("cacheEvictionByMarkDeletedPosition",)
 """Keys without effect while cacheEvictionByExpectedReadCount is true."""
@@ -63,9 +74,13 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 
 def check(settings: Settings) -> list[Note]:
     """Raises SettingsError for values that cannot hold together; notes those that cancel each other."""
-    keys = settings.table.keys
+    for name, pattern, allowed in FORMS:
+        value = settings.value(name) or ()
+        for text in value if isinstance(value, tuple) else (str(value),):
+            if not re.fullmatch(pattern, text.strip()):
+                raise SettingsError(f"{settings.origin(name)}: {name}={text}: allowed is {allowed}")
     for low, high in NOT_ABOVE:
-        if keys[low].used and keys[high].used and settings.int(low) > settings.int(high):
+        if settings.int(low) > settings.int(high):
             culprit = low if settings.is_set(low) else high
             raise SettingsError(
                 f"{settings.origin(culprit)}: {culprit}={settings.int(culprit)}: {low} ({settings.int(low)})"

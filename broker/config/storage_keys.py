@@ -1,7 +1,7 @@
 """Keys of the broker's storage side: managed ledgers, cursors, the entry cache, the ledger client.
 
 Names and defaults are Pulsar's (its configuration class, release 4.2, where 4.0 and 5.0 differ they have
-a column); the words are ours. A key stands here only if some room of ours reads it.
+a column); the words are ours. A key that no room of ours reads yet says so (`used=False`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from broker.ledger_client.ledger_metadata import (
 )
 from broker.managed_ledger.ledger_info import LogInfo, encode_log, log_key
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
-from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.metadata_store import ABSENT, MetadataStore
 from broker.model.position import Position
 
 
@@ -46,6 +46,8 @@ class LogRecord:
         self._metadata = metadata
         self._client = client
         self._version = version
+        self.is_new = version == ABSENT
+        """The store had nothing of this log when it was opened."""
         self._segments = (Segment((bookie_id,)),)
         self._deleting = list(info.deleting)
         self._unsealed: dict[int, int] = {}

@@ -103,7 +103,8 @@ class ManagedLedger(LogCursors):
         """Load the log, or make a new one. Raises MetadataError or PersistenceError; may be tried again."""
         record = await open_log(name, ground, settings, stamp)
         log = cls(name, ground, settings, record, stamp)
-        await log.load_cursors()
+        if not record.is_new:
+            await log.load_cursors()
         return log
 
     @property

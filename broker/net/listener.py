@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 
 from broker.net.net_ground import NetGround
@@ -22,4 +23,4 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), backlog=128)
     except OSError as error:
-        raise OSError(f"{host}:{port}: {error.strerror}") from None
+        raise OSError(f"{host}:{port}: {os.strerror(error.errno or 0)}") from None

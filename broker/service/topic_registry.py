@@ -228,10 +228,14 @@ class TopicRegistry:
         """The answer to PARTITIONED_METADATA: where topics are created partitioned, asking creates them."""
         if not self.namespaces.exists(name.namespace):
             raise TopicNotFound("Namespace not found")
+        if str(name) in self.topics:
+            return 0
         count = await self.partitions(name)
-        if count or await self.exists(name):
+        if count or (name.is_persistent and await self._ledger_exists(name)):
             return count
-        if name.partition >= 0 and await self.partitions(name.base):
+        if name.partition >= 0 and (siblings := await self.partitions(name.base)):
+            if name.partition < siblings:
+                return 0
             raise TopicNotFound("")
         if not create or not self.may_create(name.namespace):
             raise TopicNotFound("")

@@ -20,6 +20,8 @@ from tests.fakes.stage import KEY_SHARED, Stage
 
 @dataclass
 class Member:
+    number: int
+    """Unlike `id()`, never used again for a later one."""
     subscription: Subscription
     consumer: Consumer
     port: FakeConsumerPort
@@ -39,6 +41,7 @@ class Crowd:
         self.members: list[Member] = []
         self.delivered: set[Key] = set()
         self.published = 0
+        self._joined = 0
         self._last: dict[tuple[int, bytes], Key] = {}
 
     async def join(self, permits: int, priority: int = 0) -> None:
@@ -46,7 +49,8 @@ class Crowd:
         subscription, consumer, _ = await self.stage.consume(
             self.topic, self.kind, port=port, priority=priority
         )
-        self.members.append(Member(subscription, consumer, port))
+        self._joined += 1
+        self.members.append(Member(self._joined, subscription, consumer, port))
         await self.flow(len(self.members) - 1, permits)
 
     async def flow(self, which: int, permits: int) -> None:
@@ -111,7 +115,7 @@ class Crowd:
                     "two have the key"
                 )
         if self.in_order:
-            mine = (id(member), name)
+            mine = (member.number, name)
             assert self._last.get(mine, (-1, -1)) < key, f"{key} of {name!r} is late"
             self._last[mine] = key
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,3 +165,39 @@ def test_a_bad_setting_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert code == 2
     assert errors.count("\n") == 1
     assert "brokerServicePort" in errors
+
+
+def test_sigterm_ends_a_broker_that_waits_for_its_bookie(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = taken.getsockname()[1]
+    settings = ("--set", "brokerServicePort=0", "--set", f"bookieAddress=127.0.0.1:{nobody}")
+    with start("magnetar", "broker", "--data", str(tmp_path), *settings) as broker:
+        assert broker.stderr is not None
+        first_line = broker.stderr.readline()
+        broker.terminate()
+        _, errors = broker.communicate(timeout=30)
+    assert broker.returncode == 0
+    assert "no connection to the bookie" in first_line
+    assert errors.count("\n") == 1
+    assert "stopped before it was ready" in errors
+
+
+def test_a_data_folder_in_use_is_one_line_and_exit_1(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path, settings=())
+    process.start()
+    ports = ("--set", "brokerServicePort=0", "--set", "webServicePort=0")
+    code, _, errors = run("magnetar", "standalone", "--data", str(tmp_path / "data"), *ports)
+    process.close()
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert "cannot start" in errors
+
+
+def test_a_start_that_failed_leaves_nothing_to_recover(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = f"brokerServicePort={taken.getsockname()[1]}"
+        for _ in range(2):
+            code, _, errors = run("magnetar", "standalone", "--data", str(tmp_path), "--set", port)
+            assert code == 1
+            assert "in use" in errors
+            assert "not clean" not in errors

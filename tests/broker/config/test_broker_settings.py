@@ -154,3 +154,24 @@ def test_reading_the_tables_and_a_file_is_cheap(tmp_path: Path) -> None:
         for _ in range(6)
     ]
     assert min(float(run.stdout) for run in runs) < 0.020
+
+
+@pytest.mark.parametrize(
+    ("override", "allowed"),
+    [
+        ("brokerEntryMetadataInterceptors=foo", "org.apache.pulsar"),
+        ("bookieAddress=foo", "embedded or host:port"),
+        ("bookieAddress=foo:bar", "embedded or host:port"),
+        ("advertisedListeners=garbage", "name:pulsar://host:port"),
+    ],
+)
+def test_a_text_without_its_form_is_refused(override: str, allowed: str) -> None:
+    with pytest.raises(SettingsError, match=f"^--set: {override}: allowed is {allowed}"):
+        load_broker_settings(None, environ={}, overrides=[override])
+
+
+def test_texts_of_the_right_form() -> None:
+    overrides = ["bookieAddress=[::1]:3181", "advertisedListeners=a:pulsar://h:1, b:pulsar+ssl://h:2"]
+    settings = load_broker_settings(None, environ={}, overrides=overrides)
+    assert settings.str("bookieAddress") == "[::1]:3181"
+    assert len(settings.list("advertisedListeners")) == 2
