@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
+from broker.config.server_keys import INTERCEPTORS
 from settings.errors import SettingsError
 from settings.memory import DirectMemory, direct_memory
 from settings.settings import Computed, Note, Settings
@@ -28,8 +28,8 @@ NOT_ABOVE = (
 FORMS = (
     (
         "brokerEntryMetadataInterceptors",
-        "|".join(map(re.escape, (TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR))),
-        f"{TIMESTAMP_INTERCEPTOR} and {INDEX_INTERCEPTOR}",
+        "|".join(map(re.escape, INTERCEPTORS)),
+        " and ".join(INTERCEPTORS),
     ),
     ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port"),
     ("advertisedListeners", r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),

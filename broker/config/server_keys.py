@@ -9,6 +9,11 @@ from __future__ import annotations
 from settings.keys import PROFILES, Key, Section
 
 PORT_MAX = 65535
+INTERCEPTORS = (
+    "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
+    "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
+)
+"""The classes of Apache that brokerEntryMetadataInterceptors may name; the files shipped name both."""
 
 MAGNETAR: Section = (
     "Magnetar",
@@ -240,10 +245,7 @@ ENTRY_METADATA: Section = (
             " `org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor` adds its clock,"
             " `org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor` a message index per topic."
             " Pulsar leaves it empty; the files shipped with Magnetar name both.",
-            shipped=(
-                "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
-                "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
-            ),
+            shipped=INTERCEPTORS,
         ),
         Key(
             "exposingBrokerEntryMetadataToClientEnabled",

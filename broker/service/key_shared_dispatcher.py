@@ -186,7 +186,7 @@ class KeySharedDispatcher(SharedDispatcher):
         from_replay: bool,
     ) -> bool:
         if consumer not in room:
-            room[consumer] = consumer.permits if consumer.may_receive() else 0
+            room[consumer] = self._room_of(consumer) if consumer.may_receive() else 0
         if room[consumer] <= 0:
             return False
         if self._out_of_order:

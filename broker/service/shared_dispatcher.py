@@ -100,10 +100,15 @@ class SharedDispatcher(Dispatcher):
         for consumer in self.consumers:
             if consumer.permits > 0 and not consumer.blocked:
                 if consumer.port.writable:
-                    permits += consumer.permits
+                    permits += self._room_of(consumer)
                 else:
                     consumer.port.when_writable(self.wake)
         return permits
+
+    def _room_of(self, consumer: Consumer) -> int:
+        """Messages that it may be sent now: its permits, within its limit of unacknowledged ones."""
+        limit = self.settings.unacked_max_per_consumer
+        return min(consumer.permits, limit - consumer.unacked) if limit else consumer.permits
 
     def _entries_for(self, permits: int) -> int:
         fewest = min((consumer.messages_per_entry for consumer in self.consumers), default=1.0)
@@ -174,15 +179,15 @@ class SharedDispatcher(Dispatcher):
         return chosen
 
     def _send(self, consumer: Consumer, entries: list[Entry]) -> int:
-        """Deliver from the front until permits run out; answers how many went."""
-        permits = consumer.permits
+        """Deliver from the front until there is no more room; answers how many went."""
+        room = self._room_of(consumer)
         pending = consumer.pending
         partly_acknowledged = self.cursor.partly_acknowledged
         redeliveries = self.redeliveries
         plain: list[Entry] = []
         total = messages = size = sent = 0
         for entry in entries:
-            if total >= permits:
+            if total >= room:
                 break
             sent += 1
             key = (entry.ledger_id, entry.entry_id)

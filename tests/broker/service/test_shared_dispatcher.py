@@ -81,7 +81,7 @@ async def test_a_batch_may_overdraw_the_permits_once() -> None:
 
 
 async def test_too_many_unacknowledged_block_one_consumer_until_half_are() -> None:
-    stage = Stage(unacked_max_per_consumer=4, round_robin_entries_max=1)
+    stage = Stage(unacked_max_per_consumer=4)
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=100)
     await stage.publish(topic, 10)
