@@ -111,7 +111,7 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
 
 def _on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
-        os._exit(1)
+        os._exit(130)
     stop.set()
 
 

@@ -129,6 +129,7 @@ class BrokerService:
         host = self.settings.str("advertisedAddress")
         self.net.service_url = f"pulsar://{host}:{port}"
         self.net.listeners = _listeners(self.settings)
+        self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
@@ -175,17 +176,18 @@ class BrokerService:
         """The periodic pass (PIP-430), in slices that leave the loop free for the sockets in between."""
         if self._stopping:
             return
-        caches = self.caches
-        now_ns = clock.monotonic_ns()
-        if caches.wants_size_check and caches.run_pending(now_ns, VISITS_PER_SLICE):
-            delay = 0.0
-        elif not caches.queue_length:
+        if not self.caches.queue_length:
             delay = IDLE_CACHE_LOOK_S
-        elif caches.tick(now_ns, VISITS_PER_SLICE):
+        elif self.caches.tick(clock.monotonic_ns(), VISITS_PER_SLICE):
             delay = 0.0
         else:
             delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
         self._loop.call_later(delay, self._look_after_cache)
+
+    def _check_cache_size(self, now_ns: int) -> None:
+        """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
+        if self.caches.run_pending(now_ns, VISITS_PER_SLICE):
+            self._loop.call_soon(self.turn.write, self._check_cache_size)
 
     def _roll_ledgers(self) -> None:
         now_ns = clock.monotonic_ns()

@@ -100,7 +100,7 @@ def _is_default(settings: Settings, name: str) -> bool:
 def _metadata_store_url(settings: Settings) -> Computed:
     if settings.bool("magnetarInMemory"):
         return Computed("memory:local", "magnetarInMemory")
-    return Computed(f"file:{settings.str('magnetarDataDirectory')}/metadata", "magnetarDataDirectory")
+    return Computed(f"file:{settings.str('magnetarDataDirectory')}/metadata.sqlite", "magnetarDataDirectory")
 
 
 def _host_name() -> str:

@@ -111,7 +111,7 @@ SERVER: Section = (
             None,
             "Where topics, ledger lists and cursor positions are kept: `file:PATH` for the embedded store,"
             " `memory:NAME` for one that is gone at exit.",
-            computed="`file:` and magnetarDataDirectory/metadata; memory:local with magnetarInMemory",
+            computed="`file:` and magnetarDataDirectory/metadata.sqlite; memory:local with magnetarInMemory",
             used=False,
         ),
         Key(
@@ -282,7 +282,7 @@ METRICS: Section = (
             "exposeManagedLedgerMetricsInPrometheus",
             "bool",
             True,
-            "Publish the managed ledgers' and the entry cache's series.",
+            "Publish the managed ledgers' series (pulsar_ml_*); the entry cache's are always there.",
         ),
         Key(
             "splitTopicAndPartitionLabelInPrometheus",

@@ -1,7 +1,7 @@
 """EntryCacheManager: all entry caches of the broker, their bytes, their limits, and when to evict.
 
 One thread calls everything here, and the manager owns no timer: an insert that crosses the trigger only
-asks for a size check (`wants_size_check`), and the owner calls `run_pending` soon and `tick` every
+asks for a size check (`on_size_check`), and the owner calls `run_pending` soon and `tick` every
 `managedLedgerCacheEvictionIntervalMs`. Inserts are never refused for lack of room (PIP-430), so the
 bytes may pass the maximum until the check has run. A call with `visits_max` looks at no more slots than
 that and answers whether more is to do, so that the loop is never held for long.
@@ -48,6 +48,7 @@ class EntryCacheManager:
         "entries",
         "handed_over",
         "on_evicted",
+        "on_size_check",
         "put_back",
         "settings",
         "stats",
@@ -64,6 +65,8 @@ class EntryCacheManager:
         """Call with entries that go to a replay queue: one more read of each is to come."""
         self.on_evicted: Observer | None = None
         """Told of everything that leaves, in order, for recording what the cache decides."""
+        self.on_size_check: Callable[[], None] | None = None
+        """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._queue = RemovalQueue(settings.profile, settings.requeues_max, settings.extend_recently_accessed)
         self._enqueue = self._queue.extend
         self._caches: dict[str, EntryCache] = {}
@@ -121,6 +124,8 @@ class EntryCacheManager:
         if self.used_bytes > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
+            if self.on_size_check is not None:
+                self.on_size_check()
 
     def _admit_slices(self, entries: list[Entry]) -> None:
         if not self.settings.copy_entries:
@@ -151,10 +156,6 @@ class EntryCacheManager:
             self.on_evicted(entries, reason)
 
     # Evicting
-
-    @property
-    def wants_size_check(self) -> bool:
-        return self._size_checks > 0
 
     @property
     def size_checks_due(self) -> int:

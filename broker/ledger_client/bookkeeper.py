@@ -164,7 +164,7 @@ class BookKeeperLedgerClient:
             self._read_last(ledger_id, encode_fence_request(ledger_id, master_key), done)
 
     def delete(self, ledger_id: int) -> None:
-        """Nothing: a bookie deletes a ledger when the metadata store no longer has it."""
+        """Nothing: the wire has no request for it, and a bookie of its own keeps the files for now."""
 
     def _read_last(self, ledger_id: int, frame: bytes, done: ReadDone) -> None:
         queue = self._last_reads.setdefault(ledger_id, deque())

@@ -19,15 +19,17 @@ from tests.broker.entry_cache.cache_fakes import SECOND, ids, new_entry, new_man
 
 def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermark() -> None:
     manager = new_manager(1000)
+    asked: list[int] = []
+    manager.on_size_check = lambda: asked.append(manager.used_bytes)
     cache = manager.open("log")
     cache.insert_run(new_run(0, 97), 0, now_ns=0)
-    assert not manager.wants_size_check  # 980 bytes are at the trigger, not above it.
+    assert not asked and manager.size_checks_due == 0  # 980 bytes are at the trigger, not above it.
     cache.insert(new_entry(98), 0, now_ns=0)
     cache.insert(new_entry(99), 0, now_ns=0)
-    assert manager.size_checks_due == 1
+    assert (manager.size_checks_due, asked) == (1, [990])
     assert manager.run_pending(now_ns=1) is False
     assert (manager.used_bytes, manager.stats.size_evictions) == (900, 1)
-    assert not manager.wants_size_check
+    assert manager.size_checks_due == 0
     assert ids(cache.get_present(1, 0, 200))[0] == 10
 
 
