@@ -7,7 +7,6 @@ Law of the place: official client and `/metrics` only; every number printed was 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import socket
 import subprocess
@@ -105,6 +104,9 @@ def _show(addresses: Addresses, count: int, rate: float) -> None:
 
 def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
     print("\nWhat the entry cache did meanwhile (from /metrics):")
+    if not after:
+        print(f"  {page} does not answer: name the broker's admin address with --admin-url")
+        return
     if not total(after, "pulsar_ml_cache_x_insertions_total"):
         print("  this broker does not count its cache as Magnetar does")
         return
@@ -202,9 +204,7 @@ def _consume(consumer: pulsar.Consumer, consumed: Consumed, done: threading.Even
 @contextmanager
 def _broker(url: str, admin_url: str) -> Iterator[Addresses]:
     """The one that listens at `url`, or one started for the time of the block."""
-    parts = urlsplit(url)
-    with contextlib.suppress(OSError):
-        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6650), 1).close()
+    if _listens(url):
         yield Addresses(url, admin_url, own=False)
         return
     with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as folder:
@@ -219,6 +219,15 @@ def _broker(url: str, admin_url: str) -> Iterator[Addresses]:
         finally:
             process.terminate()
             process.wait()
+
+
+def _listens(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6650), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> Addresses:
