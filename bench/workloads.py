@@ -188,7 +188,7 @@ def _many_topics(peer: Peer, scale: Scale) -> Numbers:
     return numbers | integrity(result, result)
 
 
-def start(peer: Peer, scale: Scale) -> Numbers:
+def start(peer: Peer, _scale: Scale) -> Numbers:
     """A broker on empty data: from spawning the process to the first message, then its memory when idle."""
     another = peer.fresh()
     if not isinstance(another, StartedPeer):

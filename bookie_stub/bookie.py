@@ -315,7 +315,7 @@ class Bookie:
 
     def checkpoint(self) -> None:
         """Start one, unless one is running or there is nothing to write."""
-        if self._closed or self._running is not None:
+        if self._closed or self.checkpoint_running:
             return
         self._running = self._next_checkpoint()
         if self._running is not None:
@@ -392,6 +392,7 @@ class Bookie:
 
     @property
     def checkpoint_running(self) -> bool:
+        """While it is, no other is started."""
         return self._running is not None
 
     @property

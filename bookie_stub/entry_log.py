@@ -24,7 +24,6 @@ HEADER_BYTES = 1024
 VERSION = 1
 SUFFIX = ".log"
 LAST_ID_FILE = "lastId"
-LOG_ID_MAX = 2**31 - 1
 
 _HEADER = struct.Struct(">4siqi")
 _MAGIC = b"BKLO"

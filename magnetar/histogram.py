@@ -15,7 +15,6 @@ from collections.abc import Iterable
 
 DIGITS = 3
 HALF_BITS = 10
-HALF = 1 << HALF_BITS
 FULL_BITS = HALF_BITS + 1
 HIGHEST_US = 120_000 * 1_000_000
 """Pulsar's tool records up to 120,000 s; larger values are counted as this one."""

@@ -76,7 +76,7 @@ def produced_line(total: int, messages_s: float, bytes_s: float, failures_s: flo
     )
 
 
-def received_line(total: int, messages_s: float, bytes_s: float, failures_s: float, latency: str) -> str:
+def received_line(total: int, messages_s: float, bytes_s: float, latency: str) -> str:
     return (
         f"Throughput received: {total:7d} msg --- {messages_s:.3f}  msg/s --- {mbit(bytes_s):.3f} Mbit/s  "
         f"--- Latency: {latency}"
@@ -111,16 +111,14 @@ class Reporter:
         now, counts = time.monotonic(), self._tally.counts()
         length = max(now - self._last_at, 1e-9)
         latencies = self._take(length)
-        line = produced_line if self._producing else received_line
-        say(
-            line(
-                counts.messages,
-                (counts.messages - self._last.messages) / length,
-                (counts.bytes - self._last.bytes) / length,
-                (counts.failures - self._last.failures) / length,
-                latency_text(latencies, INTERVAL_PERCENTS),
-            )
-        )
+        messages_s = (counts.messages - self._last.messages) / length
+        bytes_s = (counts.bytes - self._last.bytes) / length
+        failures_s = (counts.failures - self._last.failures) / length
+        latency = latency_text(latencies, INTERVAL_PERCENTS)
+        if self._producing:
+            say(produced_line(counts.messages, messages_s, bytes_s, failures_s, latency))
+        else:
+            say(received_line(counts.messages, messages_s, bytes_s, latency))
         self._last_at, self._last = now, counts
 
     def aggregate(self) -> None:

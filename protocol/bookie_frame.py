@@ -151,6 +151,7 @@ def add_request_prefix(entry_bytes: int, master_key: bytes, flags: int = 0) -> b
 
 
 def encode_add_request(entry: bytes, master_key: bytes, flags: int = 0) -> bytes:
+    """The whole frame in one piece. The broker sends prefix and entry without joining them."""
     return add_request_prefix(len(entry), master_key, flags) + entry
 
 
@@ -175,6 +176,7 @@ def encode_batch_read_request(
 
 
 def encode_auth_request(plugin: str, payload: bytes) -> bytes:
+    """What a client that authenticates sends first. The broker does not; a bookie has to read it all the same."""
     return _auth_frame(VERSION, plugin, payload)
 
 

@@ -18,7 +18,6 @@ from protocol.pulsar_api_pb2 import BaseCommand
 FRAME_PADDING_BYTES: Final = 10 * 1024
 """A frame may be `maxMessageSize` plus this, its own size field included (seen on the wire of Pulsar 4.2.4)."""
 
-CHECKSUM_MAGIC: Final = b"\x0e\x01"
 CHECKSUM_BLOCK_BYTES: Final = 6
 
 SIZES: Final = struct.Struct(">II")

@@ -208,12 +208,11 @@ class EntryCache:
             self.reads.hit_bytes += entry.size
         return entry
 
-    def get_range(self, ledger_id: int, first: int, last: int) -> list[Entry | None]:
-        """One place for each id from `first` to `last`, both included; what is present counts as read."""
-        return [self.get(ledger_id, entry_id) for entry_id in range(first, last + 1)]
-
     def get_present(self, ledger_id: int, first: int, last: int) -> list[Entry]:
-        """What is present from `first` to `last`, both included, counted as read; the range may be huge."""
+        """What is present from `first` to `last`, both included, counted as read; the range may be huge.
+
+        The read of a range with gaps, as PIP-430's scenarios have it; the broker itself reads with `take_run`.
+        """
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             return []

@@ -99,11 +99,6 @@ class LogCursors:
     def is_terminated(self) -> bool:
         return self.record.terminated is not None
 
-    @property
-    def terminated_position(self) -> Position | None:
-        """The last entry that the log will ever have; None unless it is terminated."""
-        return self.record.terminated
-
     # Arithmetic
 
     def next_valid(self, position: tuple[int, int]) -> Position:

@@ -217,9 +217,8 @@ class ManagedLedger(LogCursors):
             # That a ledger or an entry is missing is not the producer's business.
             error = PersistenceError(str(error))
         self.listener.add_failed(contexts, error)
-        self._fail_waiting(
-            error
-        )  # They came later, and must not be stored before those that failed come again.
+        # Those that wait came later, and must not be stored before those that failed come again.
+        self._fail_waiting(error)
         self._ledger_drained()
 
     def _ledger_drained(self) -> None:

@@ -58,18 +58,6 @@ class RangeSet:
         self.count += 1
         return True
 
-    def add_range(self, ledger_id: int, first: int, last: int) -> int:
-        """How many of `first`..`last` were not in the set."""
-        before = self.count
-        pages = self._ledgers.setdefault(ledger_id, {})
-        for number in range(first >> PAGE_BITS, (last >> PAGE_BITS) + 1):
-            base = number << PAGE_BITS
-            mask = _mask(max(first - base, 0), min(last - base, _OFFSET))
-            page = pages.get(number, 0)
-            self.count += (mask & ~page).bit_count()
-            pages[number] = page | mask
-        return self.count - before
-
     def add_bits(self, ledger_id: int, first: int, bits: int) -> int:
         """Add entry `first` + n for every bit n that is set; answers how many were not in the set."""
         before = self.count
@@ -179,17 +167,6 @@ class RangeSet:
                 if left == 0 and page != pages[number]:
                     return
                 before = page
-
-    def range_count(self) -> int:
-        """How many ranges `ranges()` yields, without making them."""
-        total = 0
-        for pages in self._ledgers.values():
-            for number, page in pages.items():
-                starts = page & ~(page << 1)
-                total += starts.bit_count()
-                if starts & 1 and pages.get(number - 1, 0) >> _OFFSET:
-                    total -= 1
-        return total
 
 
 def _mask(first: int, last: int) -> int:

@@ -77,13 +77,6 @@ class Replay:
             self._forget(key)
             del self._order[bisect_left(self._order, key)]
 
-    def discard_through(self, key: Key) -> None:
-        """Everything up to and including `key` was acknowledged."""
-        end = bisect_left(self._order, (key[0], key[1] + 1))
-        for gone in self._order[:end]:
-            self._forget(gone)
-        del self._order[:end]
-
     def clear(self) -> None:
         self._order.clear()
         self._hashes.clear()

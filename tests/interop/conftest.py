@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pulsar
 import pytest
@@ -20,6 +20,24 @@ def broker(
     settings: dict[str, str] = getattr(request.module, "SETTINGS", {})
     with BrokerProcess(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def broker_with(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[Mapping[str, str]], BrokerProcess]]:
+    """Brokers by their settings, in memory: the first test that asks starts one, the module's others share it."""
+    with contextlib.ExitStack() as running:
+        brokers: dict[frozenset[tuple[str, str]], BrokerProcess] = {}
+
+        def started(settings: Mapping[str, str]) -> BrokerProcess:
+            key = frozenset(settings.items())
+            if key not in brokers:
+                fresh = BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True)
+                brokers[key] = running.enter_context(fresh)
+            return brokers[key]
+
+        yield started
 
 
 @pytest.fixture

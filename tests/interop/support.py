@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import pulsar
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 Result = TypeVar("Result")
@@ -72,14 +73,17 @@ class Admin:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of the samples called `name` that carry the labels."""
-        with urllib.request.urlopen(f"{self.url}/metrics/") as answer:
-            text = answer.read().decode()
         return sum(
             sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
+            for sample in self.samples()
             if sample.name == name and labels.items() <= sample.labels.items()
         )
+
+    def samples(self) -> list[Sample]:
+        """One scrape."""
+        with urllib.request.urlopen(f"{self.url}/metrics/") as answer:
+            text = answer.read().decode()
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def _ask(self, method: str, path: str, body: Json = None) -> bytes:
         request = urllib.request.Request(

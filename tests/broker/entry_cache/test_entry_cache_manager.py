@@ -23,7 +23,7 @@ def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermar
     manager.on_size_check = lambda: asked.append(manager.used_bytes)
     cache = manager.open("log")
     cache.insert_run(new_run(0, 97), 0, now_ns=0)
-    assert not asked and manager.size_checks_due == 0  # 980 bytes are at the trigger, not above it.
+    assert (asked, manager.size_checks_due) == ([], 0)  # 980 bytes are at the trigger, not above it.
     cache.insert(new_entry(98), 0, now_ns=0)
     cache.insert(new_entry(99), 0, now_ns=0)
     assert (manager.size_checks_due, asked) == (1, [990])

@@ -54,7 +54,7 @@ async def test_terminate_lets_adds_under_way_finish_and_refuses_others_for_ever(
     assert await log.terminate() == last
     await log.close()
     again = await world.after_crash().open()
-    assert again.terminated_position == last
+    assert again.record.terminated == last
     assert again.last_confirmed == last
     with pytest.raises(TopicTerminated):
         again.add(b"x", 1, None)
@@ -359,7 +359,7 @@ async def test_a_property_is_durable_when_it_has_been_set(world):
 async def test_an_empty_log_can_be_terminated(world):
     log = await world.open()
     await log.terminate()
-    assert log.terminated_position == log.last_confirmed
+    assert log.record.terminated == log.last_confirmed
     again = await world.after_crash().open()
     assert again.is_terminated
     assert again.number_of_entries == 0

@@ -15,7 +15,6 @@ steps = st.lists(
         st.tuples(st.just("add"), st.lists(keys, max_size=120), st.integers(0, 3)),
         st.tuples(st.just("take"), st.integers(0, 40), st.integers(0, 4)),
         st.tuples(st.just("discard"), keys, st.none()),
-        st.tuples(st.just("through"), keys, st.none()),
         st.tuples(st.just("clear"), st.none(), st.none()),
     ),
     max_size=25,
@@ -47,9 +46,6 @@ def test_a_replay_is_a_sorted_set_with_hashes(steps: list[tuple[Any, ...]]) -> N
         elif step == "discard":
             replay.discard(first)
             model.hashes.pop(first, None)
-        elif step == "through":
-            replay.discard_through(first)
-            model.hashes = {key: h for key, h in model.hashes.items() if key > first}
         else:
             replay.clear()
             model.hashes.clear()
