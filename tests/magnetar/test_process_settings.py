@@ -20,7 +20,7 @@ def test_each_side_takes_its_own_keys(tmp_path: Path) -> None:
     assert both.bookie.bool("journalSyncData") is False
     assert both.bookie.list("journalDirectories") == ("/e/bookie/journal",)
     assert both.broker.int("maxMessageSize") == 70000
-    assert both.broker.str("metadataStoreUrl") == "file:/e/metadata"
+    assert both.broker.str("metadataStoreUrl") == "file:/e/metadata.sqlite"
     assert [note.text.removeprefix(f"{conf}:") for note in both.notes] == [
         "Applying config magnetarDataDirectory = /e (environment PULSAR_PREFIX_magnetarDataDirectory)",
         "4: journalSincData is not a key that Pulsar or Magnetar knows; did you mean journalSyncData?",
