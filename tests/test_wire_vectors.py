@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.raw_client import build_command, simple_frame
 from tests.vectors import wire
-from tests.vectors.explained import EXPLAINED, EXPLAINED_REQUESTS
+from tests.vectors.explained import EXPLAINED, EXPLAINED_BOOKIE, EXPLAINED_REQUESTS
 from tests.vectors.folder import find_vectors_folder
 
 COMPATIBILITY = Path(__file__).resolve().parents[1] / "docs" / "compatibility.md"
@@ -45,7 +45,9 @@ def test_scenario(path: Path, scenario: str) -> None:
 
 def test_every_explained_name_is_described() -> None:
     text = COMPATIBILITY.read_text(encoding="utf-8")
-    missing = [name for name in [*EXPLAINED, *EXPLAINED_REQUESTS] if f"`{name}`" not in text]
+    missing = [
+        name for name in [*EXPLAINED, *EXPLAINED_REQUESTS, *EXPLAINED_BOOKIE] if f"`{name}`" not in text
+    ]
     assert missing == []
 
 

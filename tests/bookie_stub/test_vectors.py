@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.vectors import bookie
+from tests.vectors.explained import EXPLAINED_BOOKIE
 from tests.vectors.folder import vectors_folder
 
 
@@ -26,4 +27,4 @@ def test_what_is_explained_still_differs() -> None:
         pytest.skip(f"{path} is not there")
     messages = asyncio.run(bookie._run_wire(path)).messages
     assert not [message for message in messages if "passes, though" in message]
-    assert len(messages) == len(bookie.EXPLAINED)
+    assert len(messages) == len(EXPLAINED_BOOKIE)

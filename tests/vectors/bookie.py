@@ -1,7 +1,7 @@
 """Replays what was recorded of Apache's bookie: v2 frames against our server, a stored state with our readers.
 
 Law of the place: a scenario goes frame by frame on its connections, the first difference ends it. Where ours
-differs on purpose, EXPLAINED says why; an explained scenario that passes is reported too.
+differs on purpose, EXPLAINED_BOOKIE says why; an explained scenario that passes is reported too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypedDict
 
@@ -18,18 +18,13 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings, for_directory
 from bookie_stub.server import BookieServer
 from tests.vectors import bookie_state
+from tests.vectors.explained import EXPLAINED_BOOKIE
 from tests.vectors.result import Result
 
 KINDS: Final = ("bookie",)
 FRAME_BYTES_MAX: Final = 5_242_880
 """nettyMaxFrameSizeBytes of the recorded bookie."""
 _TIMEOUT_S: Final = 10.0
-
-EXPLAINED: Final[Mapping[str, str]] = {
-    "v2-negative-entry": "an add of a negative entry id is refused (100): BookKeeper says OK and loses it in a replay",
-    "v2-short-add": "an add refused as too short does not create its ledger, so a read says no ledger, not no entry",
-    "mixed-v3-then-v2": "the v3 protocol is not spoken yet: the connection is closed",
-}
 
 
 class Line(TypedDict, total=False):
@@ -77,21 +72,8 @@ async def _run_wire(path: Path) -> Result:
                 name = head["scenario"]
                 await bookies.use(read_only=name.endswith("-read-only") and "-before-" not in name)
                 difference = await _play(head, lines, bookies.port)
-                _judge(result, name, difference)
+                result.judge(name, difference, EXPLAINED_BOOKIE.get(name))
     return result
-
-
-def _judge(result: Result, name: str, difference: str | None) -> None:
-    reason = EXPLAINED.get(name)
-    if difference is None:
-        result.passed += 1
-        if reason is not None:
-            result.messages.append(f"{name}: passes, though it is explained: {reason}")
-    elif reason is not None:
-        result.messages.append(f"explained: {name}: {reason}")
-    else:
-        result.failed += 1
-        result.messages.append(f"{name}: {difference}")
 
 
 class _Bookies:

@@ -107,3 +107,10 @@ EXPLAINED_REQUESTS: Final[Mapping[str, str]] = {
     name: reason for reason, names in _REQUESTS_BY_REASON.items() for name in names.split()
 }
 """Records of rest/, by name."""
+
+EXPLAINED_BOOKIE: Final[Mapping[str, str]] = {
+    "v2-negative-entry": "an add of a negative entry id is refused (100): BookKeeper says OK and loses it in a replay",
+    "v2-short-add": "an add refused as too short does not create its ledger, so a read says no ledger, not no entry",
+    "mixed-v3-then-v2": "the v3 protocol is not spoken yet: the connection is closed",
+}
+"""Scenarios of bookie/, by name."""

@@ -17,3 +17,15 @@ class Result:
         self.passed += other.passed
         self.failed += other.failed
         self.messages += other.messages
+
+    def judge(self, name: str, difference: str | None, reason: str | None) -> None:
+        """Count one script. `reason` says why ours differs, if it is explained; None: it is not."""
+        if difference is None:
+            self.passed += 1
+            if reason is not None:
+                self.messages.append(f"{name}: passes, though it is explained: {reason}")
+        elif reason is not None:
+            self.messages.append(f"explained: {name}: {reason}")
+        else:
+            self.failed += 1
+            self.messages.append(f"{name}: {difference}")

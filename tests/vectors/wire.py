@@ -68,16 +68,7 @@ def run_file(path: Path) -> Result:
     """Replays a whole file against one broker with the settings of its profile."""
     result = Result()
     for verdict in asyncio.run(play_file(path)):
-        reason = EXPLAINED.get(verdict.scenario)
-        if verdict.difference is None:
-            result.passed += 1
-            if reason is not None:
-                result.messages.append(f"{verdict.scenario}: passes, though it is explained: {reason}")
-        elif reason is not None:
-            result.messages.append(f"explained: {verdict.scenario}: {reason}")
-        else:
-            result.failed += 1
-            result.messages.append(f"{verdict.scenario}: {verdict.difference}")
+        result.judge(verdict.scenario, verdict.difference, EXPLAINED.get(verdict.scenario))
     return result
 
 

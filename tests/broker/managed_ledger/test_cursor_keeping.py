@@ -20,11 +20,6 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-@pytest.fixture
-async def world():
-    return World()
-
-
 async def test_an_existing_cursor_keeps_its_place(world):
     log = await world.open()
     cursor = await log.open_cursor("s", LATEST, {"a": 1})

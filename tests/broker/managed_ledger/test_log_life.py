@@ -33,11 +33,6 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-@pytest.fixture
-async def world():
-    return World()
-
-
 async def test_terminate_lets_adds_under_way_finish_and_refuses_others_for_ever(world):
     log = await world.open()
     await fill(log, 2)

@@ -30,11 +30,6 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-@pytest.fixture
-async def world():
-    return World()
-
-
 async def test_a_cursor_starts_where_it_was_told_to(world):
     log = await world.open(entries_per_ledger_max=4)
     await fill(log, 10)

@@ -28,11 +28,6 @@ from tests.broker.managed_ledger.ledger_fakes import (
 )
 
 
-@pytest.fixture
-async def world():
-    return World()
-
-
 async def test_a_new_log_is_empty_and_costs_one_write(world):
     log = await world.open()
     assert log.last_confirmed == Position(log.current_ledger_id, -1)

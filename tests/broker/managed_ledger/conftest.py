@@ -1,0 +1,12 @@
+"""What every test of a log and its cursors begins with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.managed_ledger.ledger_fakes import World
+
+
+@pytest.fixture
+async def world():
+    return World()
