@@ -6,7 +6,6 @@ Law of the place: usage and help are settled here, before anything of the bookie
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 PASSED_ON = ("conf", "data", "ready_file")
@@ -18,9 +17,8 @@ def main(argv: list[str]) -> int:
     from bookie_stub.__main__ import main as run_bookie
     from magnetar import logs
 
-    sys.argv[1:] = words_of(arguments)
     with logs.running(arguments.log_format):
-        return run_bookie()
+        return run_bookie(words_of(arguments))
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
