@@ -83,6 +83,15 @@ class BrokerProcess:
             with contextlib.suppress(ProcessLookupError):
                 self.kill()
 
+    def logged(self, text: str) -> bool:
+        """Wait for `text`: the log is written by a thread of its own, a moment behind the broker."""
+        began = time.monotonic()
+        while text not in (self._folder / "broker.log").read_text(errors="replace"):
+            if time.monotonic() - began > READY_TIMEOUT_S:
+                return False
+            time.sleep(0.01)
+        return True
+
     def log_end(self, lines: int = 5) -> str:
         text = (self._folder / "broker.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])

@@ -154,7 +154,7 @@ def test_a_broker_stops_cleanly_and_says_where_it_is(tmp_path: Path) -> None:
     process.start()
     ready = json.loads((tmp_path / "ready.json").read_text())
     assert sorted(ready) == ["admin", "pid", "pulsar"]
-    assert "messaging service is ready" in process.log_end()
+    assert process.logged("messaging service is ready")
     assert process.stop() == 0
 
 
