@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
-
-Keys = TypeVar("Keys", int, NDArray[np.uint64])
 
 _MASK = (1 << 64) - 1
 _PRIMES = (
@@ -19,8 +17,13 @@ _PRIMES = (
 )
 
 
-def xxh64(keys: Keys, seed: int) -> Keys:
+@overload
+def xxh64(keys: int, seed: int) -> int: ...
+@overload
+def xxh64(keys: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]: ...
+def xxh64(keys: Any, seed: int) -> Any:
     """The hash of each key as eight little-endian bytes, as the published algorithm defines it."""
+    # One text for Python's integers, which the masks cut to 64 bits, and for numpy's, which wrap by themselves.
     first, second, third, fourth, fifth = _PRIMES
     value = _rotate(keys * second & _MASK, 31) * first & _MASK
     value = value ^ (seed + fifth + 8 & _MASK)
@@ -30,5 +33,5 @@ def xxh64(keys: Keys, seed: int) -> Keys:
     return value ^ value >> 32
 
 
-def _rotate(value: Keys, bits: int) -> Keys:
+def _rotate(value: Any, bits: int) -> Any:
     return (value << bits | value >> 64 - bits) & _MASK

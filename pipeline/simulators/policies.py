@@ -16,7 +16,7 @@ from pipeline.simulators.lru import LRU
 from pipeline.simulators.s3fifo import S3FIFO
 from pipeline.simulators.sieve import Sieve
 from pipeline.simulators.slru import SLRU
-from pipeline.simulators.trace import Trace
+from pipeline.simulators.trace import Trace, next_accesses
 from pipeline.simulators.two_q import TwoQ
 from pipeline.simulators.w_tiny_lfu import WTinyLFU
 
@@ -36,7 +36,7 @@ def _needs_no_trace(cache: type[Cache]) -> Policy:
 _BELADY = Policy(
     Belady.__name__,
     Belady.capacity_min,
-    lambda trace, capacity: Belady(capacity, trace.next_accesses().tolist()),
+    lambda trace, capacity: Belady(capacity, next_accesses(trace).tolist()),
 )
 
 POLICIES = {

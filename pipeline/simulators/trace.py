@@ -44,14 +44,6 @@ class Trace:
         """The same requests with every size 1, so that capacities count objects."""
         return Trace(self.ids, self.keys, np.broadcast_to(np.int64(1), self.keys.shape))
 
-    def next_accesses(self) -> NDArray[np.int64]:
-        """For each request, the number of the next request for the same object; the number of requests if none."""
-        order = np.argsort(self.ids, kind="stable")
-        following = np.full(len(self), len(self), np.int64)
-        same = self.ids[order[1:]] == self.ids[order[:-1]]
-        following[order[:-1][same]] = order[1:][same]
-        return following
-
 
 def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
     """A trace out of a key and a size for each request; without sizes every object has size 1.
@@ -89,3 +81,21 @@ def dense_ids_by_sorting(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], N
     number = np.empty(len(unique), np.int32)
     number[order] = np.arange(len(unique), dtype=np.int32)
     return number[inverse], unique[order]
+
+
+def next_accesses(trace: Trace) -> NDArray[np.int64]:
+    """For each request, the number of the next request for the same object; the number of requests if none."""
+    if not numba_is_installed():
+        return next_accesses_by_sorting(trace)
+    from pipeline.simulators.kernels.next_accesses import next_accesses as kernel
+
+    return kernel(trace.ids, trace.objects)
+
+
+def next_accesses_by_sorting(trace: Trace) -> NDArray[np.int64]:
+    """The same without numba."""
+    order = np.argsort(trace.ids, kind="stable")
+    following = np.full(len(trace), len(trace), np.int64)
+    same = trace.ids[order[1:]] == trace.ids[order[:-1]]
+    following[order[:-1][same]] = order[1:][same]
+    return following

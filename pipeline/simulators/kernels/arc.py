@@ -22,9 +22,9 @@ def arc(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDAr
         place = queues.place[x]
         if place == ONCE or place == AGAIN:
             if place == ONCE:
-                move(queues, AGAIN, x)
+                move(queues, ONCE, AGAIN, x)
             else:
-                renew(queues, x)
+                renew(queues, AGAIN, x)
             hits[i] = True
             continue
         hits[i] = False
@@ -36,7 +36,7 @@ def arc(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDAr
                 target_once = min(target_once + max(used[AGAIN_GHOST] / used[ONCE_GHOST], 1.0), float(capacity))
             else:
                 target_once = max(target_once - max(used[ONCE_GHOST] / used[AGAIN_GHOST], 1.0), 0.0)
-            leave(queues, x)
+            leave(queues, place, x)
             while used[ONCE] + used[AGAIN] + size > capacity:
                 _replace(queues, target_once, place == AGAIN_GHOST)
             enter(queues, AGAIN, x)
@@ -52,11 +52,11 @@ def _make_room_for_a_stranger(queues: Queues, capacity: int, size: int, target_o
     used = queues.used
     if used[ONCE] + used[ONCE_GHOST] + size > capacity:
         if used[ONCE_GHOST] == 0:
-            leave(queues, oldest(queues, ONCE))
+            leave(queues, ONCE, oldest(queues, ONCE))
             return
-        leave(queues, oldest(queues, ONCE_GHOST))
+        leave(queues, ONCE_GHOST, oldest(queues, ONCE_GHOST))
     elif used.sum() >= 2 * capacity and used[AGAIN_GHOST] > 0:
-        leave(queues, oldest(queues, AGAIN_GHOST))
+        leave(queues, AGAIN_GHOST, oldest(queues, AGAIN_GHOST))
     _replace(queues, target_once, False)
 
 
@@ -65,6 +65,6 @@ def _replace(queues: Queues, target_once: float, from_again: bool) -> None:
     once = queues.used[ONCE]
     over = once > target_once or (from_again and once == target_once)
     if (once > 0 and over) or queues.used[AGAIN] == 0:
-        move(queues, ONCE_GHOST, oldest(queues, ONCE))
+        move(queues, ONCE, ONCE_GHOST, oldest(queues, ONCE))
     else:
-        move(queues, AGAIN_GHOST, oldest(queues, AGAIN))
+        move(queues, AGAIN, AGAIN_GHOST, oldest(queues, AGAIN))

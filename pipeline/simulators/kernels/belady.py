@@ -101,7 +101,7 @@ def _largest(words: NDArray[np.uint64], starts: NDArray[np.int64]) -> int:
 
 
 @compiled
-def _highest_bit(word: int) -> int:
+def _highest_bit(word: np.uint64) -> int:
     bit = 0
     for step in (32, 16, 8, 4, 2, 1):
         if word >> np.uint64(step):

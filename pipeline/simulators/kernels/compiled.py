@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
+from pathlib import Path
 from typing import ParamSpec, TypeVar, cast
 
 import numba
@@ -20,10 +22,17 @@ CAPACITY = types.int64
 
 def compiled(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """For what kernels call: a version for each kind of arguments that occurs."""
+    config = numba.config
+    before = config.CACHE_DIR  # type: ignore[attr-defined]
+    folder = Path(before or Path(__file__).parent / "__pycache__") / _digest_of_sources()
+    config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     try:
-        return cast(Callable[Arguments, Answer], numba.njit(cache=True, nogil=True)(function))
+        made = numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # numba found no folder that it may write to; then each process compiles anew
-        return cast(Callable[Arguments, Answer], numba.njit(nogil=True)(function))
+        made = numba.njit(nogil=True)(function)
+    finally:
+        config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return cast(Callable[Arguments, Answer], made)
 
 
 def kernel(
@@ -44,3 +53,10 @@ def kernel(
         return run
 
     return decorate
+
+
+@cache
+def _digest_of_sources() -> str:
+    """Names the folder of the machine code. numba looks at a kernel's own file only, not at what it imports."""
+    sources = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]

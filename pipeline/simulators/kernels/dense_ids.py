@@ -49,7 +49,7 @@ def _table_of(unique: NDArray[np.uint64], slots: int) -> NDArray[np.int32]:
 def _slot_of(key: int, table: NDArray[np.int32], unique: NDArray[np.uint64]) -> int:
     """Where the key stands, or the empty slot where it belongs."""
     mask = len(table) - 1
-    slot = np.int64((key * np.uint64(SPREAD)) >> np.uint64(32)) & mask
+    slot = int((key * np.uint64(SPREAD)) >> np.uint64(32)) & mask
     while table[slot] != EMPTY and unique[table[slot]] != key:
         slot = (slot + 1) & mask
     return slot

@@ -48,4 +48,5 @@ def _most_requests(ids: NDArray[np.int32], objects: int) -> int:
     requests = np.zeros(objects, np.int32)
     for i in range(len(ids)):
         requests[ids[i]] += 1
-    return requests.max()
+    most: int = requests.max()
+    return most

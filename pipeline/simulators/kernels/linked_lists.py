@@ -46,7 +46,8 @@ def remove(links: Links, x: int) -> None:
 @compiled
 def oldest(links: Links, head: int) -> int:
     """The head itself if the queue is empty."""
-    return links[head, NEWER]
+    first: int = links[head, NEWER]
+    return first
 
 
 @compiled

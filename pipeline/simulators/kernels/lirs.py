@@ -30,37 +30,45 @@ def lirs(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDA
     hits = np.empty(len(ids), np.bool_)
     cold_capacity = max(1, int(capacity * COLD_RATIO))
     state = _State(new_queues(sizes, 1), new_queues(sizes, 3), capacity, capacity - cold_capacity, cold_capacity)
+    stack, kinds = state.stack, state.kinds
     for i in range(len(ids)):
-        hits[i] = _access(state, ids[i])
-        _limit_stack(state)
+        x = ids[i]
+        if kinds.place[x] == HOT:
+            was_oldest = oldest(stack, STACK) == x
+            renew(stack, STACK, x)
+            if was_oldest:
+                _prune(state)
+            hits[i] = True
+        else:
+            hits[i] = _access(state, x)
+            _limit_stack(state)
     return hits
 
 
 @compiled
-def _access(state: _State, x: int) -> int:
+def _access(state: _State, x: int) -> bool:
+    """A request for what is not hot."""
     stack, kinds = state.stack, state.kinds
     kind = kinds.place[x]
     in_stack = stack.place[x] == STACK
     size = stack.sizes[x]
     if in_stack:
-        renew(stack, x)
-    if kind == HOT:
-        _prune(state)
-    elif kind == GHOST:
+        renew(stack, STACK, x)
+    if kind == GHOST:
         _warm(state, x)
-        return 0
+        return False
     elif in_stack:
         if kind == COLD:
-            leave(kinds, x)
+            leave(kinds, COLD, x)
         _warm(state, x)
     elif kind == COLD:
-        renew(kinds, x)
+        renew(kinds, COLD, x)
         _make_hot_room(state, size)
         enter(stack, STACK, x)
     else:
         _meet(state, x)
-        return 0
-    return 1
+        return False
+    return True
 
 
 @compiled
@@ -81,7 +89,7 @@ def _warm(state: _State, x: int) -> None:
     size = kinds.sizes[x]
     _make_hot_room(state, size)
     if kinds.place[x] != NOWHERE:
-        leave(kinds, x)
+        leave(kinds, kinds.place[x], x)
     while kinds.used[HOT] + kinds.used[COLD] + size > state.capacity:
         _make_cold_room(state, state.cold_capacity)
         _demote(state)
@@ -104,8 +112,8 @@ def _make_cold_room(state: _State, size: int) -> None:
 def _demote(state: _State) -> None:
     _prune(state)
     x = oldest(state.stack, STACK)
-    leave(state.stack, x)
-    leave(state.kinds, x)
+    leave(state.stack, STACK, x)
+    leave(state.kinds, HOT, x)
     size = state.kinds.sizes[x]
     if size <= state.cold_capacity:
         _make_cold_room(state, size)
@@ -116,7 +124,7 @@ def _demote(state: _State) -> None:
 @compiled
 def _evict(state: _State) -> None:
     x = oldest(state.kinds, COLD)
-    leave(state.kinds, x)
+    leave(state.kinds, COLD, x)
     if state.stack.place[x] == STACK:
         enter(state.kinds, GHOST, x)
 
@@ -128,14 +136,14 @@ def _prune(state: _State) -> None:
         x = oldest(stack, STACK)
         if stack.used[STACK] == 0 or stack.used[STACK] == stack.sizes[x] or kinds.place[x] == HOT:
             return
-        leave(stack, x)
+        leave(stack, STACK, x)
         if kinds.place[x] == GHOST:
-            leave(kinds, x)
+            leave(kinds, GHOST, x)
 
 
 @compiled
 def _limit_stack(state: _State) -> None:
     while state.stack.used[STACK] > STACK_RATIO * state.capacity and state.kinds.used[GHOST] > 0:
         x = oldest(state.kinds, GHOST)
-        leave(state.kinds, x)
-        leave(state.stack, x)
+        leave(state.kinds, GHOST, x)
+        leave(state.stack, STACK, x)

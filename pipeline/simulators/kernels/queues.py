@@ -44,24 +44,24 @@ def enter(queues: Queues, number: int, x: int) -> None:
 
 
 @compiled
-def leave(queues: Queues, x: int) -> None:
-    """Take x out of the queue it stands in."""
+def leave(queues: Queues, number: int, x: int) -> None:
+    """Take x out of the queue it stands in, which the caller names so that nothing waits for `place`."""
     remove(queues.links, x)
-    queues.used[queues.place[x]] -= queues.sizes[x]
+    queues.used[number] -= queues.sizes[x]
     queues.place[x] = NOWHERE
 
 
 @compiled
-def move(queues: Queues, number: int, x: int) -> None:
-    """Make x the newest of another queue."""
-    leave(queues, x)
-    enter(queues, number, x)
+def move(queues: Queues, number: int, to: int, x: int) -> None:
+    """Make x the newest of another queue than the one it stands in."""
+    leave(queues, number, x)
+    enter(queues, to, x)
 
 
 @compiled
-def renew(queues: Queues, x: int) -> None:
+def renew(queues: Queues, number: int, x: int) -> None:
     """Make x the newest of the queue it stands in."""
-    renew_in(queues.links, len(queues.sizes) + queues.place[x], x)
+    renew_in(queues.links, len(queues.sizes) + number, x)
 
 
 @compiled

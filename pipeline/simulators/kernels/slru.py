@@ -25,7 +25,7 @@ def slru(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDA
         size = sizes[x]
         if size <= capacities[1]:
             while cached(queues, SEGMENTS) + size > capacity:
-                leave(queues, victim(queues))
+                evict(queues)
             insert(queues, capacities, capacity, x)
     return hits
 
@@ -39,26 +39,32 @@ def cached(queues: Queues, segments: int) -> int:
 
 
 @compiled
-def victim(queues: Queues) -> int:
-    """What is evicted next from segments that are not all empty."""
+def evict(queues: Queues) -> None:
+    """From the lowest segment that is not empty; one must not be."""
+    number = lowest(queues)
+    leave(queues, number, oldest(queues, number))
+
+
+@compiled
+def lowest(queues: Queues) -> int:
     number = 1
     while queues.used[number] == 0:
         number += 1
-    return oldest(queues, number)
+    return number
 
 
 @compiled
 def lift(queues: Queues, capacities: NDArray[np.int64], x: int) -> None:
     """A hit; `capacities` by queue number, the last one is the highest segment's."""
-    number = queues.place[x]
+    number = int(queues.place[x])
     if number == len(capacities) - 1:
-        renew(queues, x)
+        renew(queues, number, x)
         return
-    move(queues, number + 1, x)
-    number = queues.place[x]
+    move(queues, number, number + 1, x)
+    number += 1
     while queues.used[number] > capacities[number]:
         _sink(queues, capacities, number)
-        number = queues.place[x]
+        number = int(queues.place[x])
 
 
 @compiled
@@ -71,7 +77,7 @@ def insert(queues: Queues, capacities: NDArray[np.int64], capacity: int, x: int)
             enter(queues, number, x)
             return
     while cached(queues, highest) + size > capacity:
-        leave(queues, victim(queues))
+        evict(queues)
     enter(queues, 1, x)
 
 
@@ -79,14 +85,14 @@ def insert(queues: Queues, capacities: NDArray[np.int64], capacity: int, x: int)
 def _sink(queues: Queues, capacities: NDArray[np.int64], number: int) -> None:
     """Bring an overfull segment down by one object, and those below it as far as that has overfilled them."""
     if number == 1:
-        leave(queues, victim(queues))
+        evict(queues)
         return
-    move(queues, number - 1, oldest(queues, number))
+    move(queues, number, number - 1, oldest(queues, number))
     for below in range(number - 1, 0, -1):
         if queues.used[below] <= capacities[below]:
             return
         while queues.used[below] > capacities[below]:
             if below == 1:
-                leave(queues, victim(queues))
+                evict(queues)
             else:
-                move(queues, below - 1, oldest(queues, below))
+                move(queues, below, below - 1, oldest(queues, below))

@@ -20,7 +20,7 @@ from pipeline.simulators.kernels.sieve import sieve
 from pipeline.simulators.kernels.slru import slru
 from pipeline.simulators.kernels.two_q import two_q
 from pipeline.simulators.kernels.w_tiny_lfu import sketch_cells, w_tiny_lfu
-from pipeline.simulators.trace import Trace
+from pipeline.simulators.trace import Trace, next_accesses
 
 Hits: TypeAlias = NDArray[np.bool_]
 _Kernel: TypeAlias = Callable[[NDArray[np.int32], NDArray[np.int64], int], Hits]
@@ -31,7 +31,7 @@ def _plain(kernel: _Kernel) -> Callable[[Trace, int], Hits]:
 
 
 def _belady(trace: Trace, capacity: int) -> Hits:
-    return belady(trace.ids, trace.sizes, capacity, trace.next_accesses())
+    return belady(trace.ids, trace.sizes, capacity, next_accesses(trace))
 
 
 def _w_tiny_lfu(trace: Trace, capacity: int) -> Hits:

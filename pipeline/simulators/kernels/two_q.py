@@ -25,26 +25,26 @@ def two_q(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> ND
         place = queues.place[x]
         if place == NEW or place == MAIN:
             if place == MAIN:
-                renew(queues, x)
+                renew(queues, MAIN, x)
             hits[i] = True
             continue
         hits[i] = False
         if place == GHOST:
-            leave(queues, x)
+            leave(queues, GHOST, x)
         size = sizes[x]
         if size > new_capacity:
             continue
         while used[NEW] + used[MAIN] + size > capacity:
             if used[MAIN] > 0 and used[NEW] <= new_capacity:
-                leave(queues, oldest(queues, MAIN))
+                leave(queues, MAIN, oldest(queues, MAIN))
                 continue
             victim = oldest(queues, NEW)
-            leave(queues, victim)
+            leave(queues, NEW, victim)
             while used[GHOST] + sizes[victim] > ghost_capacity:
-                leave(queues, oldest(queues, GHOST))
+                leave(queues, GHOST, oldest(queues, GHOST))
             enter(queues, GHOST, victim)
         if place == GHOST:
             while used[MAIN] + size > main_capacity:
-                leave(queues, oldest(queues, MAIN))
+                leave(queues, MAIN, oldest(queues, MAIN))
         enter(queues, MAIN if place == GHOST else NEW, x)
     return hits

@@ -15,23 +15,24 @@ from pipeline.simulators.frequency_sketch import HASHES, SEEDS, counters_for
 from pipeline.simulators.hashing import xxh64
 from pipeline.simulators.kernels.compiled import CAPACITY, IDS, SIZES, compiled, kernel
 from pipeline.simulators.kernels.queues import NOWHERE, Queues, enter, leave, new_queues, oldest, renew
-from pipeline.simulators.kernels.slru import insert, lift, victim
+from pipeline.simulators.kernels.slru import evict, insert, lift, lowest
 from pipeline.simulators.w_tiny_lfu import MAIN_SHARES, SAMPLE, WINDOW_RATIO
 
 CELLS = types.Array(types.int32, 2, "C", readonly=True)
+COUNTERS_PER_CELL_MAX = 4
 WINDOW = 3
 NEW_SHARE, PROVEN_SHARE = MAIN_SHARES
 
 
 def sketch_cells(keys: NDArray[np.uint64], capacity: int) -> NDArray[np.int32]:
-    """A row of `HASHES` numbers of counters for each key, numbered without gaps."""
-    main_capacity = capacity - int(capacity * WINDOW_RATIO)
-    start, step = (xxh64(keys, seed) & np.uint64(0xFFFFFFFF) for seed in SEEDS)
-    hashes = start[:, None] + step[:, None] * np.arange(HASHES, dtype=np.uint64)
-    hashes &= np.uint64(0xFFFFFFFF)
-    hashes %= np.uint64(counters_for(main_capacity))
-    _, cells = np.unique(hashes, return_inverse=True)
-    return np.ascontiguousarray(cells.reshape(hashes.shape), np.int32)
+    """A row of `HASHES` numbers of counters for each key; without gaps if there are more counters than it is worth."""
+    counters = counters_for(capacity - int(capacity * WINDOW_RATIO))
+    start, step = (xxh64(keys, seed).astype(np.uint32)[:, None] for seed in SEEDS)
+    hashes = np.add(start, step * np.arange(HASHES, dtype=np.uint32), dtype=np.uint32)
+    cells = (hashes % np.uint32(counters)).astype(np.int32)
+    if counters > COUNTERS_PER_CELL_MAX * cells.size:
+        cells = np.unique(cells, return_inverse=True)[1].reshape(hashes.shape).astype(np.int32)
+    return cells
 
 
 class _State(NamedTuple):
@@ -62,7 +63,7 @@ def w_tiny_lfu(
         if place != NOWHERE:
             hits[i] = True
             if place == WINDOW:
-                renew(queues, x)
+                renew(queues, WINDOW, x)
                 continue
             lift(queues, capacities, x)
             _count(state, x)
@@ -87,15 +88,15 @@ def _evict(state: _State) -> None:
     evicted = False
     while not evicted:
         if queues.used[WINDOW] == 0:
-            leave(queues, victim(queues))
+            evict(queues)
             return
         x = oldest(queues, WINDOW)
-        leave(queues, x)
+        leave(queues, WINDOW, x)
         if queues.used[1] + queues.used[2] + queues.sizes[x] > state.main_capacity:
             evicted = True
-            rival = victim(queues)
+            rival = oldest(queues, lowest(queues))
             if _estimate(state, x) > _estimate(state, rival):
-                leave(queues, rival)
+                evict(queues)
                 insert(queues, state.capacities, state.main_capacity, x)
         else:
             insert(queues, state.capacities, state.main_capacity, x)
@@ -116,7 +117,7 @@ def _halve(counts: NDArray[np.uint32]) -> None:
 
 @compiled
 def _estimate(state: _State, x: int) -> int:
-    smallest = state.counts[state.cells[x, 0]]
+    smallest: int = state.counts[state.cells[x, 0]]
     for hash_number in range(1, HASHES):
         smallest = min(smallest, state.counts[state.cells[x, hash_number]])
     return smallest
