@@ -60,7 +60,10 @@ class ARC(Cache):
                 self._once.pop_oldest()
                 return
             self._once_ghost.pop_oldest()
-        elif self.used + self._once_ghost.used + self._again_ghost.used >= 2 * self.capacity and self._again_ghost:
+        elif (
+            self.used + self._once_ghost.used + self._again_ghost.used >= 2 * self.capacity
+            and self._again_ghost
+        ):
             self._again_ghost.pop_oldest()
         self._replace(False)
 

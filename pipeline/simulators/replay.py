@@ -52,7 +52,9 @@ def replay_by_object(policy: str, trace: Trace, capacity: int) -> Replay:
 def _check(policy: str, trace: Trace, capacity: int) -> None:
     capacity_min = policy_named(policy).capacity_min
     if capacity < capacity_min:
-        raise ValueError(f"{policy} cannot work with a capacity of {capacity}: give it {capacity_min} or more")
+        raise ValueError(
+            f"{policy} cannot work with a capacity of {capacity}: give it {capacity_min} or more"
+        )
     if not len(trace):
         raise ValueError("the trace has no requests, so there is nothing to replay")
 

@@ -59,7 +59,9 @@ def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
         raise ValueError(f"{given.size} sizes for {requested.size} requests: give one each")
     if given.size and given.min() < 1:
         where = int(given.argmin())
-        raise ValueError(f"request {where} has size {given[where]}: drop such requests or give them a size of 1 or more")
+        raise ValueError(
+            f"request {where} has size {given[where]}: drop such requests or give them a size of 1 or more"
+        )
     by_object = np.empty(len(unique), np.int64)
     by_object[ids] = given
     return Trace(ids, unique, by_object)

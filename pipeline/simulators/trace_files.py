@@ -72,7 +72,9 @@ def _read_table(
             warnings.filterwarnings("ignore", "loadtxt: input contained no data")
             rows = np.loadtxt(path, fields, delimiter=",", skiprows=lines_before, usecols=columns, ndmin=1)
     except ValueError as error:
-        raise TraceFileError(f"{path}: {error}; objects and sizes are whole numbers, one request per line") from error
+        raise TraceFileError(
+            f"{path}: {error}; objects and sizes are whole numbers, one request per line"
+        ) from error
     return _trace(path, rows)
 
 

@@ -71,7 +71,9 @@ def first_difference(row: Row, trace: Trace) -> str | None:
     got["miss_count"] = str(replayed.misses)
     got["miss_ratio"] = f"{replayed.miss_ratio:.10f}"
     got["byte_miss_ratio"] = f"{replayed.size_miss_ratio:.10f}"
-    return next((f"{name}: expected {row[name]}, got {one}" for name, one in got.items() if one != row[name]), None)
+    return next(
+        (f"{name}: expected {row[name]}, got {one}" for name, one in got.items() if one != row[name]), None
+    )
 
 
 @lru_cache(maxsize=4)

@@ -49,8 +49,12 @@ def find_trace(name: str, sha256: str) -> Path | None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(COMMAND, description="Fetch the traces that golden miss counts were recorded on.")
-    parser.add_argument("--to", type=Path, default=traces_folder(), metavar="FOLDER", help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        COMMAND, description="Fetch the traces that golden miss counts were recorded on."
+    )
+    parser.add_argument(
+        "--to", type=Path, default=traces_folder(), metavar="FOLDER", help="default: %(default)s"
+    )
     folder: Path = parser.parse_args(argv).to
     try:
         fetch(folder)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.simulators.kernels.compiled import CAPACITY, IDS, SIZES, compiled, kernel
-from pipeline.simulators.kernels.queues import Queues, enter, leave, move, new_queues, oldest, renew
+from pipeline.simulators.kernels.queues import NOWHERE, Queues, enter, leave, move, new_queues, oldest, renew
 
 ONCE, AGAIN, ONCE_GHOST, AGAIN_GHOST = 1, 2, 3, 4
 
@@ -20,7 +20,7 @@ def arc(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDAr
     for i in range(len(ids)):
         x = ids[i]
         place = queues.place[x]
-        if place == ONCE or place == AGAIN:
+        if NOWHERE < place <= AGAIN:
             if place == ONCE:
                 move(queues, ONCE, AGAIN, x)
             else:
@@ -31,9 +31,11 @@ def arc(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDAr
         size = sizes[x]
         if size > capacity:
             continue
-        if place == ONCE_GHOST or place == AGAIN_GHOST:
+        if place > AGAIN:
             if place == ONCE_GHOST:
-                target_once = min(target_once + max(used[AGAIN_GHOST] / used[ONCE_GHOST], 1.0), float(capacity))
+                target_once = min(
+                    target_once + max(used[AGAIN_GHOST] / used[ONCE_GHOST], 1.0), float(capacity)
+                )
             else:
                 target_once = max(target_once - max(used[ONCE_GHOST] / used[AGAIN_GHOST], 1.0), 0.0)
             leave(queues, place, x)

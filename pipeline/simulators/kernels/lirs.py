@@ -29,7 +29,9 @@ class _State(NamedTuple):
 def lirs(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDArray[np.bool_]:
     hits = np.empty(len(ids), np.bool_)
     cold_capacity = max(1, int(capacity * COLD_RATIO))
-    state = _State(new_queues(sizes, 1), new_queues(sizes, 3), capacity, capacity - cold_capacity, cold_capacity)
+    state = _State(
+        new_queues(sizes, 1), new_queues(sizes, 3), capacity, capacity - cold_capacity, cold_capacity
+    )
     stack, kinds = state.stack, state.kinds
     for i in range(len(ids)):
         x = ids[i]
@@ -57,7 +59,7 @@ def _access(state: _State, x: int) -> bool:
     if kind == GHOST:
         _warm(state, x)
         return False
-    elif in_stack:
+    if in_stack:
         if kind == COLD:
             leave(kinds, COLD, x)
         _warm(state, x)

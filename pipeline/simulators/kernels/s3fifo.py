@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.simulators.kernels.compiled import CAPACITY, IDS, SIZES, kernel
-from pipeline.simulators.kernels.queues import enter, leave, move, new_queues, oldest, renew
+from pipeline.simulators.kernels.queues import NOWHERE, enter, leave, move, new_queues, oldest, renew
 from pipeline.simulators.s3fifo import GHOST_RATIO, HITS_MAX, HITS_TO_MAIN, SMALL_RATIO
 
 SMALL, MAIN, GHOST = 1, 2, 3
 
 
 @kernel(IDS, SIZES, CAPACITY)
-def s3fifo(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> NDArray[np.bool_]:
+def s3fifo(  # noqa: C901, see above
+    ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int
+) -> NDArray[np.bool_]:
     hits = np.empty(len(ids), np.bool_)
     queues = new_queues(sizes, 3)
     used = queues.used
@@ -29,7 +31,7 @@ def s3fifo(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> N
     for i in range(len(ids)):
         x = ids[i]
         place = queues.place[x]
-        if place == SMALL or place == MAIN:
+        if NOWHERE < place <= MAIN:
             saved[x] = min(saved[x] + 1, HITS_MAX)
             hits[i] = True
             continue

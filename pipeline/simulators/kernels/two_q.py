@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.simulators.kernels.compiled import CAPACITY, IDS, SIZES, kernel
-from pipeline.simulators.kernels.queues import enter, leave, new_queues, oldest, renew
+from pipeline.simulators.kernels.queues import NOWHERE, enter, leave, new_queues, oldest, renew
 from pipeline.simulators.two_q import GHOST_RATIO, NEW_RATIO
 
 NEW, MAIN, GHOST = 1, 2, 3
@@ -23,7 +23,7 @@ def two_q(ids: NDArray[np.int32], sizes: NDArray[np.int64], capacity: int) -> ND
     for i in range(len(ids)):
         x = ids[i]
         place = queues.place[x]
-        if place == NEW or place == MAIN:
+        if NOWHERE < place <= MAIN:
             if place == MAIN:
                 renew(queues, MAIN, x)
             hits[i] = True
