@@ -86,6 +86,12 @@ class EntryCacheManager:
         if self.decisions.on and entries:
             self.decisions.runs(Op.REPLAY, entries, 0)
 
+    def kept_back(self, entries: Sequence[Entry]) -> None:
+        """Call with entries that were read and go to a replay queue without having been handed over."""
+        self.policy.kept_back(entries)
+        if self.decisions.on and entries:
+            self.decisions.runs(Op.KEPT_BACK, entries, 0)
+
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
         delivered = list(entries)
         self.policy.handed_over(delivered)
