@@ -49,8 +49,9 @@ class TopicPlan:
     cursors: tuple[CursorPlan, ...]
     backlog: int = 0
     """Entries in the log when the run begins, none of them cached."""
-    burst_s: float = 0.0
-    """0 = steadily; otherwise all entries of so many seconds come at once."""
+    poll_s: float = 0.0
+    """0 = cursors read on in every step; otherwise each reads so long after an entry was appended, which makes
+    thousands of quiet topics cheap."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,15 @@ class Simulation:
         )
         self._arriving: list[Callable[[], None]] = []
         plans = workload.topics(self.random)
-        self.logs = [_Log(self, number, plan) for number, plan in enumerate(plans, 1)]
         self._steps = round(workload.seconds / STEP_S)
+        self._calendar: dict[int, list[Callable[[float], None]]] = {}
+        self._logs: list[_Log] = []
+        for number, plan in enumerate(plans, 1):
+            log = _Log(self, number, plan)
+            if plan.poll_s:
+                log.plan_polls(workload.seconds)
+            else:
+                self._logs.append(log)
 
     def run(self) -> Outcome:
         outcome, caches = self.outcome, self.caches
@@ -115,8 +123,10 @@ class Simulation:
             arriving, self._arriving = self._arriving, []
             for arrive in arriving:
                 arrive()
-            for log in self.logs:
+            for log in self._logs:
                 log.step(step * STEP_S)
+            for action in self._calendar.pop(step, ()):
+                action(step * STEP_S)
             caches.run_pending(self.now_ns)
             outcome.peak_bytes = max(outcome.peak_bytes, caches.used_bytes)
             caches.tick(self.now_ns)
@@ -124,6 +134,9 @@ class Simulation:
                 outcome.held.append(caches.entries)
         outcome.from_storage = caches.reads().miss_entries
         return outcome
+
+    def at(self, now_s: float, action: Callable[[float], None]) -> None:
+        self._calendar.setdefault(round(now_s / STEP_S), []).append(action)
 
     def at_next_step(self, arrive: Callable[[], None]) -> None:
         self._arriving.append(arrive)
@@ -155,14 +168,23 @@ class _Log:
         self._invalidate()
 
     def _append(self, now_s: float) -> None:
-        plan, random = self.plan, self.simulation.random
-        if plan.burst_s:
-            bursts = int((now_s + STEP_S) / plan.burst_s) - int(now_s / plan.burst_s)
-            count = round(bursts * plan.burst_s * plan.rate)
-        else:
-            count = int(random.poisson(plan.rate * STEP_S)) if plan.rate else 0
-        if not count:
-            return
+        plan = self.plan
+        count = int(self.simulation.random.poisson(plan.rate * STEP_S)) if plan.rate else 0
+        if count:
+            self._append_entries(count)
+
+    def plan_polls(self, seconds: float) -> None:
+        """Instead of `step`: what happens, and when, written into the calendar."""
+        for cursor in self.cursors:
+            cursor.connect_or_leave(0.0)
+        now_s, at = 0.0, self.simulation.at
+        while (now_s := now_s + float(self.simulation.random.exponential(1 / self.plan.rate))) < seconds:
+            at(now_s, lambda _: self._append_entries(1))
+            for cursor in self.cursors:
+                at(now_s + self.plan.poll_s, cursor.step)
+                at(now_s + self.plan.poll_s + cursor.plan.ack_delay_s + STEP_S, cursor.step)
+
+    def _append_entries(self, count: int) -> None:
         run = [self.entry(entry_id) for entry_id in range(self.end, self.end + count)]
         self.end += count
         now_ns = self.simulation.now_ns
