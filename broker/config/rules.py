@@ -137,7 +137,7 @@ def _check_order(settings: Settings) -> None:
 
 
 def _to_blame(settings: Settings, low: str, high: str) -> str:
-    """What was changed last as far as that is known: at run time, else by whoever set it at all."""
+    """What was changed at run time, else what somebody set."""
     changed = [name for name in (low, high) if settings.origin(name) == DYNAMIC]
     given = [name for name in (low, high) if settings.is_set(name)]
     return [*changed, *given, high][0]

@@ -256,7 +256,8 @@ def test_a_computed_value_follows_at_run_time_only_where_its_own_key_may_change(
 def test_what_does_not_change_at_run_time(name: str, reason: str) -> None:
     with pytest.raises(NotDynamic) as caught:
         load(None).with_dynamic({name: "1"})
-    assert caught.value.line.startswith(f"dynamic: {name}: ") and caught.value.line.endswith(reason)
+    assert caught.value.line.startswith(f"dynamic: {name}: ")
+    assert caught.value.line.endswith(reason)
     assert not TABLE.is_dynamic(name)
 
 

@@ -167,7 +167,8 @@ def test_values_that_cannot_hold_together() -> None:
 def test_what_a_start_refuses(overrides: list[str], line: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(*overrides)
-    assert caught.value.line.startswith("--set: ") and line in caught.value.line
+    assert caught.value.line.startswith("--set: ")
+    assert line in caught.value.line
     assert "\n" not in caught.value.line
 
 
