@@ -338,6 +338,12 @@ async def test_bytes_that_all_connections_may_have_under_way(broker_with: Broker
     """A megabyte holds one of the bodies; the second goes over it and is the last until both are stored."""
     assert await _flood(broker_with(ONE_MEGABYTE), topic, 20, 600_000) >= 18
     assert await _flood(broker_with(DEFAULTS), topic, 20, 600_000) < 18
+    name, megabytes = next(iter(ONE_MEGABYTE.items()))
+    admin = _admin(broker_with(DEFAULTS))
+    admin.configure(name, megabytes)
+    assert await _flood(broker_with(DEFAULTS), f"{topic}-limited", 20, 600_000) >= 18
+    admin.unconfigure(name)
+    assert await _flood(broker_with(DEFAULTS), f"{topic}-free", 20, 600_000) < 18
 
 
 # Metrics
