@@ -122,7 +122,7 @@ def _runtime(arguments: argparse.Namespace) -> None:
     holds = _texts(_ask(arguments, "GET", "/runtime"))
     for key in arguments.keys:
         if key not in holds:
-            raise CommandError(f"{key}: the broker does not use such a key")
+            raise CommandError(f"{key}: the broker shows no such key")
     _print({key: holds[key] for key in arguments.keys or sorted(holds)}, arguments.output)
 
 

@@ -92,7 +92,7 @@ def test_what_the_broker_refuses_is_one_line(url: str, refusal: Config) -> None:
     )
     assert "only changes with a restart (412)" in refusal("set", "managedLedgerCacheCopyEntries", "true")
     assert f"no such key; did you mean {SIZE}? (412)" in refusal("unset", "managedLedgerCacheSizeMb")
-    assert refusal("runtime", "zzz") == "magnetar config: zzz: the broker does not use such a key\n"
+    assert refusal("runtime", "zzz") == "magnetar config: zzz: the broker shows no such key\n"
 
 
 def test_a_value_that_holds_anything(config: Config) -> None:
