@@ -19,6 +19,7 @@ from typing import Protocol
 from broker import clock
 from broker.background_tasks import BackgroundTasks
 from broker.dynamic_settings import DynamicSettings
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
@@ -80,7 +81,8 @@ class BrokerService:
         self.version = version
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
-        self.caches = EntryCacheManager(cache_settings(settings))
+        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), clock.monotonic_ns)
+        self.caches = EntryCacheManager(cache_settings(settings), self.decisions)
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
@@ -161,6 +163,7 @@ class BrokerService:
     def reconfigure(self, settings: Settings) -> None:
         """Hand every room its values anew: all that a setting does when it changes at run time."""
         self.settings = settings
+        self.decisions.keep(settings.int("entryCacheDecisionsKept"))
         self.caches.reconfigure(cache_settings(settings))
         self.registry.reconfigure(ledger_settings(settings), service_settings(settings))
         self.net.reconfigure(net_settings(settings))

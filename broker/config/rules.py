@@ -11,6 +11,7 @@ from functools import cache
 
 from broker.config.server_keys import INTERCEPTORS
 from settings.errors import SettingsError
+from settings.keys import Value, format_value
 from settings.memory import DirectMemory, direct_memory
 from settings.settings import DYNAMIC, Computed, Note, Settings
 
@@ -41,6 +42,11 @@ NOT_ABOVE: tuple[tuple[str, str, Condition], ...] = (
         lambda settings: settings.int("managedLedgerMaxLedgerRolloverTimeMinutes") > 0,
     ),
     (
+        "managedLedgerCacheEvictionTimeThresholdMillis",
+        "managedLedgerCacheEvictionTimeThresholdMillisMax",
+        lambda settings: settings.str("entryCachePolicy") == "pip430-stash",
+    ),
+    (
         "defaultNumPartitions",
         "maxNumPartitionsPerPartitionedTopic",
         lambda settings: (
@@ -62,21 +68,30 @@ FORMS = (
 )
 """Keys whose texts have a form: (key, pattern of the text or of each text of a list, what is allowed)."""
 
-EXPECTED_READS = "cacheEvictionByExpectedReadCount"
-OUTRANKED = {
-    True: (
-        "cacheEvictionByMarkDeletedPosition",
-        "managedLedgerCursorBackloggedThreshold",
-        "managedLedgerMinimumBacklogCursorsForCaching",
-        "managedLedgerMinimumBacklogEntriesForCaching",
-        "managedLedgerMaxBacklogBetweenCursorsForCaching",
+NEEDED: tuple[tuple[str, Value, tuple[str, ...]], ...] = (
+    (
+        "cacheEvictionByExpectedReadCount",
+        False,
+        (
+            "cacheEvictionByMarkDeletedPosition",
+            "managedLedgerCursorBackloggedThreshold",
+            "managedLedgerMinimumBacklogCursorsForCaching",
+            "managedLedgerMinimumBacklogEntriesForCaching",
+            "managedLedgerMaxBacklogBetweenCursorsForCaching",
+        ),
     ),
-    False: (
-        "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis",
-        "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes",
+    (
+        "cacheEvictionByExpectedReadCount",
+        True,
+        (
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis",
+            "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes",
+        ),
     ),
-}
-"""Keys without effect while cacheEvictionByExpectedReadCount has that value."""
+    ("entryCachePolicy", "magnetar", ("entryCacheTopicQuotaMB",)),
+    ("entryCachePolicy", "pip430-stash", ("managedLedgerCacheEvictionTimeThresholdMillisMax",)),
+)
+"""A key, its value, and the keys that have no effect while it has another one."""
 
 
 def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
@@ -144,14 +159,14 @@ def _to_blame(settings: Settings, low: str, high: str) -> str:
 
 
 def _without_effect(settings: Settings) -> list[Note]:
-    expected = settings.bool(EXPECTED_READS)
-    because = f"no effect while {EXPECTED_READS}={str(expected).lower()}"
-    outranked = [name for name in OUTRANKED[expected] if settings.is_set(name)]
-    return [
-        Note("warning", f"{settings.origin(name)}: {name}: {because}")
-        for name in outranked
-        if not _is_default(settings, name)
-    ]
+    notes = []
+    for switch, needed, names in NEEDED:
+        value = settings.value(switch)
+        for name in names if value != needed else ():
+            if settings.is_set(name) and not _is_default(settings, name):
+                because = f"no effect while {switch}={format_value(value)}"
+                notes.append(Note("warning", f"{settings.origin(name)}: {name}: {because}"))
+    return notes
 
 
 def _smaller_than_a_read(settings: Settings) -> list[Note]:

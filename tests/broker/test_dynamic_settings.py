@@ -154,17 +154,16 @@ OTHER: Mapping[str, str] = {
 }
 """Values that no key in use has as its default."""
 
+ELSEWHERE = ("brokerShutdownTimeoutMs", "entryCacheDecisionsKept")
+"""Read by the process when it stops, and by the broker itself: tests/interop/test_settings_at_run_time.py and
+tests/broker/admin/test_configuration.py see what they change."""
+
 
 @pytest.mark.parametrize(
     "name",
-    [
-        key.name
-        for key in BROKER_KEYS.keys.values()
-        if key.dynamic and key.used and key.name != "brokerShutdownTimeoutMs"
-    ],
+    [key.name for key in BROKER_KEYS.keys.values() if key.dynamic and key.used and key.name not in ELSEWHERE],
 )
 def test_every_dynamic_key_in_use_changes_what_a_room_is_handed(name: str) -> None:
-    """brokerShutdownTimeoutMs is read when the process stops, see tests/interop/test_settings_at_run_time.py."""
     partitioned = [] if name == "allowAutoTopicCreationType" else ["allowAutoTopicCreationType=partitioned"]
     started = load_broker_settings(None, environ={}, overrides=partitioned)
     key = BROKER_KEYS.keys[name]

@@ -96,6 +96,7 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         examine-message-earliest truncate compaction-status compaction-start compaction-status-after
         compaction-missing-topic backlog-size
     """,
+    "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
     "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
         brokers-runtime
     """,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from aiohttp import ClientSession
 
 from broker.broker_service import BrokerService
+from broker.config import BROKER_KEYS
 from broker.metadata.dynamic_configuration import load_dynamic_configuration
 from tests.broker.admin.test_rest import call, refusal
+from tests.vectors.folder import find_vectors_folder
 
 PATH = "/admin/v2/brokers/configuration"
 SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"
@@ -45,6 +49,7 @@ async def test_each_room_is_reached(broker: BrokerService, admin: ClientSession)
         "dispatcherMaxReadBatchSize": "9",
         "managedLedgerMinimumBacklogCursorsForCaching": "3",
         "maxMessagePublishBufferSizeInMB": "1",
+        "entryCacheDecisionsKept": "0",
     }.items():
         assert await call(admin, f"POST {PATH}/{key}/{value}") == (200, "")
     assert broker.caches.settings.ttl_ns == 77_000_000
@@ -52,14 +57,26 @@ async def test_each_room_is_reached(broker: BrokerService, admin: ClientSession)
     assert broker.registry._ledger_settings.backlog_cursors_min_for_caching == 3
     assert broker.net.settings.publish_buffer_bytes_max == MIB
     assert broker.net.publish_buffer.take(MIB + 1)
+    assert not broker.decisions.on
 
 
-async def test_keys_that_may_be_changed(admin: ClientSession) -> None:
+async def test_keys_that_may_be_changed_are_pulsars_and_our_own(admin: ClientSession) -> None:
     status, names = await call(admin, f"GET {PATH}")
     assert status == 200
     assert isinstance(names, list)
-    assert {SIZE, TTL, "maxConcurrentLookupRequest", "loadBalancerSheddingEnabled"} <= set(names)
-    assert "managedLedgerCacheCopyEntries" not in names
+    ours = {key.name for key in BROKER_KEYS.keys.values() if key.ours and key.dynamic}
+    assert "entryCacheTopicQuotaMB" in ours
+    assert set(names) - recorded_names() == ours
+    assert recorded_names() - set(names) == set()
+
+
+def recorded_names() -> set[str]:
+    folder = find_vectors_folder()
+    if folder is None:
+        pytest.skip("no golden files; set MAGNETAR_VECTORS")
+    with (folder / "rest/default.jsonl").open(encoding="utf-8") as lines:
+        records = (json.loads(line) for line in lines)
+        return set(next(one["response"]["body"] for one in records if one["name"] == "brokers-configuration"))
 
 
 @pytest.mark.parametrize(

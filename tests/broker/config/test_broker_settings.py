@@ -155,6 +155,11 @@ def test_values_that_cannot_hold_together() -> None:
             " managedLedgerMaxLedgerRolloverTimeMinutes (5)",
         ),
         (
+            ["entryCachePolicy=pip430-stash", "managedLedgerCacheEvictionTimeThresholdMillis=5001"],
+            "managedLedgerCacheEvictionTimeThresholdMillis (5001) may not be above"
+            " managedLedgerCacheEvictionTimeThresholdMillisMax (5000)",
+        ),
+        (
             [
                 "allowAutoTopicCreationType=partitioned",
                 "maxNumPartitionsPerPartitionedTopic=2",
@@ -176,6 +181,7 @@ def test_what_a_start_refuses(overrides: list[str], line: str) -> None:
     "overrides",
     [
         ["managedLedgerMaxLedgerRolloverTimeMinutes=0"],
+        ["managedLedgerCacheEvictionTimeThresholdMillis=5001"],
         ["maxNumPartitionsPerPartitionedTopic=2", "defaultNumPartitions=3"],
         ["allowAutoTopicCreationType=partitioned", "defaultNumPartitions=3"],
     ],
@@ -219,27 +225,39 @@ def test_relations_of_keys_without_effect_stop_nobody() -> None:
     assert load("dispatcherMinReadBatchSize=200").int("dispatcherMinReadBatchSize") == 200
 
 
+EXPECTED_READS, POLICY = "cacheEvictionByExpectedReadCount", "entryCachePolicy"
+
+
 @pytest.mark.parametrize(
-    ("override", "expected"),
+    ("override", "switch", "without", "needed"),
     [
-        ("cacheEvictionByMarkDeletedPosition=true", "true"),
-        ("managedLedgerCursorBackloggedThreshold=5", "true"),
-        ("managedLedgerMinimumBacklogCursorsForCaching=2", "true"),
-        ("managedLedgerMinimumBacklogEntriesForCaching=5", "true"),
-        ("managedLedgerMaxBacklogBetweenCursorsForCaching=5", "true"),
-        ("managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis=5", "false"),
+        ("cacheEvictionByMarkDeletedPosition=true", EXPECTED_READS, "true", "false"),
+        ("managedLedgerCursorBackloggedThreshold=5", EXPECTED_READS, "true", "false"),
+        ("managedLedgerMinimumBacklogCursorsForCaching=2", EXPECTED_READS, "true", "false"),
+        ("managedLedgerMinimumBacklogEntriesForCaching=5", EXPECTED_READS, "true", "false"),
+        ("managedLedgerMaxBacklogBetweenCursorsForCaching=5", EXPECTED_READS, "true", "false"),
+        (
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis=5",
+            EXPECTED_READS,
+            "false",
+            "true",
+        ),
         (
             "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes=2",
+            EXPECTED_READS,
             "false",
+            "true",
         ),
+        ("entryCacheTopicQuotaMB=7", POLICY, "pip430", "magnetar"),
+        ("managedLedgerCacheEvictionTimeThresholdMillisMax=7000", POLICY, "fifo-ttl", "pip430-stash"),
     ],
 )
-def test_what_the_expected_read_count_outranks_is_said(override: str, expected: str) -> None:
-    switch = "cacheEvictionByExpectedReadCount"
-    (note,) = load(override, f"{switch}={expected}").notes
-    assert note.text == f"--set: {override.partition('=')[0]}: no effect while {switch}={expected}"
-    other = "false" if expected == "true" else "true"
-    assert load(override, f"{switch}={other}").notes == ()
+def test_a_key_that_another_one_switches_off_is_said(
+    override: str, switch: str, without: str, needed: str
+) -> None:
+    (note,) = load(override, f"{switch}={without}").notes
+    assert note.text == f"--set: {override.partition('=')[0]}: no effect while {switch}={without}"
+    assert load(override, f"{switch}={needed}").notes == ()
 
 
 def test_pulsars_removed_key_says_what_to_do() -> None:
