@@ -7,7 +7,6 @@ one that overlaps: it waits for the overlap and reads the rest. Everybody receiv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from broker.entry_cache.entry_cache import EntryCache
 from broker.errors import BrokerError
@@ -72,15 +71,11 @@ class _Joined:
 
 
 class PendingReads:
-    __slots__ = ("_cache", "_read_range", "_read_storage", "_running", "stats")
+    __slots__ = ("_cache", "_read_storage", "_running", "stats")
 
-    def __init__(
-        self, read_storage: ReadRange, cache: EntryCache, read_range: ReadRange | None = None
-    ) -> None:
-        """`read_storage` never completes inside its call. `read_range` reads what an overlap leaves over;
-        it looks in the cache first and then comes back here, which is also what happens without it."""
+    def __init__(self, read_storage: ReadRange, cache: EntryCache) -> None:
+        """`read_storage` never completes inside its call."""
         self._read_storage = read_storage
-        self._read_range: Final = read_range or self.read
         self._cache = cache
         self._running: dict[int, dict[tuple[int, int], _RunningRead]] = {}
         self.stats = PendingReadStats()
@@ -89,7 +84,8 @@ class PendingReads:
         self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
     ) -> None:
         """Entries `first` to `last`, both included. The first who asks for a storage read says for how many
-        readers it fills the cache; `done` is called once, never inside this call unless `read_range` does."""
+        readers it fills the cache; `done` is called once, never inside this call. What an overlap leaves over
+        comes back here: whoever asks has looked in the cache in the same turn."""
         running = self._running.setdefault(ledger_id, {})
         found = running.get((first, last))
         if found is not None:
@@ -163,9 +159,9 @@ class PendingReads:
         joined = _Joined(1 + lacks_left + lacks_right, done)
         self._join(overlap, middle_first, middle_last, joined.part(int(lacks_left)))
         if lacks_left:
-            self._read_range(ledger_id, first, overlap.first - 1, expected_reads, joined.part(0))
+            self.read(ledger_id, first, overlap.first - 1, expected_reads, joined.part(0))
         if lacks_right:
-            self._read_range(
+            self.read(
                 ledger_id, overlap.last + 1, last, expected_reads, joined.part(1 + int(lacks_left))
             )
 

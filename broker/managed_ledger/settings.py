@@ -42,6 +42,22 @@ class ManagedLedgerSettings:
     continue_caching_ns: int = 2 * NS_PER_SECOND
     """`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis`; 0 or less = not at all."""
 
+    backlog_cursors_min_for_caching: int = 0
+    """`managedLedgerMinimumBacklogCursorsForCaching`: so many cursors of a like backlog cache what they read from
+    storage; 0 = none does. Like the next three for logs without `expected_reads`."""
+
+    backlog_entries_min_for_caching: int = 1000
+    """`managedLedgerMinimumBacklogEntriesForCaching`: a cursor with less backlog is not one of them."""
+
+    backlog_between_cursors_max_for_caching: int = 1000
+    """`managedLedgerMaxBacklogBetweenCursorsForCaching`: backlogs that differ by more are not alike."""
+
+    cursor_backlogged_threshold: int = 1000
+    """`managedLedgerCursorBackloggedThreshold`: a cursor with more backlog does not count as a reader."""
+
+    read_timeout_s: int = 0
+    """`managedLedgerReadEntryTimeoutSeconds`: a storage read that takes longer has failed; 0 = no limit."""
+
     bookie_id: str = "127.0.0.1:3181"
     """The one member of every new ledger's ensemble, as ledger metadata names it."""
 

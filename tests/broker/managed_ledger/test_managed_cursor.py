@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker.errors import PersistenceError, TooManyRequests
 from broker.ledger_client.ledger_ids import LedgerIds
+from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
@@ -151,18 +152,39 @@ async def test_readers_of_the_same_range_share_one_storage_read(world):
     assert [numbers(cursor.take(10, PLENTY)) for cursor in cursors] == [list(range(10))] * 3
 
 
-async def test_a_request_ends_where_the_cache_or_an_ack_makes_reading_useless(world):
+async def test_a_request_ends_where_an_ack_makes_reading_useless_and_takes_along_what_is_cached(world):
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
     filler = log.new_non_durable_cursor("filler", at(log, 6))
     filler.activate()
-    await read(filler)
+    await read(filler, 2)
     cursor = log.new_non_durable_cursor("r", EARLIEST)
     cursor.acknowledge([at(log, 3)])
     assert numbers(await read(cursor)) == [0, 1, 2]
-    assert numbers(await read(cursor)) == [4, 5]
-    assert numbers(cursor.take(10, PLENTY)) == [6, 7, 8, 9]
+    asked = len(world.ledgers.batch_reads)
+    assert numbers(await read(cursor)) == [4, 5, 6, 7, 8, 9]
+    ledger_id = log.ledger_infos()[0].ledger_id
+    assert world.ledgers.batch_reads[asked:] == [(ledger_id, 4, 2), (ledger_id, 8, 2)]
+
+
+async def test_what_was_taken_from_the_cache_while_a_read_was_out_is_not_taken_again(world):
+    log = await world.open()
+    await fill(log, 10)
+    log = await world.after_crash().open()
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    world.ledgers.hold()
+    ready = asyncio.Event()
+    cursor.request(10, PLENTY, ready.set)
+    stored = world.ledgers.stored[log.ledger_infos()[0].ledger_id]
+    ledger_id = log.ledger_infos()[0].ledger_id
+    entries: list[Entry] = []
+    decode_run(ledger_id, 0, [stored[number] for number in range(4)], entries)
+    log.cache.insert_run(entries, 1, world.clock.now)
+    assert numbers(cursor.take(10, PLENTY)) == [0, 1, 2, 3]
+    world.ledgers.answer_at_once_again()
+    await ready.wait()
+    assert numbers(cursor.take(10, PLENTY)) == [4, 5, 6, 7, 8, 9]
 
 
 async def test_a_request_asks_for_as_many_entries_as_fit_its_bytes(world):
@@ -248,7 +270,8 @@ async def test_reads_wait_for_the_budget_of_reads_in_flight(world):
     first.take(4, PLENTY)
     await until(lambda: len(ready) == 3)
     assert numbers(second.take(5, PLENTY)) == [0, 1, 2, 3, 4]
-    assert limiter.remaining_bytes == 1
+    assert limiter.remaining_bytes == 0, "its entries go out in this turn"
+    await until(lambda: limiter.remaining_bytes == 1)
     first.rewind()
     first.request(5, PLENTY, lambda: ready.append("a"))
     second.rewind()
@@ -378,7 +401,7 @@ async def test_what_was_not_handed_over_is_taken_again(world, active, with_entri
     cursor.give_back(taken[5].position, taken[5:] if with_entries else ())
     assert cursor.read_position == at(log, 5)
     if active:
-        assert log.active.position("r") == at(log, 5)
+        assert log.readers.active.position("r") == at(log, 5)
     if with_entries:
         log.cache.clear()
         assert numbers(cursor.take(2, PLENTY)) == [5, 6]
