@@ -18,6 +18,7 @@ from typing import Protocol
 
 from broker import clock
 from broker.background_tasks import BackgroundTasks
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
@@ -78,7 +79,8 @@ class BrokerService:
         self.version = version
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
-        self.caches = EntryCacheManager(cache_settings(settings))
+        decisions = Decisions(settings.int("entryCacheDecisionsKept"), clock.monotonic_ns)
+        self.caches = EntryCacheManager(cache_settings(settings), decisions)
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.managed_ledger.active_cursors import ActiveCursors
+from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -24,6 +26,7 @@ class ReadingCursor(Protocol):
     """What is looked at in a cursor that reports: who it is, where it stands, whether it counts."""
 
     name: str
+    reader: Reader
     active: bool
     caches_reads: bool
 
@@ -52,7 +55,7 @@ class CacheReaders:
         self._cache = cache
         self._settings = settings
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
-        self.active = ActiveCursors(continue_ns, ground.now_ns())
+        self.active = cache.readers = ActiveCursors(continue_ns, ground.now_ns())
         self._slowest: Position | None = None
         """As of the last invalidation that was asked for; only where expected reads are not counted."""
         self._invalidating = False
@@ -60,36 +63,48 @@ class CacheReaders:
     # What cursors report
 
     def activated(self, cursor: ReadingCursor) -> None:
-        self.active.add(cursor.name, self._tracked(cursor))
+        position = self._tracked(cursor)
+        self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
+        self._note(Op.CURSOR_ADDED, cursor, position)
         self._check_slowest()
 
     def deactivated(self, cursor: ReadingCursor) -> None:
         cursor.caches_reads = False
         self._leave(cursor)
 
-    def moved(self, cursor: ReadingCursor) -> None:
-        """An active cursor has another read position."""
+    def moved(self, cursor: ReadingCursor, *, by_hit: bool = False) -> None:
+        """An active cursor has another read position; `by_hit`: behind a run that it took from the cache."""
         if not self._settings.track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
             self._check_slowest()
+        if not by_hit:
+            self._note(Op.CURSOR_MOVED, cursor, cursor.read_position)
 
     def acknowledged(self, cursor: ReadingCursor) -> None:
         """An active cursor has another mark-delete position."""
         if self._settings.track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
             self._check_slowest()
+        self._note(Op.ACK, cursor, cursor.mark_delete_position)
 
     def _tracked(self, cursor: ReadingCursor) -> Position:
         return cursor.mark_delete_position if self._settings.track_mark_delete else cursor.read_position
 
     def _leave(self, cursor: ReadingCursor) -> None:
         if self.active.remove(cursor.name, self._ground.now_ns()):
+            self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position)
             self._check_slowest()
+
+    def _note(self, op: Op, cursor: ReadingCursor, position: Position) -> None:
+        decisions = self._ground.caches.decisions
+        if decisions.record is not None:
+            decisions.place(op, self._cache.name, cursor.reader.number, *position)
 
     # What the cache is told
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
         """Confirmed entries enter the cache while there are readers, or have just been some."""
+        self._cache.note_appended(entries, now_ns)
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self._settings.expected_reads else NOT_CACHED
             self._cache.insert_run(entries, expected, now_ns)

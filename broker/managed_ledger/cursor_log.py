@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.profile import CountReads
+from broker.entry_cache.policies.policy import CountReads
 from broker.managed_ledger.cache_readers import CacheReaders, ReadingCursor
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.ledger_list import LedgerList

@@ -37,6 +37,7 @@ class CursorReads:
         "last_error",
         "ledger",
         "name",
+        "reader",
     )
 
     def __init__(self, name: str, ledger: CursorLog, acks: Acks) -> None:
@@ -52,6 +53,8 @@ class CursorReads:
         """Why the last read failed; None after one that did not."""
         self._acks = acks
         self._cache = ledger.cache
+        self.reader = ledger.cache.reader(name)
+        """This cursor, as the cache knows it."""
         self._ledgers = ledger.ledgers
         self._request: _RangeRequest | None = None
         self._replays: list[ReplayRead] = []
@@ -111,6 +114,7 @@ class CursorReads:
         Never more than a run of consecutive entries in one ledger, so call again for more. At least one
         entry, whatever its size, if there is one.
         """
+        by_hit = not self._ready
         if self._ready:
             taken = self._take_ready(entries_max, bytes_max)
         else:
@@ -123,12 +127,12 @@ class CursorReads:
                 last = self._ledgers.last_entry(ledger_id)
             first = self._read_entry
             last = min(last, first + entries_max - 1)
-            taken = self._cache.take_run(ledger_id, first, last, bytes_max)
+            taken = self._cache.take_run(self.reader, ledger_id, first, last, bytes_max)
         if not taken:
             return taken
         self._read_entry = taken[-1].entry_id + 1
         if self.active:
-            self.ledger.readers.moved(self)
+            self.ledger.readers.moved(self, by_hit=by_hit)
         if self._acks.beyond.count:
             taken = self._without_acknowledged(taken)
         self.ledger.stats.took(taken)
@@ -250,7 +254,7 @@ class CursorReads:
         for position in positions:
             if self._acks.is_acknowledged(position) or not self._ledgers.has_entry(*position):
                 continue
-            entry = get(*position)
+            entry = get(self.reader, *position)
             if entry is None:
                 missing.append(position)
             else:
@@ -313,7 +317,8 @@ class _RangeRequest:
             self._end(None)
             return
         self._generation = cursor._generation
-        cursor.ledger.reads.read(*place, lambda: cursor.ledger.readers.at_or_before(cursor), self._arrived)
+        readers = cursor.ledger.readers
+        cursor.ledger.reads.read(cursor.reader, *place, lambda: readers.at_or_before(cursor), self._arrived)
 
     def _arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
         cursor = self._cursor

@@ -37,6 +37,8 @@ from broker.model.entry import Entry
 from broker.model.position import LATEST, Position
 
 OVERHEAD_ESTIMATE_BYTES = 64
+PEEKER = "__peek"
+"""The name of the reader that is no cursor."""
 
 
 class LogCursors:
@@ -52,6 +54,7 @@ class LogCursors:
         "ledgers",
         "name",
         "one_change",
+        "peeker",
         "readers",
         "reads",
         "record",
@@ -69,6 +72,8 @@ class LogCursors:
         """The last entry that can be read; (current ledger, -1) when there is none."""
         self.stats = LogStats(self.ledgers)
         self.cache: EntryCache = ground.caches.open(name)
+        self.peeker = self.cache.reader(PEEKER)
+        """Who looks at single entries for nobody's subscription."""
         self.handed_over = ground.caches.handed_over
         storage = StorageReads(ground, self.cache, self.stats, settings)
         self.reads = RangeReads(self.cache, PendingReads(storage.read, self.cache), ground.turn)
@@ -261,7 +266,7 @@ class LogCursors:
             raise NoSuchLedger(f"{self.name} has no ledger {ledger_id}")
         if not self.ledgers.has_entry(ledger_id, entry_id):
             raise NoSuchEntry(f"{self.name} has no entry {ledger_id}:{entry_id}")
-        cached = self.cache.get(ledger_id, entry_id)
+        cached = self.cache.get(self.peeker, ledger_id, entry_id)
         if cached is not None:
             return cached
         done: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
@@ -277,7 +282,7 @@ class LogCursors:
                 done.set_result(entries[0])
 
         def read() -> None:
-            self.reads.read(ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
+            self.reads.read(self.peeker, ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
 
         permits = ReadPermits(self.ground)
         permits.ask(self.estimated_bytes(ledger_id, 1), read, refuse)

@@ -51,7 +51,12 @@ class ReplayRead:
     def _read(self) -> None:
         for ledger_id, first, last in self._runs:
             self._log.reads.read(
-                ledger_id, first, last, lambda: self._log.readers.of_replay(self._cursor), self._arrived
+                self._cursor.reader,
+                ledger_id,
+                first,
+                last,
+                lambda: self._log.readers.of_replay(self._cursor),
+                self._arrived,
             )
 
     def _arrived(self, run: list[Entry], error: BrokerError | None) -> None:

@@ -52,9 +52,7 @@ class StorageReads:
         size_bytes = sum([entry.size for entry in entries])
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
-        self._cache.count_misses(len(entries), size_bytes)
-        caches = self._ground.caches
-        if expected_reads >= 0 and caches.settings.profile.caches_storage_reads(expected_reads):
+        if expected_reads >= 0 and self._ground.caches.policy.caches_storage_reads(expected_reads):
             self._cache.insert_run(entries, expected_reads, self._ground.now_ns())
 
 

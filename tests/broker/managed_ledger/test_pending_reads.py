@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache import Reader as CacheReader
 from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
@@ -36,7 +37,10 @@ class Reader:
     def __init__(self, reads: PendingReads, first: int, last: int) -> None:
         self.wanted = list(range(first, last + 1))
         self.answers: list[tuple[list[Entry], BrokerError | None]] = []
-        reads.read(1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error)))
+        self.who = CacheReader("reader", 1)
+        reads.read(
+            self.who, 1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error))
+        )
 
     @property
     def got(self) -> list[int]:
@@ -58,7 +62,10 @@ def test_readers_of_one_range_share_the_read_and_the_objects() -> None:
     storage.end(0)
     assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
     assert readers[0].answers[0][0][2] is readers[2].answers[0][0][0]
+    assert (cache.reads.miss_entries, cache.reads.miss_bytes) == (10, 100)
     assert (cache.reads.coalesced_entries, cache.reads.coalesced_bytes) == (13, 130)
+    assert [reader.who.reads.miss_entries for reader in readers] == [10, 0, 0]
+    assert [reader.who.reads.coalesced_entries for reader in readers] == [0, 10, 3]
 
 
 def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
