@@ -48,12 +48,13 @@ class LaggingCursor(ReadingCursor, Protocol):
 
 
 class CacheReaders:
-    __slots__ = ("_cache", "_ground", "_invalidating", "_settings", "_slowest", "active")
+    __slots__ = ("_cache", "_counted", "_ground", "_invalidating", "_slowest", "_track_mark_delete", "active")
 
     def __init__(self, ground: Ground, cache: EntryCache, settings: ManagedLedgerSettings) -> None:
         self._ground = ground
         self._cache = cache
-        self._settings = settings
+        self._counted = settings.expected_reads
+        self._track_mark_delete = settings.track_mark_delete
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
         self.active = cache.readers = ActiveCursors(continue_ns, ground.now_ns())
         self._slowest: Position | None = None
@@ -74,7 +75,7 @@ class CacheReaders:
 
     def moved(self, cursor: ReadingCursor, *, by_hit: bool = False) -> None:
         """An active cursor has another read position; `by_hit`: behind a run that it took from the cache."""
-        if not self._settings.track_mark_delete:
+        if not self._track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
             self._check_slowest()
         if not by_hit:
@@ -82,13 +83,13 @@ class CacheReaders:
 
     def acknowledged(self, cursor: ReadingCursor) -> None:
         """An active cursor has another mark-delete position."""
-        if self._settings.track_mark_delete:
+        if self._track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
             self._check_slowest()
         self._note(Op.ACK, cursor, cursor.mark_delete_position)
 
     def _tracked(self, cursor: ReadingCursor) -> Position:
-        return cursor.mark_delete_position if self._settings.track_mark_delete else cursor.read_position
+        return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
 
     def _leave(self, cursor: ReadingCursor) -> None:
         if self.active.remove(cursor.name, self._ground.now_ns()):
@@ -106,29 +107,28 @@ class CacheReaders:
         """Confirmed entries enter the cache while there are readers, or have just been some."""
         self._cache.note_appended(entries, now_ns)
         if self.active.should_cache_added(now_ns):
-            expected = len(self.active) if self._settings.expected_reads else NOT_CACHED
+            expected = len(self.active) if self._counted else NOT_CACHED
             self._cache.insert_run(entries, expected, now_ns)
 
     def at_or_before(self, cursor: ReadingCursor) -> int:
         """Active cursors that stand where this one does or before, itself included: so many are still to read
         what it reads from storage; NOT_CACHED when it is not active. Where expected reads are not counted, 1
         for a cursor that others follow."""
-        if self._settings.expected_reads:
+        if self._counted:
             return self.active.rank(cursor.name) if cursor.active else NOT_CACHED
         return 1 if cursor.caches_reads else NOT_CACHED
 
     def of_replay(self, cursor: ReadingCursor) -> int:
         """The one reader to come of an entry that is read for a replay."""
-        wanted = cursor.active if self._settings.expected_reads else cursor.caches_reads
+        wanted = cursor.active if self._counted else cursor.caches_reads
         return 1 if wanted else NOT_CACHED
 
     # The older rules
 
-    def check_backlogs(self, cursors: Iterable[LaggingCursor]) -> None:
+    def check_backlogs(self, cursors: Iterable[LaggingCursor], settings: ManagedLedgerSettings) -> None:
         """Once a minute, where expected reads are not counted: a reader far behind does not count as one, and
         those of a like backlog cache what they read."""
-        settings = self._settings
-        if settings.expected_reads:
+        if self._counted:
             return
         backlogs = {cursor: cursor.backlog for cursor in cursors}
         followed = followed_closely(
@@ -148,7 +148,7 @@ class CacheReaders:
 
     def _check_slowest(self) -> None:
         """Ask for an invalidation if the slowest reader is another or elsewhere: one task at most per log."""
-        if self._settings.expected_reads:
+        if self._counted:
             return
         slowest = self.active.slowest()
         if slowest != self._slowest:

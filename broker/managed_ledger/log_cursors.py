@@ -75,7 +75,7 @@ class LogCursors:
         self.peeker = self.cache.reader(PEEKER)
         """Who looks at single entries for nobody's subscription."""
         self.handed_over = ground.caches.handed_over
-        storage = StorageReads(ground, self.cache, self.stats, settings)
+        storage = StorageReads(ground, self.cache, self.stats, lambda: self.settings)
         self.reads = RangeReads(self.cache, PendingReads(storage.read, self.cache), ground.turn)
         """From the cache and from storage, where each range is read once however many want it."""
         self.readers = CacheReaders(ground, self.cache, settings)
@@ -193,6 +193,7 @@ class LogCursors:
             await self.ground.metadata.delete(cursor_key(self.name, name))
         else:
             cursor.abandon()
+        self.readers.active.forget(name)
         self.cursors.pop(name, None)
         self.trim(self.ground.wall_ms())
 
@@ -200,6 +201,7 @@ class LogCursors:
         """A reader has left for good."""
         assert not cursor.durable
         cursor.abandon()
+        self.readers.active.forget(cursor.name)
         if self.cursors.get(cursor.name) is cursor:
             del self.cursors[cursor.name]
 
@@ -210,7 +212,7 @@ class LogCursors:
 
     def check_backlogs(self) -> None:
         """To be called about once a minute."""
-        self.readers.check_backlogs(self.cursors.values())
+        self.readers.check_backlogs(self.cursors.values(), self.settings)
 
     # Trimming
 

@@ -26,8 +26,13 @@ class StorageReads:
     __slots__ = ("_cache", "_ground", "_settings", "_stats")
 
     def __init__(
-        self, ground: Ground, cache: EntryCache, stats: LogStats, settings: ManagedLedgerSettings
+        self,
+        ground: Ground,
+        cache: EntryCache,
+        stats: LogStats,
+        settings: Callable[[], ManagedLedgerSettings],
     ) -> None:
+        """`settings` are asked for each read, since they may change at run time."""
         self._ground = ground
         self._cache = cache
         self._stats = stats
@@ -46,7 +51,7 @@ class StorageReads:
                 self._stats.read_errors += 1
             done(entries, error)
 
-        _StorageRead(self._ground, EntryRange(ledger_id, first, last), self._settings, ended).begin()
+        _StorageRead(self._ground, EntryRange(ledger_id, first, last), self._settings(), ended).begin()
 
     def _admit(self, entries: list[Entry], expected_reads: int) -> None:
         size_bytes = sum([entry.size for entry in entries])
