@@ -234,6 +234,12 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("the condition never came true")
 
 
+async def turns(count: int = 10) -> None:
+    """Turn the loop so often, whatever it has to do."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:
     before = len(recorder(log).added)
     for number in range(count):

@@ -160,7 +160,11 @@ def test_what_is_lent_comes_back_when_others_wait_the_longest_lent_first_and_no_
     def lend(name: str) -> None:
         permits = line.answers[name]
         assert permits is not None
-        limiter.lend(permits, lambda: (let_go.append(name), line.give_back(name)) and None)
+        limiter.lend(permits, lambda: recalled(name))
+
+    def recalled(name: str) -> None:
+        let_go.append(name)
+        line.give_back(name)
 
     for name in "abc":
         line.ask(name, 30)
@@ -177,6 +181,63 @@ def test_what_is_lent_comes_back_when_others_wait_the_longest_lent_first_and_no_
     assert "e" in line.answers
     line.give_back("e")
     assert limiter.remaining_bytes == 100
+
+
+class Books:
+    """A limiter and what is owed: by whom permits are held, and who waits."""
+
+    def __init__(self, limiter: InflightReadsLimiter) -> None:
+        self.limiter = limiter
+        self.held: list[Permits] = []
+        self.waiting: dict[int, partial[None]] = {}
+        self.asked = 0
+        self.now = 0
+
+    def pass_time(self, passed: int) -> None:
+        self.now += passed
+        while self.limiter.timer_due_ns is not None and self.limiter.timer_due_ns <= self.now:
+            self.limiter.timer_fired(self.limiter.timer_due_ns)
+
+    def answer(self, number: int, permits: Permits | None) -> None:
+        del self.waiting[number]
+        if permits is not None:
+            self.held.append(permits)
+
+    def do_acquire(self, size: int) -> None:
+        self.asked += 1
+        self.waiting[self.asked] = granted = partial(self.answer, self.asked)
+        try:
+            permits = self.limiter.acquire(size, self.now, granted)
+        except TooManyRequests:
+            del self.waiting[self.asked]
+        else:
+            if permits is not None:
+                granted(permits)
+
+    def do_withdraw(self, size: int) -> None:
+        if self.waiting:
+            chosen = list(self.waiting)[size % len(self.waiting)]
+            assert self.limiter.withdraw(self.waiting.pop(chosen), self.now)
+
+    def do_release(self, size: int) -> None:
+        if self.held:
+            self.limiter.release(self.held.pop(size % len(self.held)), self.now)
+
+    def do_correct(self, size: int) -> None:
+        if self.held:
+            self.limiter.correct(self.held[size % len(self.held)], size, self.now)
+
+    def do_lend(self, size: int) -> None:
+        if self.held:
+            permits = self.held[size % len(self.held)]
+            self.limiter.lend(permits, partial(self.let_go, permits))
+
+    def do_recall(self, size: int) -> None:
+        self.limiter.recall()
+
+    def let_go(self, permits: Permits) -> None:
+        self.held.remove(permits)
+        self.limiter.release(permits, self.now)
 
 
 @given(
@@ -196,51 +257,13 @@ def test_the_budget_is_what_is_not_out_and_every_waiter_is_answered_once(
     fair: bool, operations: list[tuple[str, int, int]]
 ) -> None:
     limiter = InflightReadsLimiter(100, 5, 50, fair=fair)
-    held: list[Permits] = []
-    waiting: dict[int, partial[None]] = {}
-    now = 0
-
-    def answer_for(number: int, permits: Permits | None) -> None:
-        del waiting[number]
-        if permits is not None:
-            held.append(permits)
-
-    def let_go(permits: Permits) -> None:
-        held.remove(permits)
-        limiter.release(permits, now)
-
-    for number, (name, size, passed) in enumerate(operations):
-        now += passed
-        while limiter.timer_due_ns is not None and limiter.timer_due_ns <= now:
-            limiter.timer_fired(limiter.timer_due_ns)
-        if name == "acquire":
-            waiting[number] = granted = partial(answer_for, number)
-            try:
-                permits = limiter.acquire(size, now, granted)
-            except TooManyRequests:
-                del waiting[number]
-            else:
-                if permits is not None:
-                    granted(permits)
-        elif name == "withdraw" and waiting:
-            chosen = list(waiting)[size % len(waiting)]
-            assert limiter.withdraw(waiting.pop(chosen), now)
-        elif name == "recall":
-            limiter.recall()
-        elif held and name == "release":
-            limiter.release(held.pop(size % len(held)), now)
-        elif held and name == "correct":
-            limiter.correct(held[size % len(held)], size, now)
-        elif held and name == "lend":
-            permits = held[size % len(held)]
-            limiter.lend(permits, partial(let_go, permits))
-        assert limiter.remaining_bytes == 100 - sum(permits.size_bytes for permits in held) >= 0
-        assert limiter.queued == len(waiting) <= 5
-    while held:
-        limiter.release(held.pop(), now)
-    while limiter.timer_due_ns is not None:
-        limiter.timer_fired(limiter.timer_due_ns)
-        while held:
-            limiter.release(held.pop(), now)
-    assert waiting == {}
+    books = Books(limiter)
+    for name, size, passed in operations:
+        books.pass_time(passed)
+        getattr(books, f"do_{name}")(size)
+        assert limiter.remaining_bytes == 100 - sum(permits.size_bytes for permits in books.held) >= 0
+        assert limiter.queued == len(books.waiting) <= 5
+    while books.held or books.waiting:
+        books.do_release(0)
+        books.pass_time(50)
     assert limiter.remaining_bytes == 100

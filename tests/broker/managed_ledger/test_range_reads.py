@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -339,4 +340,4 @@ def test_gaps_and_what_is_present_are_the_range_and_no_two_gaps_touch(first, len
     covered = [entry_id for gap in gaps for entry_id in range(gap.first, gap.last + 1)]
     assert sorted([*covered, *present]) == list(range(first, wanted.last + 1))
     assert all(gap.ledger_id == 7 and gap.first <= gap.last for gap in gaps)
-    assert all(before.last + 1 < after.first for before, after in zip(gaps, gaps[1:], strict=False))
+    assert all(before.last + 1 < after.first for before, after in pairwise(gaps))
