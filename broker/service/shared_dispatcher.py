@@ -51,7 +51,6 @@ class SharedDispatcher(Dispatcher):
         """The first consumer: nothing is pending anywhere, so everything unacknowledged is read afresh."""
         self.replay.clear()
         self._fetched.clear()
-        self._fetching.clear()
         self.cursor.rewind()
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -145,13 +144,12 @@ class SharedDispatcher(Dispatcher):
         self.cursor.request_positions(asked, lambda entries: self._fetch_done(asked, entries))
 
     def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
-        """What could not be read waits in the replay again. Whatever was forgotten meanwhile, because the
-        subscription started over, is read by the cursor now."""
-        hashes: dict[Key, int] = {key: self._fetching.pop(key) for key in asked if key in self._fetching}
+        """What could not be read waits in the replay again."""
+        missing: dict[Key, int] = {key: self._fetching.pop(key) for key in asked}
         for entry in entries:
-            if hashes.pop(entry.position, None) is not None:
-                self._fetched.append(entry)
-        self._wait_again(hashes)
+            del missing[entry.position]
+        self._fetched += entries
+        self._wait_again(missing)
         if self.cursor.last_error is None:
             self._retry_ms = 0
         else:

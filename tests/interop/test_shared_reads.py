@@ -3,20 +3,22 @@ restart about once for all of them."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pulsar
 import pytest
 
-from tests.interop.support import RECEIVE_MS, Admin, numbered, publish, receive
+from tests.interop.support import RECEIVE_MS, Admin, numbered, publish, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
 Type = pulsar.ConsumerType
 Connect = Callable[[str], pulsar.Client]
 HITS, MISSES = "pulsar_ml_cache_x_hits_total", "pulsar_ml_cache_x_misses_total"
 STORAGE_READS = "pulsar_ml_cache_pendingreads_entries_read_total"
+BUDGET_USED, BUDGET_LEFT = "pulsar_ml_reads_inflight_bytes", "pulsar_ml_reads_available_inflight_bytes"
 SETTINGS = {"managedLedgerCacheSizeMB": "64"}
 
 
@@ -63,6 +65,29 @@ def test_shared_subscriptions_that_catch_up_together_read_each_entry_about_once(
         reads = admin.metric(MISSES) / count
         assert admin.metric(STORAGE_READS) == admin.metric(MISSES)
         assert 1 <= reads <= 1.1
+
+
+@pytest.mark.parametrize("cache_mb", ["0", "64"])
+def test_a_small_budget_of_reads_in_flight_serves_everybody_and_is_whole_afterwards(
+    broker_with: Callable[[Mapping[str, str]], BrokerProcess], connected: Connect, topic: str, cache_mb: str
+) -> None:
+    settings = {"managedLedgerCacheSizeMB": cache_mb, "managedLedgerMaxReadsInFlightSizeInMB": "1"}
+    broker = broker_with(settings)
+    admin = Admin(broker.addresses.admin)
+    client = connected(broker.addresses.pulsar)
+    names = [f"s{number}" for number in range(5)]
+    for name in names:
+        client.subscribe(topic, name, Type.Shared).close()
+    bodies = [number + os.urandom(200 * 1024) for number in numbered(60)]
+    publish(client.create_producer(topic), bodies)
+    wait_until(lambda: admin.metric("pulsar_ml_cache_x_entries") == 0, "the cache let the entries go")
+    used = admin.metric(BUDGET_USED)
+    assert (used, admin.metric(BUDGET_LEFT)) == (0, 1024 * 1024)
+    got = catch_up([client.subscribe(topic, name, Type.Shared) for name in names], len(bodies))
+    assert all(sorted(one) == sorted(bodies) for one in got)
+    assert admin.metric(MISSES) >= len(bodies)
+    wait_until(lambda: admin.metric(BUDGET_USED) == 0, "every share of the budget came back")
+    assert admin.metric(BUDGET_LEFT) == 1024 * 1024
 
 
 def catch_up(consumers: list[pulsar.Consumer], count: int) -> list[list[bytes]]:

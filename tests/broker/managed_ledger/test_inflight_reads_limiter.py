@@ -148,6 +148,7 @@ def test_without_a_budget_nothing_is_corrected() -> None:
     permits = limiter.acquire(10, 0, ignore)
     assert permits is not None
     limiter.correct(permits, 5, 0)
+    assert permits.size_bytes == 0
     limiter.release(permits, 0)
     assert (permits.size_bytes, limiter.remaining_bytes) == (0, -1)
 

@@ -267,10 +267,14 @@ async def test_a_cursor_whose_replay_needs_the_room_gets_it_from_its_own_read():
 async def test_a_replay_holds_its_share_until_the_end_of_the_turn():
     world, log = await a_full_log(1 << 20)
     cursor = log.new_non_durable_cursor("r", EARLIEST)
-    remaining: list[int] = []
-    cursor.request_positions([at(log, 3)], lambda entries: remaining.append(world.limiter.remaining_bytes))
-    await until(lambda: remaining)
-    assert remaining[0] < world.limiter.budget_bytes
+    used: list[int] = []
+
+    def dispatch(now_ns: int) -> None:
+        used.append(world.limiter.budget_bytes - world.limiter.remaining_bytes)
+
+    cursor.request_positions([at(log, 3)], lambda entries: world.ground.turn.dispatch(dispatch))
+    await until(lambda: used)
+    assert used == [log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)]
     await until(lambda: world.limiter.remaining_bytes == world.limiter.budget_bytes)
 
 
