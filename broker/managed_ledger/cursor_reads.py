@@ -250,7 +250,7 @@ class CursorReads:
         does not exist is in neither."""
         found: list[Entry] = []
         missing: list[Position] = []
-        get = self._cache.get
+        get = self._cache.get_again
         for position in positions:
             if self._acks.is_acknowledged(position) or not self._ledgers.has_entry(*position):
                 continue

@@ -73,6 +73,11 @@ class SharedDispatcher(Dispatcher):
         cached = [entry for key in keys if (entry := peek(*key)) is not None]
         self.cursor.ledger.ground.caches.put_back(cached)
 
+    def _keep_back(self, entries: list[Entry]) -> None:
+        """They go to the replay without having been sent; the cache keeps what is going to be asked for."""
+        if entries:
+            self.cursor.ledger.ground.caches.kept_back(entries)
+
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
@@ -121,6 +126,7 @@ class SharedDispatcher(Dispatcher):
         if not entries:
             return False
         rest = self._hand_out(entries)
+        self._keep_back(rest)
         self.replay.add((entry.ledger_id, entry.entry_id) for entry in rest)
         return len(rest) < len(entries)
 
@@ -160,6 +166,7 @@ class SharedDispatcher(Dispatcher):
         """Nobody can take what was fetched. It is not kept here, since what was read is within a budget; the
         cache is likely to have it when its turn comes."""
         fetched, self._fetched = self._fetched, []
+        self._keep_back(fetched)
         self._wait_again({entry.position: self._hash_of(entry) for entry in fetched})
 
     def _wait_again(self, hashes: Mapping[Key, int]) -> None:
