@@ -50,12 +50,14 @@ _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 class RoomPass:
     """A size pass that has begun."""
 
-    __slots__ = ("bytes_to_free", "left", "order")
+    __slots__ = ("bytes_to_free", "lapped", "left", "order")
 
     def __init__(self, bytes_to_free: int) -> None:
         self.bytes_to_free = bytes_to_free
         self.order: VictimOrder | None = None
         """None before the first slice."""
+        self.lapped = False
+        """Whether the order is of this pass's own lap, and so as things are now."""
         self.left = 0
         """Segments that the lap which makes the order has not looked at; 0 = it has ended, or an earlier order serves."""
 
@@ -250,7 +252,7 @@ class Magnetar:
             self._look_at_newcomers(order, now_ns, removed)
         size_pass.order = order
         ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
-        if ended and removed.size_bytes < size_pass.bytes_to_free and order.age(now_ns):
+        if ended and removed.size_bytes < size_pass.bytes_to_free and not size_pass.lapped:
             order = size_pass.order = self._begin_lap(size_pass, now_ns)  # An earlier order has run out.
             ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
         size_pass.bytes_to_free -= removed.size_bytes
@@ -269,6 +271,7 @@ class Magnetar:
         share = max(self._quota_bytes, self._size_bytes_max // max(1, len(levels)))
         if max(levels, default=0) <= share:
             share = 0  # Nobody is to be asked first.
+        size_pass.lapped = True
         size_pass.left = len(self._segments)
         self._order = VictimOrder(now_ns, size_pass.left, share)
         return self._order
@@ -308,7 +311,7 @@ class Magnetar:
                 return True
             segment, claim = victim
             removed.visits += 1
-            if order.age(now_ns) and self._claim(segment, self._view(segment, now_ns), now_ns)[0] > claim:
+            if not size_pass.lapped and self._claim(segment, self._view(segment, now_ns), now_ns)[0] > claim:
                 order.drop()  # Somebody has come back to it since the lap.
                 continue
             self._take(segment, claim, size_pass, removed)
