@@ -44,13 +44,15 @@ COPYING: Final = {**KEPT, "managedLedgerCacheCopyEntries": "true"}
 LIFE_MS: Final = 400
 _TTL: Final = "managedLedgerCacheEvictionTimeThresholdMillis"
 _AWAITED_AGAIN: Final = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
-BRIEF: Final = {_TTL: "20", _AWAITED_AGAIN: "0"}
+AS_APACHE: Final = {"entryCachePolicy": "pip430"}
+BRIEF: Final = {**AS_APACHE, _TTL: "20", _AWAITED_AGAIN: "0"}
 ONE_LIFE: Final = {
+    **AS_APACHE,
     _TTL: str(LIFE_MS),
     _AWAITED_AGAIN: "0",
     "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed": "false",
 }
-TWO_LIVES: Final = {_TTL: str(LIFE_MS), _AWAITED_AGAIN: "1"}
+TWO_LIVES: Final = {**AS_APACHE, _TTL: str(LIFE_MS), _AWAITED_AGAIN: "1"}
 LEFT_IN_BUFFERS: Final = {**KEPT, "entryCachePinnedRatioMax": "0"}
 """Small entries stay in large buffers, which shows how large these are."""
 BUFFERS: Final = {
@@ -152,7 +154,7 @@ def test_the_caches_size(broker_with: BrokerWith, client_of: ClientOf, topic: st
     assert none == (0, 0)
 
 
-@pytest.mark.parametrize(("settings", "shared"), [(KEPT, True), (COPYING, False)])
+@pytest.mark.parametrize(("settings", "shared"), [(LEFT_IN_BUFFERS, True), (COPYING, False)])
 def test_entries_are_slices_or_copies(
     broker_with: BrokerWith, client_of: ClientOf, topic: str, settings: dict[str, str], shared: bool
 ) -> None:
