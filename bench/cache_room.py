@@ -72,9 +72,15 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m bench.cache_room", description="Freeing one byte.")
     parser.add_argument("--entries", type=int, default=100_000)
     options = parser.parse_args()
-    print(
-        f"{'policy':<12} {'visits':>9} {'removed':>8} {'extensions':>11} {'slices':>7} {'longest ms':>11} {'bytes/entry':>12}"
+    columns = (
+        ("visits", 9),
+        ("removed", 8),
+        ("extensions", 11),
+        ("slices", 7),
+        ("longest ms", 11),
+        ("bytes/entry", 12),
     )
+    print("policy      ", *(f"{name:>{width}}" for name, width in columns))
     for policy, profile in POLICIES:
         name = policy if policy == "magnetar" else f"{policy} {profile}"
         line = one_byte(policy, profile, options.entries)
