@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.decisions import Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger, TooManyRequests
 from broker.managed_ledger.acks import Acks
@@ -255,6 +255,8 @@ class LogCursors:
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self.settings.expected_reads else NOT_CACHED
             self.cache.insert_run(entries, expected, now_ns)
+        else:
+            self.cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
     def with_permits(
         self, size_bytes: int, begin: Callable[[Permits], None], refuse: Callable[[BrokerError], None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.decisions import Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError, PersistenceError
@@ -60,8 +60,11 @@ class StorageReads:
         self._stats.storage_bytes_read += size_bytes
         self._cache.count_misses(reader, len(entries), size_bytes)
         caches = self._ground.caches
+        now_ns = self._ground.now_ns()
         if expected_reads >= 0 and caches.policy.caches_storage_reads(expected_reads):
-            self._cache.insert_run(entries, expected_reads, self._ground.now_ns())
+            self._cache.insert_run(entries, expected_reads, now_ns)
+        else:
+            self._cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
 
 
 class _RangeRead:
