@@ -74,15 +74,6 @@ class PendingReadStats:
         self.overlapping = {"left": 0, "right": 0, "both": 0}
         """From a read that lacked something on that side; what it lacked is counted when it is asked for."""
 
-    def add(self, other: PendingReadStats) -> None:
-        self.read += other.read
-        self.not_read += other.not_read
-        self.matched += other.matched
-        self.matched_included += other.matched_included
-        self.missed += other.missed
-        for side, entries in other.overlapping.items():
-            self.overlapping[side] += entries
-
 
 class CacheStats:
     __slots__ = (
@@ -91,6 +82,7 @@ class CacheStats:
         "evicted_wanted_bytes",
         "evicted_wanted_entries",
         "passes",
+        "pending_reads",
         "refused_entries",
         "size_evictions",
         "slices",
@@ -106,6 +98,7 @@ class CacheStats:
         self.evicted_wanted_bytes = dict.fromkeys(Reason, 0)
         self.size_evictions = 0
         """Size checks, submitted or periodic, that found something to free."""
+        self.pending_reads = PendingReadStats()
         self.passes = {Reason.TTL: PassStats(), Reason.SIZE: PassStats()}
         self.slices = {trigger: TimeHistogram(SLICE_BOUNDS_NS) for trigger in ("periodic", "insert")}
         """How long slices of passes held the loop, by what made them due. The owner, who has the clock, measures."""

@@ -61,7 +61,6 @@ class EntryCache:
         "_readers",
         "evicted_entries",
         "name",
-        "pending_reads",
         "readers",
         "reads",
     )
@@ -71,7 +70,6 @@ class EntryCache:
         self.name = name
         self.reads = ReadStats()
         """Of all readers, those that have gone included."""
-        self.pending_reads = PendingReadStats()
         self.evicted_entries = [0] * len(REASONS)
         """By number of the reason."""
         self.readers: ActiveCursors | None = None
@@ -89,6 +87,15 @@ class EntryCache:
 
     def known_readers(self) -> list[Reader]:
         return list(self._readers.values())
+
+    @property
+    def pending_reads(self) -> PendingReadStats:
+        """Those of the broker: nobody asks for them by log."""
+        return self._owner.stats.pending_reads
+
+    def range_caches(self) -> list[RangeCache]:
+        """One per ledger that has cached entries, or had some."""
+        return list(self._ledgers.values())
 
     @property
     def entries(self) -> int:

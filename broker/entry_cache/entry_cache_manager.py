@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from broker.entry_cache.cache_stats import CacheStats, PendingReadStats, ReadStats, Reason
+from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_large_buffers
@@ -42,7 +42,6 @@ class EntryCacheManager:
         "_check_in_flight",
         "_invalidated_bytes",
         "_pinned",
-        "_retired_pending_reads",
         "_retired_reads",
         "_size_checks",
         "_size_pass",
@@ -76,7 +75,6 @@ class EntryCacheManager:
         """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
         self._pinned = PinnedBytes()
         self._retired_reads = ReadStats()
-        self._retired_pending_reads = PendingReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
         self._check_in_flight = False
@@ -131,8 +129,6 @@ class EntryCacheManager:
         """Reads that end later are counted as well, together with those of all caches that are gone."""
         self._retired_reads.add(cache.reads)
         cache.reads = self._retired_reads
-        self._retired_pending_reads.add(cache.pending_reads)
-        cache.pending_reads = self._retired_pending_reads
 
     def clear(self) -> None:
         for cache in self._caches.values():
@@ -283,6 +279,9 @@ class EntryCacheManager:
         stats = self.stats.passes[reason]
         stats.visits += removed.visits
         stats.passes += removed.done
+        # Before what was removed, and reads before expected reads: so it was for an entry that met all of it.
+        for cause in sorted(removed.requeued, key=CAUSES.index, reverse=True):
+            self.decisions.runs(Op.REQUEUE, runs_of(removed.requeued[cause]), CAUSES.index(cause))
         if removed.entries:
             runs = list(runs_of(removed.entries))
             stats.removed(removed.entries, runs, now_ns)
@@ -292,8 +291,6 @@ class EntryCacheManager:
                 if cache is not None:
                     cache.evicted_entries[number] += count
             self._account(removed, reason, runs)
-        for cause, entries in removed.requeued.items():
-            self.decisions.runs(Op.REQUEUE, runs_of(entries), CAUSES.index(cause))
 
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
         """One time pass with a threshold of the caller's choice."""
@@ -346,14 +343,6 @@ class EntryCacheManager:
         total.add(self._retired_reads)
         for cache in self._caches.values():
             total.add(cache.reads)
-        return total
-
-    def pending_reads(self) -> PendingReadStats:
-        """Likewise."""
-        total = PendingReadStats()
-        total.add(self._retired_pending_reads)
-        for cache in self._caches.values():
-            total.add(cache.pending_reads)
         return total
 
 

@@ -72,7 +72,7 @@ class PendingReads:
 
     @property
     def stats(self) -> PendingReadStats:
-        """Kept with the cache, so that nothing is lost when the log is closed."""
+        """Of all logs, so that nothing is lost when one is closed."""
         return self._cache.pending_reads
 
     def read(
