@@ -250,7 +250,7 @@ ENTRY_CACHE: Section = (
             20_000,
             "Newest decisions of the cache that are kept to answer why an entry is or is not cached; 0 = none.",
             low=0,
-            high=1_000_000,
+            high=400_000,
             dynamic=True,
             ours=True,
         ),

@@ -19,8 +19,8 @@ from broker.model.entry import Entry
 
 LEDGERS_KNOWN_MAX: Final = 65_536
 
-ROWS_PER_SLICE: Final = 50_000
-"""Events that take 2 to 4 ms to look through."""
+ROWS_PER_SLICE: Final = 20_000
+"""Events that take 1 to 2 ms to look through."""
 
 
 class Op(IntEnum):

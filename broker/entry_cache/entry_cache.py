@@ -127,6 +127,8 @@ class EntryCache:
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
             ledger.lowest_id = head.entry_id
+        if entries[-1].entry_id > ledger.highest_id:
+            ledger.highest_id = entries[-1].entry_id
         count = owner.policy.initial_count(expected_reads)
         held = ledger.entries
         added = entries

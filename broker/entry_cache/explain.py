@@ -133,7 +133,7 @@ def _why_cached(present: Present) -> str:
     if present.to_come:
         return f"{text}: {names(present.to_come)} will still read it."
     if present.expected_reads:
-        return f"{text}: {_reads(present.expected_reads)} of it still expected."
+        return f"{text}: {_reads(present.expected_reads)} still expected."
     return f"{text}: nobody is known to come for it, so it leaves when its time is over or room is wanted."
 
 
@@ -221,7 +221,7 @@ def _readers(events: Iterable[Event]) -> tuple[str, ...]:
 
 
 def _reads(count: int) -> str:
-    return "1 read is" if count == 1 else f"{count} reads are"
+    return "1 read of it is" if count == 1 else f"{count} reads of it are"
 
 
 def _times(count: int) -> str:
