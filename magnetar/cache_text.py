@@ -134,7 +134,9 @@ def _event(why: Why, event: Event) -> str:
         case "failed":
             return f"the storage read for {event['cursor']} failed"
         case "replay":
-            return "to be delivered again"
+            return "to be delivered once more"
+        case "kept_back":
+            return "kept back undelivered, to be read once more"
         case "requeue":
             return f"requeued: {_words(CAUSES, event['cause'])}"
         case "evict":
@@ -142,7 +144,7 @@ def _event(why: Why, event: Event) -> str:
         case "not_cached":
             return f"not cached: {_words(OBSTACLES, event['reason'])}"
         case other:
-            return other
+            return _words({}, other)
 
 
 def _run(why: Why, event: Event) -> str:

@@ -200,12 +200,15 @@ _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.MISS: lambda event: {"cursor": event.who[0]},
     Op.COALESCED: lambda event: {"cursor": event.who[0]},
     Op.FAILED: lambda event: {"cursor": event.who[0]},
-    Op.REPLAY: lambda event: {},
     Op.REQUEUE: lambda event: {"cause": CAUSES[event.detail]},
     Op.EVICT: lambda event: {"reason": REASONS[event.detail].value},
     Op.NOT_CACHED: lambda event: {"reason": Obstacle(event.detail).name.lower()},
 }
-"""What the ring keeps, and what is particular to it."""
+"""What is particular to some events."""
+
+
+def _no_details(_: Event) -> dict[str, Json]:
+    return {}
 
 
 def _event(event: Event, now_ns: int, now_ms: int) -> Json:
@@ -217,7 +220,7 @@ def _event(event: Event, now_ns: int, now_ms: int) -> Json:
         "event": event.op.name.lower(),
         "firstEntryId": event.first,
         "lastEntryId": event.first + event.entries - 1,
-        **_DETAILS[event.op](event),
+        **_DETAILS.get(event.op, _no_details)(event),
     }
 
 

@@ -62,6 +62,10 @@ class Op(IntEnum):
     """The log's cache was dropped."""
     OFFER = 19
     """Entries were offered that are present already; `detail` = expected reads."""
+    KEPT_BACK = 20
+    """They were read and not delivered, and wait to be read once more."""
+    TAKEN_AGAIN = 21
+    """The hit just before was that of a replay."""
     NOT_CACHED = 100
     """They did not enter the cache; `detail` = an `Obstacle`. In the ring alone: a replay finds out itself."""
 
@@ -215,7 +219,7 @@ class Decisions:
             self.record(row)
 
     def runs(self, op: Op, runs: Iterable[Run], detail: int = 0, at_ns: int | None = None) -> None:
-        """DELIVER, REPLAY, REQUEUE, EVICT."""
+        """DELIVER, REPLAY, KEPT_BACK, REQUEUE, EVICT."""
         now_ns = self._now_ns() if at_ns is None else at_ns
         names = self._ledgers
         for ledger_id, first, count, size_bytes in runs:
@@ -227,7 +231,7 @@ class Decisions:
                 self.record(row)
 
     def place(self, op: Op, log: str, reader: int, ledger_id: int, entry_id: int, detail: int = 0) -> None:
-        """CURSOR_…, ACK, INVALIDATE, CLOSE: of use to a recorder alone."""
+        """CURSOR_…, ACK, TAKEN_AGAIN, INVALIDATE, CLOSE: of use to a recorder alone."""
         if self.record is not None:
             self.record((self._now_ns(), op, log, reader, ledger_id, entry_id, 0, 0, detail, (), ()))
 

@@ -266,6 +266,14 @@ class EntryCache:
             self._count_hits(reader, ledger_id, entry_id, 1, entry.size)
         return entry
 
+    def get_again(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
+        """The entry, counted as read, for a replay that has waited for it."""
+        entry = self.get(reader, ledger_id, entry_id)
+        if entry is not None:
+            self._owner.policy.taken_again(entry)
+            self._owner.decisions.place(Op.TAKEN_AGAIN, self.name, reader.number, ledger_id, entry_id)
+        return entry
+
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
         """What is present from `first` to `last`, both included, counted as read; the range may be huge."""
         ledger = self._ledgers.get(ledger_id)
