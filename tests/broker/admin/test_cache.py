@@ -13,6 +13,9 @@ from aiohttp import ClientSession
 
 from broker.broker_service import BrokerService
 from broker.entry_cache import Reason
+from broker.model.position import Position
+from broker.model.topic_name import parse_topic_name
+from broker.service.persistent_topic import PersistentTopic
 
 CACHE = "/admin/v2/magnetar/cache"
 WHY = f"{CACHE}/why/persistent/public/default"
@@ -108,6 +111,22 @@ async def test_what_was_deleted_has_a_past(broker: BrokerService, admin: ClientS
     assert told["verdict"] == "evicted"
     assert told["events"][-1]["reason"] == "invalidate"
     assert {"quick"} <= {event.get("cursor") for event in told["events"]}, "names outlive the topic"
+
+
+async def test_a_look_at_a_single_entry_does_not_cache_it(
+    broker: BrokerService, admin: ClientSession
+) -> None:
+    client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
+    broker.caches.clear()
+    topic = await broker.registry.get(parse_topic_name("busy"), create=False)
+    assert isinstance(topic, PersistentTopic)
+    await topic.ledger.read_entry(Position(ids[3].ledger_id(), ids[3].entry_id()))
+    told = await asked(admin, f"{WHY}/busy/{ids[3].ledger_id()}/{ids[3].entry_id()}")
+    assert [event["event"] for event in told["events"]][-3:] == ["evict", "miss", "not_cached"]
+    assert told["conclusion"].endswith(
+        "Since then it was read from storage by __peek, and not cached: no active cursor was known to read it again."
+    )
+    await asyncio.to_thread(client.close)
 
 
 @pytest.mark.parametrize(
