@@ -175,10 +175,12 @@ def _unread(inserted: Event, events: Iterable[Event]) -> str:
 
 
 def _why_not(events: Sequence[Event], end: int, now_ns: int) -> str:
-    asked = _asked_storage(events)
+    asked = _asked_storage(events[:end])
     what = f"read from storage by {names(asked)}" if asked else "published"
     obstacle = OBSTACLES[Obstacle(events[end].detail)]
-    return f"Never cached: it was {what} {_ago(events[end], now_ns)}, when {obstacle}."
+    text = f"Never cached: it was {what} {_ago(events[end], now_ns)}, when {obstacle}"
+    later = _asked_storage(events[end:])
+    return f"{text}. Since then it was asked of storage by {names(later)}." if later else f"{text}."
 
 
 def _why_unknown(events: Sequence[Event], kept: Kept, now_ns: int) -> str:

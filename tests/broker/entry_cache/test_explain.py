@@ -236,6 +236,17 @@ def test_never_cached(obstacle: Obstacle, words: str) -> None:
     assert told.conclusion == f"Never cached: it was published 4.0 s ago, when {words}."
 
 
+def test_never_cached_and_asked_of_storage_since() -> None:
+    room = Room()
+    room.cache.note_not_cached(new_run(3, 3), Obstacle.NO_ACTIVE_CURSOR, room.now)
+    room.after(4)
+    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 9)
+    assert room.why(3).conclusion == (
+        "Never cached: it was published 4.0 s ago, when no cursor was active, nor had one been shortly before."
+        " Since then it was asked of storage by late."
+    )
+
+
 def test_never_cached_when_a_replay_read_it() -> None:
     room = Room()
     room.cache.note_asked(Op.MISS, room.cache.reader("shared"), 1, 3, 1)
