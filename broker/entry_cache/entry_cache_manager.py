@@ -128,13 +128,8 @@ class EntryCacheManager:
         cache = self._caches.pop(name, None)
         if cache is not None:
             cache.clear()
-            self._retire(cache)
+            self._retired_reads.add(cache.reads)
             self.decisions.place(Op.CLOSE, name, 0, 0, 0)
-
-    def _retire(self, cache: EntryCache) -> None:
-        """Reads that end later are counted as well, together with those of all caches that are gone."""
-        self._retired_reads.add(cache.reads)
-        cache.reads = self._retired_reads
 
     def clear(self) -> None:
         for cache in self._caches.values():
