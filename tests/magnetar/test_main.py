@@ -60,7 +60,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert "usage" in done.stdout.lower()
 
 
-@pytest.mark.parametrize("words", [[], ["standalone"], ["perf", "produce"], ["config"]])
+@pytest.mark.parametrize("words", [[], ["standalone"], ["perf", "produce"], ["config"], ["cache"]])
 def test_help_is_fast(words: list[str]) -> None:
     def seconds() -> float:
         began = time.perf_counter()
