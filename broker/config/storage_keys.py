@@ -236,9 +236,9 @@ ENTRY_CACHE: Section = (
         Key(
             "entryCachePinnedRatioMax",
             "double",
-            4.0,
-            "Copy entries out of a large receive buffer of which less than this part would stay in use (4 = a"
-            " quarter); 0 = never.",
+            1.5,
+            "Copy entries that come together out of a receive buffer that is more than so many times as long as"
+            " they are, so that a cached entry keeps little else alive; 0 = never.",
             low=0,
             dynamic=True,
             ours=True,
