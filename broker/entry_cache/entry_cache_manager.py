@@ -270,8 +270,9 @@ class EntryCacheManager:
         removed = self._free(self._size_pass, now_ns, visits_max)
         if not removed.done:
             return True
+        reached = self._size_pass.bytes_to_free <= 0
         self._size_pass = None
-        return resumed and self._check_size(now_ns, visits_max - removed.visits)
+        return resumed and reached and self._check_size(now_ns, visits_max - removed.visits)
 
     def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
         policy = self.policy
