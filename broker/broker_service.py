@@ -20,6 +20,7 @@ from broker import clock
 from broker.background_tasks import BackgroundTasks
 from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.entry_cache.totals import totals_of
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.ground import Ground
@@ -28,11 +29,13 @@ from broker.metrics_source import scraper_of
 from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
+from broker.recorder.recorder import Recorder
 from broker.room_settings import (
     cache_settings,
     ledger_settings,
     net_settings,
     reads_limiter,
+    record_settings,
     service_settings,
 )
 from broker.service.namespaces import Namespaces
@@ -80,6 +83,10 @@ class BrokerService:
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
         decisions = Decisions(settings.int("entryCacheDecisionsKept"), clock.monotonic_ns)
+        recorded = record_settings(settings)
+        self.recorder = None if recorded is None else Recorder(recorded, version)
+        if self.recorder is not None:  # Before anything happens in the cache, so that the record is complete.
+            decisions.listen(self.recorder.record)
         self.caches = EntryCacheManager(cache_settings(settings), decisions)
         self.ground = Ground(
             metadata=metadata,
@@ -122,6 +129,8 @@ class BrokerService:
     # Start
 
     async def start(self) -> Addresses:
+        if self.recorder is not None:
+            self.recorder.open()
         await self.namespaces.open()
         self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
@@ -216,6 +225,8 @@ class BrokerService:
         if self._admin is not None:
             await self._admin.close()
         await self.tasks.close()
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close, totals_of(self.caches))
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)

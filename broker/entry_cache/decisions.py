@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
+from itertools import groupby
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from broker.entry_cache.cache_stats import Reason
@@ -26,14 +28,16 @@ class Op(IntEnum):
     INSERT = 2
     """They entered the cache; `detail` = expected reads, -1 = not counted."""
     HIT = 3
+    """They were read from the cache; `detail` = HIT_MOVES or HIT_STAYS."""
     MISS = 4
-    """They were asked of storage."""
+    """They were asked of storage; `detail` = how many of them were cached all the same."""
     COALESCED = 5
-    """They were asked for while another reader's storage read for them was under way."""
+    """They were asked for while another reader's storage read for them was under way; `detail` as of MISS."""
     FAILED = 6
     """A storage read ended with an error: its MISS and COALESCED events came to nothing."""
     DELIVER = 7
-    """They were written to a consumer: one expected read of each is done."""
+    """They were written to a consumer: one expected read of each is done. `detail` 1 = they were not, or no longer,
+    what the cache holds, so that nothing was counted there."""
     REPLAY = 8
     """They wait to be read once more."""
     REQUEUE = 9
@@ -57,7 +61,32 @@ class Op(IntEnum):
     """The log's cache was dropped."""
     OFFER = 19
     """Entries were offered that are present already; `detail` = expected reads."""
+    OPEN = 20
+    """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
+    left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
+    READER = 21
+    """A cursor got its number; `who` has its name."""
+    FETCHED = 22
+    """They came from storage and were offered to the cache; `detail` = expected reads, -1 = not to be cached."""
+    ARRIVED = 23
+    """They came to whom they had been asked for; `detail` = MISS or COALESCED."""
+    CURSOR_FORGOTTEN = 24
+    """A cursor was deleted and will not come back."""
+    SETTINGS = 25
+    """The cache has these settings from here on; `who` has them as one text."""
+    PINNED = 26
+    """What entries pin was looked at, to decide whether there is room: `size_bytes`."""
 
+
+HIT_MOVES: Final = 0
+"""The cursor stands behind the run from here on."""
+HIT_STAYS: Final = 1
+"""Single positions or a look ahead: the cursor stays where it is."""
+
+COUNTS_READS: Final = 1
+"""Expected reads are counted (`cacheEvictionByExpectedReadCount`)."""
+BY_MARK_DELETE: Final = 2
+"""Cursors count at what they have acknowledged, not where they read (`cacheEvictionByMarkDeletedPosition`)."""
 
 REASONS: Final = tuple(Reason)
 """By number: the `detail` of EVICT."""
@@ -80,9 +109,9 @@ class Event(NamedTuple):
     """Of all entries together; 0 where that is not known yet."""
     detail: int
     who: Sequence[str]
-    """INSERT: the names of the cursors that were to read it."""
+    """INSERT: the names of the cursors that were to read it. READER, SETTINGS: see there."""
     sizes: Sequence[int]
-    """APPEND and INSERT, for a recorder: bytes of each entry."""
+    """APPEND and FETCHED: bytes of each entry."""
 
 
 Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence[int]]
@@ -138,48 +167,163 @@ class Decisions:
         at_ns: int,
         who: Sequence[str] = (),
     ) -> None:
-        """APPEND, INSERT, OFFER: consecutive entries, at least one."""
+        """INSERT, OFFER: consecutive entries, at least one."""
         head = entries[0]
-        row = (at_ns, op, log, 0, head.ledger_id, head.entry_id, len(entries), size_bytes, detail, who)
+        row: Row = (
+            at_ns,
+            op,
+            log,
+            0,
+            head.ledger_id,
+            head.entry_id,
+            len(entries),
+            size_bytes,
+            detail,
+            who,
+            (),
+        )
         if op is Op.INSERT:
-            self._ring.append((*row, ()))
+            self._ring.append(row)
         if self.record is not None:
-            self.record((*row, [entry.size for entry in entries]))
+            self.record(row)
+
+    def sized(self, op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int) -> None:
+        """APPEND, FETCHED: consecutive entries, at least one, of whose sizes a recorder learns here and only here."""
+        if self.record is not None:
+            head = entries[0]
+            sizes = [entry.size for entry in entries]
+            self.record(
+                (
+                    at_ns,
+                    op,
+                    log,
+                    0,
+                    head.ledger_id,
+                    head.entry_id,
+                    len(sizes),
+                    sum(sizes),
+                    detail,
+                    (),
+                    sizes,
+                )
+            )
 
     def read(
-        self, op: Op, log: str, reader: int, ledger_id: int, first: int, count: int, size_bytes: int
+        self,
+        op: Op,
+        log: str,
+        reader: int,
+        ledger_id: int,
+        first: int,
+        count: int,
+        size_bytes: int,
+        detail: int = 0,
     ) -> None:
         """HIT, MISS, COALESCED, FAILED."""
-        row: Row = (self._now_ns(), op, log, reader, ledger_id, first, count, size_bytes, 0, (), ())
+        row: Row = (self._now_ns(), op, log, reader, ledger_id, first, count, size_bytes, detail, (), ())
         self._ring.append(row)
         if self.record is not None:
             self.record(row)
 
-    def runs(self, op: Op, entries: Sequence[Entry], detail: int, at_ns: int | None = None) -> None:
-        """DELIVER, REPLAY, REQUEUE, EVICT: any entries."""
-        now_ns = self._now_ns() if at_ns is None else at_ns
+    def arrived(self, what: Op, log: str, reader: int, entries: Sequence[Entry], size_bytes: int) -> None:
+        """Consecutive entries, at least one; `what`: MISS or COALESCED. Of use to a recorder alone."""
+        if self.record is not None:
+            head = entries[0]
+            self.record(
+                (
+                    self._now_ns(),
+                    Op.ARRIVED,
+                    log,
+                    reader,
+                    head.ledger_id,
+                    head.entry_id,
+                    len(entries),
+                    size_bytes,
+                    what,
+                    (),
+                    (),
+                )
+            )
+
+    def runs(self, op: Op, entries: Sequence[Entry], detail: int) -> None:
+        """REPLAY, REQUEUE, EVICT: any entries."""
+        now_ns = self._now_ns()
         names = self._ledgers
         for ledger_id, first, count, size_bytes in runs_of(entries):
             log = names.get(ledger_id, "")
             row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, detail, (), ())
-            if op is not Op.DELIVER:
-                self._ring.append(row)
+            self._ring.append(row)
             if self.record is not None:
                 self.record(row)
 
-    def place(self, op: Op, log: str, reader: int, ledger_id: int, entry_id: int, detail: int = 0) -> None:
+    def delivered(self, entries: Sequence[Entry]) -> None:
+        """DELIVER: any entries. Of use to a recorder alone."""
+        record = self.record
+        if record is None or not entries:
+            return
+        now_ns = self._now_ns()
+        names = self._ledgers
+        for gone, part in _by_absence(entries):
+            for ledger_id, first, count, size_bytes in runs_of(part):
+                log = names.get(ledger_id, "")
+                record((now_ns, Op.DELIVER, log, 0, ledger_id, first, count, size_bytes, int(gone), (), ()))
+
+    def place(
+        self,
+        op: Op,
+        log: str,
+        reader: int,
+        ledger_id: int,
+        entry_id: int,
+        detail: int = 0,
+        at_ns: int | None = None,
+    ) -> None:
         """CURSOR_…, ACK, INVALIDATE, CLOSE: of use to a recorder alone."""
         if self.record is not None:
-            self.record((self._now_ns(), op, log, reader, ledger_id, entry_id, 0, 0, detail, (), ()))
+            now_ns = self._now_ns() if at_ns is None else at_ns
+            self.record((now_ns, op, log, reader, ledger_id, entry_id, 0, 0, detail, (), ()))
 
     def passed(self, op: Op, now_ns: int, visits_max: int) -> None:
         """TICK, SIZE_CHECK: noted before the pass runs. Of use to a recorder alone."""
         if self.record is not None:
             self.record((now_ns, op, "", 0, 0, 0, visits_max, 0, 0, (), ()))
 
+    def pinned(self, size_bytes: int) -> None:
+        """PINNED: what receive buffers are kept alive cannot be told from anything else in a record."""
+        if self.record is not None:
+            self.record((self._now_ns(), Op.PINNED, "", 0, 0, 0, 0, size_bytes, 0, (), ()))
 
-def runs_of(entries: Iterable[Entry]) -> Iterator[Run]:
+    # What makes a record readable by itself
+
+    def opened(self, log: str, continue_ns: int, detail: int, at_ns: int) -> None:
+        """OPEN. Times in a record are whole microseconds, so a span is rounded up to the next without a loss."""
+        if self.record is not None:
+            continue_us = -(-continue_ns // 1000)
+            self.record((at_ns, Op.OPEN, log, 0, 0, 0, 0, continue_us, detail, (), ()))
+
+    def reader_made(self, log: str, number: int, name: str) -> None:
+        if self.record is not None:
+            self.record((self._now_ns(), Op.READER, log, number, 0, 0, 0, 0, 0, (name,), ()))
+
+    def configured(self, settings: str) -> None:
+        if self.record is not None:
+            self.record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (settings,), ()))
+
+
+def runs_of(entries: Sequence[Entry]) -> Iterable[Run]:
     """Entries as runs of consecutive ids of one ledger, in the order given."""
+    if not entries:
+        return ()
+    ids = [entry.entry_id for entry in entries]
+    first, count = ids[0], len(ids)
+    if ids == list(range(first, first + count)):
+        ledgers = {entry.ledger_id for entry in entries}
+        if len(ledgers) == 1:
+            return ((ledgers.pop(), first, count, sum([entry.size for entry in entries])),)
+    return _runs_one_by_one(entries)
+
+
+def _runs_one_by_one(entries: Sequence[Entry]) -> Iterator[Run]:
     ledger_id = first = following = -1
     size_bytes = 0
     for entry in entries:
@@ -193,3 +337,13 @@ def runs_of(entries: Iterable[Entry]) -> Iterator[Run]:
         size_bytes += entry.size
     if following >= 0:
         yield ledger_id, first, following - first, size_bytes
+
+
+_is_cached = attrgetter("cached")
+
+
+def _by_absence(entries: Sequence[Entry]) -> Iterable[tuple[bool, Sequence[Entry]]]:
+    """(whether the cache holds another object there or none, entries), in the order given."""
+    if False not in [entry.cached for entry in entries]:
+        return ((False, entries),)
+    return ((not cached, list(part)) for cached, part in groupby(entries, _is_cached))

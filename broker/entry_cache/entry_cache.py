@@ -7,11 +7,20 @@ There is one object per entry: what is inserted is what readers get, so nothing 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
-from broker.entry_cache.decisions import Decisions, Op, runs_of
+from broker.entry_cache.decisions import (
+    BY_MARK_DELETE,
+    COUNTS_READS,
+    HIT_MOVES,
+    HIT_STAYS,
+    Decisions,
+    Op,
+    runs_of,
+)
 from broker.entry_cache.policies.policy import NO_LIMIT, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.reader import Reader
@@ -64,6 +73,7 @@ class EntryCache:
         reader = self._readers.get(name)
         if reader is None:
             reader = self._readers[name] = Reader(name, len(self._readers) + 1)
+            self._owner.decisions.reader_made(self.name, reader.number, name)
         return reader
 
     def known_readers(self) -> list[Reader]:
@@ -132,9 +142,16 @@ class EntryCache:
 
     def note_appended(self, entries: list[Entry], now_ns: int) -> None:
         """The log has confirmed a run, whether or not it is cached."""
-        decisions = self._owner.decisions
-        if decisions.record is not None:
-            decisions.entries(Op.APPEND, self.name, entries, 0, 0, now_ns)
+        self._owner.decisions.sized(Op.APPEND, self.name, entries, 0, now_ns)
+
+    def note_fetched(self, entries: list[Entry], expected_reads: int, now_ns: int) -> None:
+        """A run has come from storage, whether or not it is cached."""
+        self._owner.decisions.sized(Op.FETCHED, self.name, entries, expected_reads, now_ns)
+
+    def note_opened(self, continue_ns: int, now_ns: int, *, counts_reads: bool, by_mark_delete: bool) -> None:
+        """The log has its `readers`, as of now; for `continue_ns` see `ActiveCursors`."""
+        detail = COUNTS_READS * counts_reads + BY_MARK_DELETE * by_mark_delete
+        self._owner.decisions.opened(self.name, continue_ns, detail, now_ns)
 
     def _note_inserted(self, added: list[Entry], size_bytes: int, expected_reads: int, now_ns: int) -> None:
         decisions = self._owner.decisions
@@ -208,7 +225,7 @@ class EntryCache:
             entry.accessed = True
             taken.append(entry)
         if taken:
-            self._count_hits(reader, ledger_id, first, len(taken), size_bytes)
+            self._count_hits(reader, ledger_id, first, len(taken), size_bytes, HIT_MOVES)
         return taken
 
     def get(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
@@ -216,7 +233,7 @@ class EntryCache:
         entry = self.peek(ledger_id, entry_id)
         if entry is not None:
             entry.accessed = True
-            self._count_hits(reader, ledger_id, entry_id, 1, entry.size)
+            self._count_hits(reader, ledger_id, entry_id, 1, entry.size, HIT_STAYS)
         return entry
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
@@ -228,10 +245,12 @@ class EntryCache:
         for entry in present:
             entry.accessed = True
         for _, run_first, count, size_bytes in runs_of(present):
-            self._count_hits(reader, ledger_id, run_first, count, size_bytes)
+            self._count_hits(reader, ledger_id, run_first, count, size_bytes, HIT_STAYS)
         return present
 
-    def _count_hits(self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int) -> None:
+    def _count_hits(
+        self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int, detail: int
+    ) -> None:
         reads, own = self.reads, reader.reads
         reads.hit_entries += count
         reads.hit_bytes += size_bytes
@@ -239,7 +258,7 @@ class EntryCache:
         own.hit_bytes += size_bytes
         decisions = self._owner.decisions
         if decisions.on:
-            decisions.read(Op.HIT, self.name, reader.number, ledger_id, first, count, size_bytes)
+            decisions.read(Op.HIT, self.name, reader.number, ledger_id, first, count, size_bytes, detail)
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, not counted as read."""
@@ -250,19 +269,28 @@ class EntryCache:
         """MISS or COALESCED when entries are asked for, FAILED when that came to nothing."""
         decisions = self._owner.decisions
         if decisions.on:
-            decisions.read(op, self.name, reader.number, ledger_id, first, count, 0)
+            cached = 0 if op is Op.FAILED else self._cached_between(ledger_id, first, count)
+            decisions.read(op, self.name, reader.number, ledger_id, first, count, 0, cached)
 
-    def count_misses(self, reader: Reader, entries: int, size_bytes: int) -> None:
-        """Entries have arrived that were read from storage for this reader."""
+    def _cached_between(self, ledger_id: int, first: int, count: int) -> int:
+        ledger = self._ledgers.get(ledger_id)
+        return 0 if ledger is None else len(ledger.ids_between(first, first + count))
+
+    def count_misses(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Consecutive entries, at least one, have arrived that were read from storage for this reader."""
+        size_bytes = sum([entry.size for entry in entries])
         for reads in (self.reads, reader.reads):
-            reads.miss_entries += entries
+            reads.miss_entries += len(entries)
             reads.miss_bytes += size_bytes
+        self._owner.decisions.arrived(Op.MISS, self.name, reader.number, entries, size_bytes)
 
-    def count_coalesced(self, reader: Reader, entries: int, size_bytes: int) -> None:
-        """Entries have arrived from a storage read that another reader had started."""
+    def count_coalesced(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Likewise from a storage read that another reader had started."""
+        size_bytes = sum([entry.size for entry in entries])
         for reads in (self.reads, reader.reads):
-            reads.coalesced_entries += entries
+            reads.coalesced_entries += len(entries)
             reads.coalesced_bytes += size_bytes
+        self._owner.decisions.arrived(Op.COALESCED, self.name, reader.number, entries, size_bytes)
 
     # Invalidating
 

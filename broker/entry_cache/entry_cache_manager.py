@@ -15,7 +15,7 @@ from typing import Final
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_large_buffers
+from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_large_buffers
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
 from broker.entry_cache.settings import EntryCacheSettings
@@ -57,7 +57,10 @@ class EntryCacheManager:
         "used_bytes",
     )
 
-    def __init__(self, settings: EntryCacheSettings, decisions: Decisions | None = None) -> None:
+    def __init__(
+        self, settings: EntryCacheSettings, decisions: Decisions | None = None, pinned: Pinned | None = None
+    ) -> None:
+        """`pinned`: who counts what entries pin, where that is not to be told from their bodies."""
         self.stats = CacheStats()
         self.used_bytes = 0
         self.entries = 0
@@ -69,7 +72,7 @@ class EntryCacheManager:
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._caches: dict[str, EntryCache] = {}
-        self._pinned = PinnedBytes()
+        self._pinned: Pinned = pinned or PinnedBytes()
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
@@ -89,7 +92,7 @@ class EntryCacheManager:
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
         delivered = list(entries)
         self.policy.handed_over(delivered)
-        self.decisions.runs(Op.DELIVER, delivered, 0)
+        self.decisions.delivered(delivered)
 
     def reconfigure(self, settings: EntryCacheSettings) -> None:
         """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
@@ -103,6 +106,7 @@ class EntryCacheManager:
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
         self.policy.configure(settings)
+        self.decisions.configured(settings.to_text())
 
     # Caches
 
@@ -133,7 +137,11 @@ class EntryCacheManager:
 
     def _charged_bytes(self) -> int:
         """What counts against the limits."""
-        return self.used_bytes + self._pinned.count if self.policy.strict else self.used_bytes
+        if not self.policy.strict:
+            return self.used_bytes
+        pinned_bytes = self._pinned.count
+        self.decisions.pinned(pinned_bytes)
+        return self.used_bytes + pinned_bytes
 
     def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
@@ -142,7 +150,7 @@ class EntryCacheManager:
         self._admit(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes or slices:
+        if self.used_bytes > self._trigger_bytes or self.policy.strict:
             self._mind_the_size(now_ns)
 
     def _mind_the_size(self, now_ns: int) -> None:

@@ -8,7 +8,7 @@ keep much more than it is worth is copied before it is counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from broker.model.entry import Entry
 
@@ -33,7 +33,24 @@ def copy_out_of_large_buffers(entries: Iterable[Entry], ratio_max: float) -> Non
                 entry.body = bytes(body)
 
 
+class Pinned(Protocol):
+    """What the manager asks of whoever counts."""
+
+    @property
+    def count(self) -> int: ...
+
+    def __bool__(self) -> bool:
+        """Whether an entry that leaves must be told of."""
+        ...
+
+    def add(self, entries: Iterable[Entry]) -> None: ...
+
+    def remove(self, entries: Iterable[Entry]) -> None: ...
+
+
 class PinnedBytes:
+    """A `Pinned`."""
+
     __slots__ = ("_slices", "count")
 
     def __init__(self) -> None:

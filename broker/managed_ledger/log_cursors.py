@@ -83,8 +83,15 @@ class LogCursors:
         self.cursors: dict[str, ManagedCursor] = {}
         """Durable and not, by name."""
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
-        self.active = ActiveCursors(continue_ns, ground.now_ns())
+        now_ns = ground.now_ns()
+        self.active = ActiveCursors(continue_ns, now_ns)
         self.cache.readers = self.active
+        self.cache.note_opened(
+            continue_ns,
+            now_ns,
+            counts_reads=settings.expected_reads,
+            by_mark_delete=settings.track_mark_delete,
+        )
         self.keep_ms = 0
         """Retention of what is acknowledged, since its ledger was closed; -1 = for ever."""
         self.keep_bytes = 0
@@ -197,6 +204,7 @@ class LogCursors:
             await self.ground.metadata.delete(cursor_key(self.name, name))
         else:
             cursor.abandon()
+        self._forget(cursor)
         self.cursors.pop(name, None)
         self.trim(self.ground.wall_ms())
 
@@ -204,6 +212,7 @@ class LogCursors:
         """A reader has left for good."""
         assert not cursor.durable
         cursor.abandon()
+        self._forget(cursor)
         if self.cursors.get(cursor.name) is cursor:
             del self.cursors[cursor.name]
 
@@ -213,10 +222,12 @@ class LogCursors:
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
         self._note(Op.CURSOR_ADDED, cursor, position)
+        self._note(Op.ACK, cursor, cursor.mark_delete_position)
 
     def cursor_deactivated(self, cursor: ReportingCursor) -> None:
-        self.active.remove(cursor.name, self.ground.now_ns())
-        self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position)
+        now_ns = self.ground.now_ns()
+        self.active.remove(cursor.name, now_ns)
+        self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position, now_ns)
 
     def cursor_moved(self, cursor: ReportingCursor, *, by_hit: bool = False) -> None:
         """An active cursor has another read position; `by_hit`: behind a run that it took from the cache."""
@@ -225,10 +236,15 @@ class LogCursors:
         if not by_hit:
             self._note(Op.CURSOR_MOVED, cursor, cursor.read_position)
 
-    def _note(self, op: Op, cursor: ReportingCursor, position: Position) -> None:
+    def _note(self, op: Op, cursor: ReportingCursor, position: Position, at_ns: int | None = None) -> None:
         decisions = self.ground.caches.decisions
         if decisions.record is not None:
-            decisions.place(op, self.name, cursor.reader.number, *position)
+            decisions.place(op, self.name, cursor.reader.number, *position, at_ns=at_ns)
+
+    def _forget(self, cursor: ReportingCursor) -> None:
+        """It was deleted: nobody comes back to where it stood."""
+        self.active.forget(cursor.name)
+        self._note(Op.CURSOR_FORGOTTEN, cursor, cursor.mark_delete_position)
 
     def _tracked(self, cursor: ReportingCursor) -> Position:
         return cursor.mark_delete_position if self.settings.track_mark_delete else cursor.read_position

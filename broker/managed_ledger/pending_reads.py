@@ -170,7 +170,7 @@ class PendingReads:
                 continue
             wanted = entries[first - ended.first : last - ended.first + 1]
             if number:
-                self._cache.count_coalesced(reader, len(wanted), sum([entry.size for entry in wanted]))
+                self._cache.count_coalesced(reader, wanted)
             done(wanted, None)
 
     def _read_around(

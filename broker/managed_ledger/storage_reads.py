@@ -58,10 +58,12 @@ class StorageReads:
         size_bytes = sum([entry.size for entry in entries])
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
-        self._cache.count_misses(reader, len(entries), size_bytes)
+        self._cache.count_misses(reader, entries)
         caches = self._ground.caches
+        now_ns = self._ground.now_ns()
+        self._cache.note_fetched(entries, expected_reads, now_ns)
         if expected_reads >= 0 and caches.policy.caches_storage_reads(expected_reads):
-            self._cache.insert_run(entries, expected_reads, self._ground.now_ns())
+            self._cache.insert_run(entries, expected_reads, now_ns)
 
 
 class _RangeRead:

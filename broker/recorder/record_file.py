@@ -1,0 +1,94 @@
+"""RecordFile: one Parquet file while it is written. Under another name until it is complete, so that whoever reads
+the folder never sees a half of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from broker.recorder.row_encoder import Columns
+from broker.recorder.schema import (
+    COLUMNS,
+    DELTA_COLUMNS,
+    FACTS_KEY,
+    ROW_GROUP_ROWS,
+    FileFacts,
+    part_name,
+)
+
+SCHEMA: Final = pa.schema(
+    [pa.field(name, pa.from_numpy_dtype(dtype), nullable=False) for name, dtype in COLUMNS.items()]
+)
+
+
+class RecordFile:
+    """Every call may raise OSError, or ArrowException for what the disk refuses underneath."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / name
+        self.rows = 0
+        self._part = folder / part_name(name)
+        self._sink = pa.OSFile(str(self._part), "wb")
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=[name for name in COLUMNS if name not in (*DELTA_COLUMNS, "more")],
+            column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+            write_page_checksum=True,
+        )
+        self._waiting: list[Columns] = []
+        self._waiting_rows = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what has been written; less than a group of rows waits beside."""
+        return int(self._sink.tell())
+
+    def append(self, columns: Columns) -> None:
+        count = len(columns["op"])
+        if count:
+            self.rows += count
+            self._waiting.append(columns)
+            self._waiting_rows += count
+        if self._waiting_rows >= ROW_GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
+        joined = [
+            np.concatenate([columns[name] for columns in waiting]).astype(dtype)
+            for name, dtype in COLUMNS.items()
+        ]
+        self._writer.write_batch(pa.record_batch(joined, schema=SCHEMA))
+
+    def complete(self, facts: FileFacts) -> int:
+        """Give it its end and its name; answers its bytes."""
+        if self._waiting:
+            self._write()
+        self._writer.add_key_value_metadata({FACTS_KEY: facts.to_bytes()})
+        self._writer.close()
+        self._sink.close()
+        file = os.open(self._part, os.O_RDONLY)
+        try:
+            os.fsync(file)
+            size_bytes = os.fstat(file).st_size
+        finally:
+            os.close(file)
+        self._part.rename(self.path)
+        return size_bytes
+
+    def discard(self) -> None:
+        """It cannot be completed: nothing of it stays."""
+        self._waiting = []
+        self._writer.is_open = False  # Its end would be written by the garbage collector otherwise.
+        try:
+            self._sink.close()
+        finally:
+            self._part.unlink(missing_ok=True)
