@@ -72,7 +72,7 @@ class EntryCacheManager:
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._caches: dict[str, EntryCache] = {}
-        self._pinned: Pinned = pinned or PinnedBytes()
+        self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
