@@ -67,6 +67,13 @@ def ledger_settings(settings: Settings) -> ManagedLedgerSettings:
         track_mark_delete=settings.bool("cacheEvictionByMarkDeletedPosition"),
         expected_reads=settings.bool("cacheEvictionByExpectedReadCount"),
         continue_caching_ns=continue_ms * NS_PER_MS,
+        backlog_cursors_min_for_caching=settings.int("managedLedgerMinimumBacklogCursorsForCaching"),
+        backlog_entries_min_for_caching=settings.int("managedLedgerMinimumBacklogEntriesForCaching"),
+        backlog_between_cursors_max_for_caching=settings.int(
+            "managedLedgerMaxBacklogBetweenCursorsForCaching"
+        ),
+        cursor_backlogged_threshold=settings.int("managedLedgerCursorBackloggedThreshold"),
+        read_timeout_s=settings.int("managedLedgerReadEntryTimeoutSeconds"),
         bookie_id=_bookie_id(settings),
     )
 

@@ -43,7 +43,6 @@ BOOKIES: Section = (
             "Seconds after which a read for a subscription has failed; 0 leaves it to"
             " bookkeeperClientTimeoutInSeconds.",
             low=0,
-            used=False,
         ),
         Key(
             "managedLedgerAddEntryTimeoutSeconds",
@@ -337,7 +336,32 @@ ENTRY_CACHE: Section = (
             1000,
             "Entries of backlog above which a subscription no longer counts as a reader of the cache."
             + IGNORED,
-            used=False,
+            low=1,
+        ),
+        Key(
+            "managedLedgerMinimumBacklogCursorsForCaching",
+            "int",
+            0,
+            "Durable subscriptions with a backlog of similar size from which on entries that one of them"
+            " reads from storage are cached for the others; 0: never." + IGNORED,
+            low=0,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerMinimumBacklogEntriesForCaching",
+            "int",
+            1000,
+            "Entries of backlog from which on a subscription is counted for that." + IGNORED,
+            low=0,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerMaxBacklogBetweenCursorsForCaching",
+            "int",
+            1000,
+            "Entries by which two backlogs may differ and still be of similar size." + IGNORED,
+            low=0,
+            dynamic=True,
         ),
         Key(
             "managedLedgerMaxReadsInFlightSizeInMB",

@@ -28,7 +28,7 @@ class Op(IntEnum):
     INSERT = 2
     """They entered the cache; `detail` = expected reads, -1 = not counted."""
     HIT = 3
-    """They were read from the cache; `detail` = HIT_MOVES or HIT_STAYS."""
+    """They were read from the cache; `detail` = HIT_MOVES, HIT_STAYS or HIT_AGAIN."""
     MISS = 4
     """They were asked of storage; `detail` = how many of them were cached all the same."""
     COALESCED = 5
@@ -39,7 +39,7 @@ class Op(IntEnum):
     """They were written to a consumer: one expected read of each is done. `detail` 1 = they were not, or no longer,
     what the cache holds, so that nothing was counted there."""
     REPLAY = 8
-    """They wait to be read once more."""
+    """They were handed over and wait to be read once more; `detail` as of DELIVER."""
     REQUEUE = 9
     """They could have gone and stay for another while; `detail` = a number of CAUSES."""
     EVICT = 10
@@ -61,9 +61,8 @@ class Op(IntEnum):
     """The log's cache was dropped."""
     OFFER = 19
     """Entries were offered that are present already; `detail` = expected reads."""
-    OPEN = 20
-    """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
-    left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
+    KEPT_BACK = 20
+    """They were read and not handed over, and wait to be read once more; `detail` as of DELIVER."""
     READER = 21
     """A cursor got its number; `who` has its name."""
     FETCHED = 22
@@ -76,12 +75,17 @@ class Op(IntEnum):
     """The cache has these settings from here on; `who` has them as one text."""
     PINNED = 26
     """What entries pin was looked at, to decide whether there is room: `size_bytes`."""
+    OPEN = 27
+    """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
+    left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
 
 
 HIT_MOVES: Final = 0
 """The cursor stands behind the run from here on."""
 HIT_STAYS: Final = 1
 """Single positions or a look ahead: the cursor stays where it is."""
+HIT_AGAIN: Final = 2
+"""Likewise, by a replay that has waited for it."""
 
 COUNTS_READS: Final = 1
 """Expected reads are counted (`cacheEvictionByExpectedReadCount`)."""
@@ -246,7 +250,7 @@ class Decisions:
             )
 
     def runs(self, op: Op, entries: Sequence[Entry], detail: int) -> None:
-        """REPLAY, REQUEUE, EVICT: any entries."""
+        """REQUEUE, EVICT: any entries."""
         now_ns = self._now_ns()
         names = self._ledgers
         for ledger_id, first, count, size_bytes in runs_of(entries):
@@ -256,17 +260,18 @@ class Decisions:
             if self.record is not None:
                 self.record(row)
 
-    def delivered(self, entries: Sequence[Entry]) -> None:
-        """DELIVER: any entries. Of use to a recorder alone."""
-        record = self.record
-        if record is None or not entries:
-            return
+    def counted(self, op: Op, entries: Sequence[Entry]) -> None:
+        """DELIVER, REPLAY, KEPT_BACK: any entries. DELIVER is of use to a recorder alone."""
         now_ns = self._now_ns()
         names = self._ledgers
         for gone, part in _by_absence(entries):
             for ledger_id, first, count, size_bytes in runs_of(part):
                 log = names.get(ledger_id, "")
-                record((now_ns, Op.DELIVER, log, 0, ledger_id, first, count, size_bytes, int(gone), (), ()))
+                row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, int(gone), (), ())
+                if op is not Op.DELIVER:
+                    self._ring.append(row)
+                if self.record is not None:
+                    self.record(row)
 
     def place(
         self,

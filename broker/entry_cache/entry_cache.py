@@ -15,6 +15,7 @@ from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import (
     BY_MARK_DELETE,
     COUNTS_READS,
+    HIT_AGAIN,
     HIT_MOVES,
     HIT_STAYS,
     Decisions,
@@ -228,12 +229,19 @@ class EntryCache:
             self._count_hits(reader, ledger_id, first, len(taken), size_bytes, HIT_MOVES)
         return taken
 
-    def get(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
+    def get(self, reader: Reader, ledger_id: int, entry_id: int, detail: int = HIT_STAYS) -> Entry | None:
         """The entry, counted as read."""
         entry = self.peek(ledger_id, entry_id)
         if entry is not None:
             entry.accessed = True
-            self._count_hits(reader, ledger_id, entry_id, 1, entry.size, HIT_STAYS)
+            self._count_hits(reader, ledger_id, entry_id, 1, entry.size, detail)
+        return entry
+
+    def get_again(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
+        """The entry, counted as read, for a replay that has waited for it."""
+        entry = self.get(reader, ledger_id, entry_id, HIT_AGAIN)
+        if entry is not None:
+            self._owner.policy.taken_again(entry)
         return entry
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:

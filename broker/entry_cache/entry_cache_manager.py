@@ -87,18 +87,26 @@ class EntryCacheManager:
         """Call with entries that go to a replay queue: one more read of each is to come."""
         self.policy.put_back(entries)
         if self.decisions.on and entries:
-            self.decisions.runs(Op.REPLAY, entries, 0)
+            self.decisions.counted(Op.REPLAY, entries)
+
+    def kept_back(self, entries: Sequence[Entry]) -> None:
+        """Call with entries that were read and go to a replay queue without having been handed over."""
+        self.policy.kept_back(entries)
+        if self.decisions.on and entries:
+            self.decisions.counted(Op.KEPT_BACK, entries)
 
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
         delivered = list(entries)
         self.policy.handed_over(delivered)
-        self.decisions.delivered(delivered)
+        if delivered and self.decisions.record is not None:
+            self.decisions.counted(Op.DELIVER, delivered)
 
     def reconfigure(self, settings: EntryCacheSettings) -> None:
         """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
         if (settings.policy, settings.profile) != (self.settings.policy, self.settings.profile):
             raise ValueError("the cache policy cannot be changed while entries are cached under it")
-        self._apply(settings)
+        if settings != self.settings:
+            self._apply(settings)
 
     def _apply(self, settings: EntryCacheSettings) -> None:
         self.settings = settings

@@ -15,6 +15,7 @@ from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.decisions import (
     BY_MARK_DELETE,
     COUNTS_READS,
+    HIT_AGAIN,
     HIT_MOVES,
     Decisions,
     Op,
@@ -225,6 +226,9 @@ class Replay:
         reader = log.cache.reader(event.reader)
         last = event.first + event.entries - 1
         taken = log.cache.take_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
+        if event.detail == HIT_AGAIN:
+            for entry in taken:
+                self.manager.policy.taken_again(entry)
         size_bytes = sum([entry.size for entry in taken])
         if (len(taken), size_bytes) != (event.entries, event.size_bytes):
             self._problems.append(f"the replay finds {len(taken)} entries of {size_bytes} bytes")
@@ -255,7 +259,12 @@ class Replay:
             self.manager.policy.handed_over(self._run_of(event))
 
     def _put_back(self, event: Recorded) -> None:
-        self.manager.policy.put_back(self._run_of(event))
+        if not event.detail:
+            self.manager.policy.put_back(self._run_of(event))
+
+    def _keep_back(self, event: Recorded) -> None:
+        if not event.detail:
+            self.manager.policy.kept_back(self._run_of(event))
 
     def _cursor_added(self, event: Recorded) -> None:
         log = self._log_of(event)
@@ -312,6 +321,7 @@ _REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.ARRIVED: Replay._arrive,
     Op.DELIVER: Replay._deliver,
     Op.REPLAY: Replay._put_back,
+    Op.KEPT_BACK: Replay._keep_back,
     Op.CURSOR_ADDED: Replay._cursor_added,
     Op.CURSOR_MOVED: Replay._cursor_moved,
     Op.CURSOR_LEFT: Replay._cursor_left,

@@ -251,7 +251,7 @@ class ManagedCursor:
         does not exist is in neither."""
         found: list[Entry] = []
         missing: list[Position] = []
-        get = self._cache.get
+        get = self._cache.get_again
         for position in positions:
             if self._acks.is_acknowledged(position) or not self._ledgers.has_entry(*position):
                 continue

@@ -32,6 +32,7 @@ RUN_OPS: Final = (
     Op.FAILED,
     Op.DELIVER,
     Op.REPLAY,
+    Op.KEPT_BACK,
     Op.REQUEUE,
     Op.EVICT,
     Op.OFFER,

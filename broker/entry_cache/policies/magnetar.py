@@ -39,10 +39,8 @@ SEGMENT_ENTRIES_MAX: Final = 64
 SEGMENTS_PER_TTL: Final = 20
 """A segment takes in entries for this part of the time to live, so its last entries leave that much early."""
 
-_DISTANCE_BITS: Final = 63
-"""Distances are told apart by their number of bits."""
-
-_GROUPS: Final = Claim.EXPECTED + _DISTANCE_BITS + 1
+_FARTHEST: Final = 63 * 8
+_GROUPS: Final = Claim.EXPECTED + _FARTHEST + 1
 
 _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 
@@ -100,7 +98,7 @@ class Magnetar:
         """By ledger, the segment that takes in more."""
         self._slots = 0
         self._replays = 0
-        """Counted at cached entries; while it is 0 a delivery has nothing to count down."""
+        """Counted at cached entries; while it is 0 no segment needs to be searched for them."""
         self._views: dict[CachedLog, ReaderView] = {}
         """Of the slice under way."""
         self.configure(settings)
@@ -152,17 +150,21 @@ class Magnetar:
         self._open[holder] = newest
 
     def handed_over(self, entries: Iterable[Entry]) -> None:
-        if self._replays:
-            for entry in entries:
-                if entry.expected_reads > 0:
-                    entry.expected_reads -= 1
-                    self._replays -= 1
+        """The cursor has moved on, which is all there is to know."""
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if entry.cached:
                 entry.expected_reads += 1
                 self._replays += 1
+
+    kept_back = put_back
+    """The cursor has moved past it all the same."""
+
+    def taken_again(self, entry: Entry) -> None:
+        if entry.expected_reads > 0:
+            entry.expected_reads -= 1
+            self._replays -= 1
 
     # Too old
 
@@ -181,21 +183,33 @@ class Magnetar:
             removed.visits += _visits(segment)
             if not self._tidy(segment):
                 continue
-            claim = self._claim(segment, now_ns)
-            if claim is Claim.EXPECTED or (claim and segment.extensions < self._returns_max):
-                segment.extensions += claim is Claim.MAY_RETURN
-                segment.queued_at_ns = now_ns
-                segments.append(segment)
-                self._note(segment, _CAUSES[claim], removed)
-            else:
-                removed.visits += len(segment.entries)
-                self._remove(segment, segment.entries, claim, removed)
+            claim, for_sure = self._claim(segment, now_ns)
+            if claim is Claim.EXPECTED and not for_sure:
+                others = segment.split_off_unawaited()
+                if others is not None:
+                    self._keep_or_remove(others, *self._claim(others, now_ns), now_ns, removed)
+            self._keep_or_remove(segment, claim, for_sure, now_ns, removed)
         return removed
 
-    def _claim(self, segment: Segment, now_ns: int) -> Claim:
-        if self._replays and segment.awaited_by_replay():
-            return Claim.EXPECTED
-        return segment.claim(self._view(segment, now_ns), now_ns, self._patience_ns)
+    def _keep_or_remove(
+        self, segment: Segment, claim: Claim, for_sure: bool, now_ns: int, removed: Removed
+    ) -> None:
+        if for_sure or (claim and segment.extensions < self._returns_max):
+            segment.extensions += not for_sure
+            segment.queued_at_ns = now_ns
+            self._segments.append(segment)
+            self._note(segment, _CAUSES[claim], removed)
+        else:
+            removed.visits += len(segment.entries)
+            self._remove(segment, segment.entries, claim, removed)
+
+    def _claim(self, segment: Segment, now_ns: int) -> tuple[Claim, bool]:
+        """The strongest claim, and whether it holds without an end. That of a replay does not: an entry that is
+        acknowledged while it waits is never asked for."""
+        claim = segment.claim(self._view(segment, now_ns), now_ns, self._patience_ns)
+        if claim is not Claim.EXPECTED and self._replays and segment.awaited_by_replay():
+            return Claim.EXPECTED, False
+        return claim, claim is Claim.EXPECTED
 
     def _view(self, segment: Segment, now_ns: int) -> ReaderView:
         log = segment.holder.log
@@ -254,12 +268,16 @@ class Magnetar:
     def _look_at(self, segment: Segment, size_pass: RoomPass, now_ns: int, removed: Removed) -> None:
         if not self._tidy(segment):
             return
-        claim = self._claim(segment, now_ns)
+        claim, for_sure = self._claim(segment, now_ns)
         view = self._view(segment, now_ns)
-        if claim is Claim.EXPECTED and view.reading:
-            front = segment.split_before(view.reading[0])
-            if front is not None:
-                self._sort_in(front, self._claim(front, now_ns), view, size_pass, removed)
+        part: Segment | None = None
+        if claim is Claim.EXPECTED:
+            if not for_sure:
+                part = segment.split_off_unawaited()
+            elif view.reading:
+                part = segment.split_before(view.reading[0])
+        if part is not None:
+            self._sort_in(part, self._claim(part, now_ns)[0], view, size_pass, removed)
         self._sort_in(segment, claim, view, size_pass, removed)
 
     def _sort_in(
@@ -273,7 +291,7 @@ class Magnetar:
             size_pass.kept.append(segment)
             group = int(claim)
             if claim is Claim.EXPECTED:
-                group += _DISTANCE_BITS - segment.distance(view).bit_length()
+                group += _FARTHEST - _grade(segment.distance(view))
             size_pass.groups[2 * group + (not over)].append(segment)
 
     def _choose(self, size_pass: RoomPass, removed: Removed, visits_max: int) -> None:
@@ -359,10 +377,16 @@ class Magnetar:
         wanted = [
             entry.size
             for segment in self._segments
-            if self._claim(segment, segment.born_ns) is Claim.EXPECTED
+            if self._claim(segment, segment.born_ns)[0] is Claim.EXPECTED
             for entry in segment.entries
         ]
         return len(wanted), sum(wanted)
+
+
+def _grade(distance: int) -> int:
+    """Distances in eight grades to a power of two, at most `_FARTHEST`: near enough, and no sorting."""
+    bits = distance.bit_length()
+    return distance if bits <= 3 else (bits - 4) * 8 + (distance >> (bits - 4))
 
 
 def _visits(segment: Segment) -> int:

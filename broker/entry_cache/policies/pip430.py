@@ -12,7 +12,7 @@ into slices by the number of slots it may visit; slices of one pass remove what 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.entry_cache.policies.policy import (
@@ -87,6 +87,12 @@ class Pip430:
     def count_of(self, entry: Entry) -> int | None:
         """The expected reads as the release counts them, possibly below zero; none = not counted."""
         return self._profile.count_of(entry)
+
+    def kept_back(self, entries: Iterable[Entry]) -> None:
+        """Its read is still counted, since it was not handed over."""
+
+    def taken_again(self, entry: Entry) -> None:
+        """The hand-over will be counted."""
 
     def __len__(self) -> int:
         """Slots, those of invalidated entries included."""

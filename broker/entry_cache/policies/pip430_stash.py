@@ -11,7 +11,7 @@ enough for one that somebody does. Here it goes to the stash, so that those behi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker.entry_cache.policies.names import PIP430_STASH
@@ -69,6 +69,12 @@ class Pip430Stash:
     def configure(self, settings: EntryCacheSettings) -> None:
         self._ttl_max_ns = max(settings.ttl_max_ns, settings.ttl_ns)
         self._longer_ns = self._ttl_max_ns - settings.ttl_ns
+
+    def kept_back(self, entries: Iterable[Entry]) -> None:
+        """Its read is still counted, since it was not handed over."""
+
+    def taken_again(self, entry: Entry) -> None:
+        """The hand-over will be counted."""
 
     def __len__(self) -> int:
         return len(self._stash) + len(self._queue)

@@ -73,7 +73,15 @@ class Policy(Protocol):
 
     @property
     def put_back(self) -> CountReads:
-        """Each entry waits for one more read: it goes to a replay."""
+        """Each entry waits for one more read: it was handed over and goes to a replay."""
+        ...
+
+    def kept_back(self, entries: Iterable[Entry]) -> None:
+        """Each entry was read and not handed over: it goes to a replay."""
+        ...
+
+    def taken_again(self, entry: Entry) -> None:
+        """The entry was read for a replay; if it goes back there, that will be told."""
         ...
 
     def configure(self, settings: EntryCacheSettings) -> None:

@@ -6,11 +6,14 @@ The policy `magnetar` judges and moves segments instead of entries, which makes 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.reader_view import ReaderView, distance
 from broker.model.entry import Entry
 from broker.model.position import Position
+
+STOPPED: Final = 1 << 60
 
 
 class Claim(IntEnum):
@@ -56,9 +59,12 @@ class Segment:
         return any(entry.expected_reads > 0 for entry in self.entries)
 
     def distance(self, view: ReaderView) -> int:
-        """How far its end is from the reader that comes first; one that has stopped is farther than any."""
+        """How far its end is from the reader that comes first: 0 for a replay, and one that has stopped is farther
+        than any."""
         nearest = view.nearest(self.last)
-        return 1 << 62 if nearest is None else distance(nearest, self.last)
+        if nearest is not None:
+            return distance(nearest, self.last)
+        return 0 if self.awaited_by_replay() else STOPPED
 
     def split_before(self, position: Position) -> Segment | None:
         """Cut off what stands before the position; None if that is nothing, or all."""
@@ -68,10 +74,21 @@ class Segment:
         count = sum(1 for entry in entries if entry.entry_id < position.entry_id)
         if not 0 < count < len(entries):
             return None
-        front = Segment(self.holder, entries[:count], self.born_ns)
-        front.queued_at_ns, front.extensions = self.queued_at_ns, self.extensions
         self.entries = entries[count:]
-        return front
+        return self._other(entries[:count])
+
+    def split_off_unawaited(self) -> Segment | None:
+        """Leave only entries that a replay waits for; the others, None if there are none. Call when one waits."""
+        others = [entry for entry in self.entries if entry.expected_reads <= 0]
+        if not others:
+            return None
+        self.entries = [entry for entry in self.entries if entry.expected_reads > 0]
+        return self._other(others)
+
+    def _other(self, entries: list[Entry]) -> Segment:
+        other = Segment(self.holder, entries, self.born_ns)
+        other.queued_at_ns, other.extensions = self.queued_at_ns, self.extensions
+        return other
 
     def forget_invalidated(self) -> int:
         """Let go of the slots of entries that were invalidated; how many these were."""
