@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
-from itertools import groupby
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from broker.entry_cache.cache_stats import Reason
@@ -264,14 +262,13 @@ class Decisions:
         """DELIVER, REPLAY, KEPT_BACK: any entries. DELIVER is of use to a recorder alone."""
         now_ns = self._now_ns()
         names = self._ledgers
-        for gone, part in _by_absence(entries):
-            for ledger_id, first, count, size_bytes in runs_of(part):
-                log = names.get(ledger_id, "")
-                row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, int(gone), (), ())
-                if op is not Op.DELIVER:
-                    self._ring.append(row)
-                if self.record is not None:
-                    self.record(row)
+        for ledger_id, first, count, size_bytes, gone in _runs_by_absence(entries):
+            log = names.get(ledger_id, "")
+            row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, gone, (), ())
+            if op is not Op.DELIVER:
+                self._ring.append(row)
+            if self.record is not None:
+                self.record(row)
 
     def place(
         self,
@@ -315,20 +312,8 @@ class Decisions:
             self.record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (settings,), ()))
 
 
-def runs_of(entries: Sequence[Entry]) -> Iterable[Run]:
+def runs_of(entries: Iterable[Entry]) -> Iterator[Run]:
     """Entries as runs of consecutive ids of one ledger, in the order given."""
-    if not entries:
-        return ()
-    ids = [entry.entry_id for entry in entries]
-    first, count = ids[0], len(ids)
-    if ids == list(range(first, first + count)):
-        ledgers = {entry.ledger_id for entry in entries}
-        if len(ledgers) == 1:
-            return ((ledgers.pop(), first, count, sum([entry.size for entry in entries])),)
-    return _runs_one_by_one(entries)
-
-
-def _runs_one_by_one(entries: Sequence[Entry]) -> Iterator[Run]:
     ledger_id = first = following = -1
     size_bytes = 0
     for entry in entries:
@@ -344,11 +329,20 @@ def _runs_one_by_one(entries: Sequence[Entry]) -> Iterator[Run]:
         yield ledger_id, first, following - first, size_bytes
 
 
-_is_cached = attrgetter("cached")
-
-
-def _by_absence(entries: Sequence[Entry]) -> Iterable[tuple[bool, Sequence[Entry]]]:
-    """(whether the cache holds another object there or none, entries), in the order given."""
-    if False not in [entry.cached for entry in entries]:
-        return ((False, entries),)
-    return ((not cached, list(part)) for cached, part in groupby(entries, _is_cached))
+def _runs_by_absence(entries: Iterable[Entry]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Such runs, cut also where it changes whether the object is the one that the cache holds: 0, else 1."""
+    ledger_id = first = following = -1
+    size_bytes = 0
+    cached = True
+    for entry in entries:
+        if entry.entry_id != following or entry.cached is not cached or entry.ledger_id != ledger_id:
+            if following >= 0:
+                yield ledger_id, first, following - first, size_bytes, 0 if cached else 1
+            ledger_id = entry.ledger_id
+            first = following = entry.entry_id
+            size_bytes = 0
+            cached = entry.cached
+        following += 1
+        size_bytes += entry.size
+    if following >= 0:
+        yield ledger_id, first, following - first, size_bytes, 0 if cached else 1

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from broker.recorder.row_encoder import Columns
+from broker.recorder.sampling import Ints
 from broker.recorder.schema import (
     COLUMNS,
     DELTA_COLUMNS,
@@ -24,6 +25,16 @@ from broker.recorder.schema import (
 SCHEMA: Final = pa.schema(
     [pa.field(name, pa.from_numpy_dtype(dtype), nullable=False) for name, dtype in COLUMNS.items()]
 )
+
+
+def _array(name: str, values: Ints) -> pa.Array:
+    """From the bytes: handing numpy's arrays to pyarrow would make it import pandas, a second's work."""
+    kind = SCHEMA.field(name).type
+    if pa.types.is_boolean(kind):
+        data = np.packbits(values.astype(np.bool_), bitorder="little")
+    else:
+        data = values.astype(COLUMNS[name])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
 
 
 class RecordFile:
@@ -62,11 +73,8 @@ class RecordFile:
 
     def _write(self) -> None:
         waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
-        joined = [
-            np.concatenate([columns[name] for columns in waiting]).astype(dtype)
-            for name, dtype in COLUMNS.items()
-        ]
-        self._writer.write_batch(pa.record_batch(joined, schema=SCHEMA))
+        joined = [_array(name, np.concatenate([columns[name] for columns in waiting])) for name in COLUMNS]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(joined, schema=SCHEMA))
 
     def complete(self, facts: FileFacts) -> int:
         """Give it its end and its name; answers its bytes."""

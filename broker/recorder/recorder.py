@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -37,18 +37,25 @@ class Recorder:
         """Rows dropped because the buffer was full."""
         self._software = software
         self._rows: deque[Row] = deque()
-        self._rows_max = settings.buffer_rows
+        self.record = self._taker(settings.buffer_rows)
+        """Called by the cache for each event."""
         self._writer: RecordWriter | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._totals: Mapping[str, int] | None = None
 
-    def record(self, row: Row) -> None:
-        """Called by the cache for each event."""
-        if len(self._rows) < self._rows_max:
-            self._rows.append(row)
-        else:
-            self.overflowed += 1
+    def _taker(self, rows_max: int) -> Callable[[Row], None]:
+        """A closure: the loop calls it for every event, and a method would look up three names each time."""
+        rows = self._rows
+        append = rows.append
+
+        def take(row: Row) -> None:
+            if len(rows) < rows_max:
+                append(row)
+            else:
+                self.overflowed += 1
+
+        return take
 
     def open(self) -> None:
         """Begin to write. Raises RecordError where that cannot be: a package is missing, or the folder."""
