@@ -12,12 +12,43 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
+from typing import Final
 
-from broker.entry_cache.reader_view import ReaderView
+from broker.entry_cache.reader_view import ReaderView, ReadingAt, entries_moved
 from broker.model.position import LATEST, Position
+
+SPEED_GUESS: Final = 1000.0
+"""Entries a second of a cursor that nobody has seen read yet."""
 
 Acknowledged = Callable[[], Position]
 """The mark-delete position of a cursor."""
+
+
+class _Pace:
+    """How fast a cursor reads, as far as the views can tell that were taken of it."""
+
+    __slots__ = ("_speed", "moved_ns", "position")
+
+    def __init__(self, position: Position, now_ns: int) -> None:
+        self.position = position
+        self.moved_ns = now_ns
+        """When a view last saw it at another place than the view before."""
+        self._speed = SPEED_GUESS
+
+    def seen_at(self, position: Position, now_ns: int) -> None:
+        if position == self.position:
+            return
+        entries = entries_moved(self.position, position)
+        if entries and now_ns > self.moved_ns:
+            now = entries * 1e9 / (now_ns - self.moved_ns)
+            self._speed = (self._speed + now) / 2
+        self.position = position
+        self.moved_ns = now_ns
+
+    def speed(self, now_ns: int) -> float:
+        """Entries a second; one that stands still can be no faster than one entry since it moved."""
+        idle_ns = now_ns - self.moved_ns
+        return min(self._speed, 1e9 / idle_ns) if idle_ns else self._speed
 
 
 class _Departed:
@@ -37,8 +68,8 @@ class ActiveCursors:
         "_changed_at_ns",
         "_continue_caching_ns",
         "_departed",
-        "_moved",
         "_names",
+        "_paces",
         "_positions",
         "_sorted",
     )
@@ -54,8 +85,7 @@ class ActiveCursors:
         """All of them, once somebody has asked."""
         self._acknowledged: dict[str, Acknowledged] = {}
         self._departed: dict[str, _Departed] = {}
-        self._moved: dict[str, tuple[Position, int]] = {}
-        """By cursor: where the last view saw it, and since when."""
+        self._paces: dict[str, _Pace] = {}
 
     def __len__(self) -> int:
         """Cursors, with those that have no position."""
@@ -95,7 +125,7 @@ class ActiveCursors:
         self.update(name, None)
         del self._positions[name]
         self._names = None
-        self._moved.pop(name, None)
+        self._paces.pop(name, None)
         acknowledged = self._acknowledged.pop(name, None)
         if acknowledged is not None and self._continue_caching_ns > 0:
             self._departed[name] = _Departed(acknowledged(), now_ns + self._continue_caching_ns)
@@ -139,17 +169,21 @@ class ActiveCursors:
     def view(self, now_ns: int, patience_ns: int) -> ReaderView:
         """The readers as they stand, for one pass or a slice of it. Who has not moved for `patience_ns`, as far
         as earlier views can tell, has stopped."""
-        moved = self._moved
-        reading: list[Position] = []
+        reading: list[ReadingAt] = []
         stopped: list[Position] = []
         unacknowledged = LATEST
         for name, position in self._positions.items():
             if position is None:
                 continue
-            seen = moved.get(name)
-            if seen is None or seen[0] != position:
-                seen = moved[name] = (position, now_ns)
-            (reading if now_ns - seen[1] <= patience_ns else stopped).append(position)
+            pace = self._paces.get(name)
+            if pace is None:
+                pace = self._paces[name] = _Pace(position, now_ns)
+            else:
+                pace.seen_at(position, now_ns)
+            if now_ns - pace.moved_ns <= patience_ns:
+                reading.append(ReadingAt(position, pace.speed(now_ns)))
+            else:
+                stopped.append(position)
             acknowledged = self._acknowledged.get(name)
             if acknowledged is not None:
                 unacknowledged = min(unacknowledged, acknowledged())
@@ -157,6 +191,6 @@ class ActiveCursors:
             if departed.until_ns <= now_ns:
                 del self._departed[name]
             else:
-                reading.append(departed.next_read)
+                reading.append(ReadingAt(departed.next_read, SPEED_GUESS))
                 unacknowledged = min(unacknowledged, departed.acknowledged)
-        return ReaderView(sorted(reading), sorted(stopped), unacknowledged)
+        return ReaderView(reading, stopped, unacknowledged)

@@ -155,18 +155,19 @@ class EntryCacheManager:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
         if slices:
             self._admit_slices(entries)
-        self._admit(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
         if self.used_bytes > self._trigger_bytes or self.policy.strict:
             self._mind_the_size(now_ns)
+        self._admit(entries)
 
     def _mind_the_size(self, now_ns: int) -> None:
+        """The entries that ask for it are not in the policy's hands yet, so none of them goes before it was read."""
         charged = self._charged_bytes()
         if charged <= self._trigger_bytes:
             return
         if self.policy.strict and charged > self.settings.size_bytes_max:
-            self._check_size(now_ns, NO_LIMIT)
+            self._check_size(now_ns, VISITS_PER_SLICE)
         elif not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1

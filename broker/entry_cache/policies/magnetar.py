@@ -9,9 +9,10 @@ Entries stand in the queue in segments, and a segment is judged as a whole by th
 * nobody: it leaves when its time is over.
 
 For want of room a pass looks at each segment once. What nobody comes for goes first, then what somebody may
-return to, then what is expected, the farthest from its reader first: what is needed last goes first, so that a cache
-which is too small for a backlog still serves what fits. In each group topics that hold more than their share come
-first. What stays keeps its place, its time and its extensions: a pass charges no survivor.
+return to, then what is expected, by the time at which it will be read (distance and speed of the readers behind it):
+what is needed last goes first, so that a cache which is too small for a backlog still serves what fits. In each group
+topics that hold more than their share come first. What stays keeps its place, its time and its extensions: a pass
+charges no survivor.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ SEGMENT_ENTRIES_MAX: Final = 64
 SEGMENTS_PER_TTL: Final = 20
 """A segment takes in entries for this part of the time to live, so its last entries leave that much early."""
 
-_FARTHEST: Final = 63 * 8
-_GROUPS: Final = Claim.EXPECTED + _FARTHEST + 1
+_LATEST: Final = 61 * 8
+_GROUPS: Final = Claim.EXPECTED + _LATEST + 1
 
 _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 
@@ -274,8 +275,8 @@ class Magnetar:
         if claim is Claim.EXPECTED:
             if not for_sure:
                 part = segment.split_off_unawaited()
-            elif view.reading:
-                part = segment.split_before(view.reading[0])
+            elif (slowest := view.slowest) is not None:
+                part = segment.split_before(slowest)
         if part is not None:
             self._sort_in(part, self._claim(part, now_ns)[0], view, size_pass, removed)
         self._sort_in(segment, claim, view, size_pass, removed)
@@ -291,7 +292,7 @@ class Magnetar:
             size_pass.kept.append(segment)
             group = int(claim)
             if claim is Claim.EXPECTED:
-                group += _FARTHEST - _grade(segment.distance(view))
+                group += _LATEST - _grade(segment.due_us(view))
             size_pass.groups[2 * group + (not over)].append(segment)
 
     def _choose(self, size_pass: RoomPass, removed: Removed, visits_max: int) -> None:
@@ -383,10 +384,10 @@ class Magnetar:
         return len(wanted), sum(wanted)
 
 
-def _grade(distance: int) -> int:
-    """Distances in eight grades to a power of two, at most `_FARTHEST`: near enough, and no sorting."""
-    bits = distance.bit_length()
-    return distance if bits <= 3 else (bits - 4) * 8 + (distance >> (bits - 4))
+def _grade(due_us: int) -> int:
+    """Times in eight grades to a power of two, at most `_LATEST`: near enough, and no sorting."""
+    bits = due_us.bit_length()
+    return due_us if bits <= 3 else (bits - 4) * 8 + (due_us >> (bits - 4))
 
 
 def _visits(segment: Segment) -> int:

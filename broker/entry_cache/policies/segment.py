@@ -9,11 +9,11 @@ from enum import IntEnum
 from typing import Final
 
 from broker.entry_cache.range_cache import RangeCache
-from broker.entry_cache.reader_view import ReaderView, distance
+from broker.entry_cache.reader_view import ReaderView
 from broker.model.entry import Entry
 from broker.model.position import Position
 
-STOPPED: Final = 1 << 60
+STOPPED_US: Final = 1 << 60
 
 
 class Claim(IntEnum):
@@ -49,7 +49,7 @@ class Segment:
     def claim(self, view: ReaderView, now_ns: int, patience_ns: int) -> Claim:
         """The strongest claim on any of its entries that no replay waits for."""
         last = self.last
-        if view.nearest(last) is not None:
+        if view.is_expected(last):
             return Claim.EXPECTED
         if view.has_stopped_before(last) and now_ns - self.born_ns <= patience_ns:
             return Claim.EXPECTED
@@ -58,13 +58,13 @@ class Segment:
     def awaited_by_replay(self) -> bool:
         return any(entry.expected_reads > 0 for entry in self.entries)
 
-    def distance(self, view: ReaderView) -> int:
-        """How far its end is from the reader that comes first: 0 for a replay, and one that has stopped is farther
-        than any."""
-        nearest = view.nearest(self.last)
-        if nearest is not None:
-            return distance(nearest, self.last)
-        return 0 if self.awaited_by_replay() else STOPPED
+    def due_us(self, view: ReaderView) -> int:
+        """In how many microseconds its end is likely to be read: 0 for a replay, and for a cursor that has stopped
+        later than any."""
+        due_us = view.due_us(self.last)
+        if due_us is not None:
+            return min(due_us, STOPPED_US)
+        return 0 if self.awaited_by_replay() else STOPPED_US
 
     def split_before(self, position: Position) -> Segment | None:
         """Cut off what stands before the position; None if that is nothing, or all."""
