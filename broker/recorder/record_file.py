@@ -43,10 +43,18 @@ class RecordFile:
     def __init__(self, folder: Path, name: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / name
-        self.rows = 0
         self._part = folder / part_name(name)
         self._sink = pa.OSFile(str(self._part), "wb")
-        self._writer = pq.ParquetWriter(
+        self._waiting: list[Columns] = []
+        self._waiting_rows = 0
+        try:
+            self._writer = self._begin()
+        except BaseException:  # Whatever it was: nothing of the file stays.
+            self._remove()
+            raise
+
+    def _begin(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
             self._sink,
             SCHEMA,
             compression="zstd",
@@ -54,8 +62,6 @@ class RecordFile:
             column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
             write_page_checksum=True,
         )
-        self._waiting: list[Columns] = []
-        self._waiting_rows = 0
 
     @property
     def size_bytes(self) -> int:
@@ -65,7 +71,6 @@ class RecordFile:
     def append(self, columns: Columns) -> None:
         count = len(columns["op"])
         if count:
-            self.rows += count
             self._waiting.append(columns)
             self._waiting_rows += count
         if self._waiting_rows >= ROW_GROUP_ROWS:
@@ -96,6 +101,9 @@ class RecordFile:
         """It cannot be completed: nothing of it stays."""
         self._waiting = []
         self._writer.is_open = False  # Its end would be written by the garbage collector otherwise.
+        self._remove()
+
+    def _remove(self) -> None:
         try:
             self._sink.close()
         finally:

@@ -62,6 +62,10 @@ class RecordWriter:
         self._encoder = RowEncoder(self._names, clock_offset_us, settings.sample)
         self._cache_settings = ""
         self._file: RecordFile | None = None
+        self._in_file = 0
+        """Rows of the file under way: lost if it cannot be completed."""
+        self._in_hand = 0
+        """Rows that are on their way there."""
         self._file_until_s = 0.0
         self._file_hour = 0
         self._sequence = 0
@@ -106,6 +110,7 @@ class RecordWriter:
             return
         hour = int(columns["ts"][0]) // _US_PER_HOUR if len(columns["ts"]) else self._file_hour
         self.tick(now_s)
+        self._in_hand = len(rows)
 
         def append() -> None:
             self._names.flush()
@@ -113,12 +118,12 @@ class RecordWriter:
                 self._end_file()
             if self._file is None:
                 self._file = self._new_file(hour, now_s)
+            self._in_file, self._in_hand = self._in_file + self._in_hand, 0
             self._file.append(columns)
             if self._file.size_bytes >= self._settings.file_bytes:
                 self._end_file()
 
-        if not self._guarded(now_s, append):
-            self.lost += len(rows)
+        self._guarded(now_s, append)
 
     def _new_file(self, hour: int, now_s: float) -> RecordFile:
         at = datetime.fromtimestamp(hour * 3600, UTC)
@@ -146,6 +151,7 @@ class RecordWriter:
         self.bytes += self._file.complete(facts)
         self.files += 1
         self._file = None
+        self._in_file = 0
         self._sequence += 1
         self._dropped_told = dropped
         if self._retry_at_s is not None:
@@ -160,8 +166,8 @@ class RecordWriter:
             self.errors += 1
             log.warning("cannot remove an old file of the access record: %s", error)
 
-    def _guarded(self, now_s: float, action: Callable[[], None]) -> bool:
-        """Whether it succeeded; what the disk refuses costs the file under way, never the broker."""
+    def _guarded(self, now_s: float, action: Callable[[], None]) -> None:
+        """What the disk refuses costs the file under way, never the broker."""
         try:
             action()
         except _REFUSALS as error:
@@ -176,13 +182,12 @@ class RecordWriter:
                 )
             self._retry_at_s = now_s + RETRY_S
             self._give_up_file()
-            return False
-        return True
 
     def _give_up_file(self) -> None:
         file, self._file = self._file, None
+        self.lost += self._in_file + self._in_hand
+        self._in_file = self._in_hand = 0
         if file is not None:
-            self.lost += file.rows
             try:
                 file.discard()
             except _REFUSALS as error:
