@@ -65,7 +65,7 @@ class EntryCacheManager:
         self.used_bytes = 0
         self.entries = 0
         self.decisions = decisions or Decisions(0, lambda: 0)
-        self.policy: Policy = make_policy(settings, lambda: self._caches.values())
+        self.policy: Policy = make_policy(settings)
         self._admit = self.policy.admit
         self.on_evicted: Observer | None = None
         """Told of everything that leaves, in order."""
