@@ -1,8 +1,8 @@
 """A live broker writes down every event of its cache, and the replay of the record does the same, event for event.
 
 Real clients on several topics: tails, a Shared subscription with negative acknowledgements, Key_Shared, seeks, readers,
-subscriptions that catch up together, a consumer that comes back, ledgers that are trimmed, a topic that is deleted; in
-a cache that is too small for all of it.
+subscriptions that catch up together, a consumer that comes back, ledgers that are trimmed, a topic that is deleted,
+a setting that changes; in a cache that is too small for all of it.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def work(broker: BrokerProcess, client: pulsar.Client, topic: str) -> None:
     threads = [threading.Thread(target=guarded, args=(part,)) for part in parts]
     for thread in threads:
         thread.start()
+    admin.post("brokers/configuration/managedLedgerCacheEvictionTimeThresholdMillis/300")
     for thread in threads:
         thread.join()
     assert not failures, failures
