@@ -216,10 +216,10 @@ ENTRY_CACHE: Section = (
         Key(
             "entryCachePolicy",
             "string",
-            "pip430",
-            "Which entries stay. pip430: as the Pulsar release of magnetarProfile decides; pip430-stash: as the first"
-            " revision of the proposal; fifo-ttl: the oldest leaves first, as before; magnetar: by where the readers"
-            " stand, see docs/entry_cache.md.",
+            "magnetar",
+            "Which entries stay. magnetar: by where the readers stand, see docs/entry_cache.md; pip430: as the Pulsar"
+            " release of magnetarProfile decides; pip430-stash: as the first revision of the proposal; fifo-ttl: the"
+            " oldest leaves first, as before.",
             choices=POLICIES,
             ours=True,
         ),

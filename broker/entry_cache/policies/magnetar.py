@@ -50,16 +50,16 @@ _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 class RoomPass:
     """A size pass that has begun."""
 
-    __slots__ = ("bytes_to_free", "kept", "left", "order")
+    __slots__ = ("bytes_to_free", "lapped", "left", "order")
 
     def __init__(self, bytes_to_free: int) -> None:
         self.bytes_to_free = bytes_to_free
         self.order: VictimOrder | None = None
         """None before the first slice."""
+        self.lapped = False
+        """Whether the order is of this pass's own lap, and so as things are now."""
         self.left = 0
         """Segments that the lap which makes the order has not looked at; 0 = it has ended, or an earlier order serves."""
-        self.kept: list[Segment] = []
-        """What the lap has looked at, in the order of the queue."""
 
 
 class Magnetar:
@@ -67,6 +67,7 @@ class Magnetar:
 
     __slots__ = (
         "_grain_ns",
+        "_kept",
         "_open",
         "_order",
         "_order_ns",
@@ -92,6 +93,8 @@ class Magnetar:
         self._segments: deque[Segment] = deque()
         self._open: dict[RangeCache, Segment] = {}
         """By ledger, the segment that takes in more."""
+        self._kept: list[Segment] = []
+        """What the lap of a size pass has looked at: the front of the queue until the pass ends."""
         self._slots = 0
         self._replays = 0
         """Counted at cached entries; while it is 0 no segment needs to be searched for them."""
@@ -113,7 +116,7 @@ class Magnetar:
         return self._slots
 
     def __iter__(self) -> Iterator[Entry]:
-        for segment in self._segments:
+        for segment in (*self._kept, *self._segments):
             yield from segment.entries
 
     # Entries
@@ -249,7 +252,7 @@ class Magnetar:
             self._look_at_newcomers(order, now_ns, removed)
         size_pass.order = order
         ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
-        if ended and removed.size_bytes < size_pass.bytes_to_free and order.age(now_ns):
+        if ended and removed.size_bytes < size_pass.bytes_to_free and not size_pass.lapped:
             order = size_pass.order = self._begin_lap(size_pass, now_ns)  # An earlier order has run out.
             ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
         size_pass.bytes_to_free -= removed.size_bytes
@@ -260,15 +263,15 @@ class Magnetar:
 
     def abandon(self, size_pass: SizePass) -> None:
         """What was kept stands where it stood."""
-        assert isinstance(size_pass, RoomPass)
-        self._segments.extendleft(segment for segment in reversed(size_pass.kept) if segment.entries)
-        size_pass.kept = []
+        self._segments.extendleft(segment for segment in reversed(self._kept) if segment.entries)
+        self._kept = []
 
     def _begin_lap(self, size_pass: RoomPass, now_ns: int) -> VictimOrder:
         levels = [log.size_bytes for log in {holder.log for holder in self._open}]
         share = max(self._quota_bytes, self._size_bytes_max // max(1, len(levels)))
         if max(levels, default=0) <= share:
             share = 0  # Nobody is to be asked first.
+        size_pass.lapped = True
         size_pass.left = len(self._segments)
         self._order = VictimOrder(now_ns, size_pass.left, share)
         return self._order
@@ -308,7 +311,7 @@ class Magnetar:
                 return True
             segment, claim = victim
             removed.visits += 1
-            if order.age(now_ns) and self._claim(segment, self._view(segment, now_ns), now_ns)[0] > claim:
+            if not size_pass.lapped and self._claim(segment, self._view(segment, now_ns), now_ns)[0] > claim:
                 order.drop()  # Somebody has come back to it since the lap.
                 continue
             self._take(segment, claim, size_pass, removed)
@@ -346,7 +349,7 @@ class Magnetar:
         if claim is Claim.NOBODY and over:
             self._take(segment, claim, size_pass, removed)
         if segment.entries:
-            size_pass.kept.append(segment)
+            self._kept.append(segment)
             order.add(segment, claim, segment.due_us(view) if claim is Claim.EXPECTED else 0, over=over)
 
     def _take(self, segment: Segment, claim: Claim, size_pass: RoomPass, removed: Removed) -> None:
@@ -400,7 +403,8 @@ class Magnetar:
             del self._open[segment.holder]
 
     def drop_invalidated(self) -> None:
-        self._segments = deque(segment for segment in self._segments if self._tidy(segment))
+        for segment in (*self._kept, *self._segments):
+            self._tidy(segment)
 
     def count_wanted(self) -> tuple[int, int]:
         """Those that a reader who gets on, or a replay, will come to."""
@@ -408,8 +412,9 @@ class Magnetar:
         self._views.clear()
         wanted = [
             entry.size
-            for segment in self._segments
-            if self._claim(segment, self._view(segment, segment.born_ns), segment.born_ns)[0]
+            for segment in (*self._kept, *self._segments)
+            if segment.entries
+            and self._claim(segment, self._view(segment, segment.born_ns), segment.born_ns)[0]
             is Claim.EXPECTED
             for entry in segment.entries
         ]
