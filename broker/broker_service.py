@@ -85,7 +85,8 @@ class BrokerService:
         self.version = version
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
-        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), clock.monotonic_ns)
+        # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
+        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         recorded = record_settings(settings)
         self.recorder = None if recorded is None else Recorder(recorded, version)
         if self.recorder is not None:  # Before anything happens in the cache, so that the record is complete.

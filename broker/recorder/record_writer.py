@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Final
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ RETRY_S: Final = 30.0
 
 _US_PER_HOUR: Final = 3_600_000_000
 _REFUSALS: Final = (OSError, pa.ArrowException)
+_op = itemgetter(1)
 
 
 class RecordWriter:
@@ -76,13 +78,13 @@ class RecordWriter:
 
     def write(self, rows: Sequence[Row], now_s: float) -> None:
         """In order. Raises nothing that a disk could cause."""
-        begin = 0
-        for at, row in enumerate(rows):
-            if row[1] is Op.SETTINGS:
-                self._append(rows[begin:at], now_s)
-                begin = at
-                self._guarded(now_s, self._end_file)
-                self._cache_settings = row[9][0]
+        ops = bytes(map(_op, rows))
+        begin, at = 0, ops.find(Op.SETTINGS)
+        while at >= 0:
+            self._append(rows[begin:at], now_s)
+            self._guarded(now_s, self._end_file)
+            self._cache_settings = rows[at][9][0]
+            begin, at = at, ops.find(Op.SETTINGS, at + 1)
         self._append(rows[begin:], now_s)
 
     def tick(self, now_s: float) -> None:

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Final
 
 from broker.entry_cache.decisions import Row
@@ -126,7 +127,7 @@ class Recorder:
     def _drain(self, writer: RecordWriter) -> None:
         take = self._rows.popleft
         while self._rows:
-            rows = [take() for _ in range(min(len(self._rows), ROWS_AT_ONCE))]
+            rows = list(starmap(take, repeat((), min(len(self._rows), ROWS_AT_ONCE))))
             try:
                 writer.write(rows, time.monotonic())
             except Exception:  # A defect here must not end the thread and let the buffer fill for ever.

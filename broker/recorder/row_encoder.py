@@ -66,7 +66,7 @@ class RowEncoder:
             "detail": _ints(detail),
             "more": np.zeros(len(ops), np.int64),
         }
-        mixed = dict(_mixed_sizes(sizes))
+        mixed = dict(_mixed_sizes(columns["op"], sizes))
         if mixed:
             columns = _in_runs_of_one_size(columns, mixed)
         if Op.READER in ops:
@@ -94,10 +94,11 @@ def _ints(values: Sequence[int]) -> Ints:
     return np.fromiter(values, np.int64, len(values))
 
 
-def _mixed_sizes(sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, SizeRuns]]:
+def _mixed_sizes(ops: Ints, sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, SizeRuns]]:
     """Index of each row whose entries differ in size, and what they are."""
-    for at, own in enumerate(sizes):
-        if own and own.count(own[0]) != len(own):
+    for at in np.flatnonzero((ops == Op.APPEND) | (ops == Op.FETCHED)).tolist():
+        own = sizes[at]
+        if own.count(own[0]) != len(own):
             yield at, [(len(list(same)), size) for size, same in groupby(own)]
 
 
