@@ -236,9 +236,9 @@ ENTRY_CACHE: Section = (
         Key(
             "entryCachePinnedRatioMax",
             "double",
-            4.0,
-            "Copy entries out of a large receive buffer of which less than this part would stay in use (4 = a"
-            " quarter); 0 = never.",
+            1.5,
+            "Copy entries that come together out of a receive buffer that is more than so many times as long as"
+            " they are, so that a cached entry keeps little else alive; 0 = never.",
             low=0,
             dynamic=True,
             ours=True,
@@ -249,8 +249,17 @@ ENTRY_CACHE: Section = (
             20_000,
             "Newest decisions of the cache that are kept to answer why an entry is or is not cached; 0 = none.",
             low=0,
-            high=10_000_000,
+            high=400_000,
             dynamic=True,
+            ours=True,
+        ),
+        Key(
+            "entryCacheSubscriptionMetricsMax",
+            "int",
+            100,
+            "Subscriptions with series of their own for cache hits and misses, those that read most first; 0 = none.",
+            low=0,
+            high=100_000,
             ours=True,
         ),
         Key(

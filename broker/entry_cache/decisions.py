@@ -13,9 +13,14 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.runs import Run
 from broker.model.entry import Entry
 
 LEDGERS_KNOWN_MAX: Final = 65_536
+
+ROWS_PER_SLICE: Final = 20_000
+"""Events that take 1 to 2 ms to look through."""
 
 
 class Op(IntEnum):
@@ -76,6 +81,8 @@ class Op(IntEnum):
     OPEN = 27
     """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
     left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
+    NOT_CACHED = 100
+    """They did not enter the cache; `detail` = an `Obstacle`. In the ring alone: a replay finds out itself."""
 
 
 HIT_MOVES: Final = 0
@@ -97,6 +104,19 @@ CAUSES: Final = ("expected_reads", "recently_accessed", "may_return")
 """By number: the `detail` of REQUEUE."""
 
 
+class Obstacle(IntEnum):
+    """Why entries did not enter the cache: the `detail` of NOT_CACHED."""
+
+    DISABLED = 1
+    """There is no cache, by its size."""
+    NO_ACTIVE_CURSOR = 2
+    """They were confirmed while no cursor was active, and none had been shortly before."""
+    NOBODY_TO_COME = 3
+    """They were read from storage, and no active cursor is known to read them."""
+    FULL = 4
+    """There was no room, and nobody was known to come for them."""
+
+
 class Event(NamedTuple):
     at_ns: int
     op: Op
@@ -111,7 +131,8 @@ class Event(NamedTuple):
     """Of all entries together; 0 where that is not known yet."""
     detail: int
     who: Sequence[str]
-    """INSERT: the names of the cursors that were to read it. READER, SETTINGS: see there."""
+    """INSERT: the names of the cursors that were to read it. HIT, MISS, COALESCED, FAILED: of the reader. READER,
+    SETTINGS: see there."""
     sizes: Sequence[int]
     """APPEND and FETCHED: bytes of each entry."""
 
@@ -119,17 +140,16 @@ class Event(NamedTuple):
 Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence[int]]
 """An `Event` as it is noted: making a plain tuple costs a fraction."""
 
-Run = tuple[int, int, int, int]
-"""(ledger id, first entry id, entries, bytes)"""
-
 
 class Decisions:
-    __slots__ = ("_ledgers", "_now_ns", "_ring", "on", "record")
+    __slots__ = ("_ledgers", "_now_ns", "_ring", "_since_ns", "on", "record")
 
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: events in the ring, 0 = none."""
         self._now_ns = now_ns
         self._ring: deque[Row] = deque(maxlen=keep)
+        self._since_ns = now_ns()
+        """When noting began."""
         self._ledgers: dict[int, str] = {}
         self.record: Callable[[Row], object] | None = None
         """Gets every event, in order, while it is set; see `listen`."""
@@ -143,12 +163,44 @@ class Decisions:
 
     def keep(self, events: int) -> None:
         """Another length of the ring; what is kept already stays as far as it fits."""
+        began_anew = not self._ring.maxlen
         self._ring = deque(self._ring, events)
+        self._since_ns = self._now_ns() if began_anew else self.since_ns
         self.on = self.record is not None or events > 0
+
+    # Looking back
+
+    @property
+    def kept_max(self) -> int:
+        return self._ring.maxlen or 0
+
+    @property
+    def kept(self) -> int:
+        return len(self._ring)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the ring is full: events older than `since_ns` have been dropped."""
+        return len(self._ring) == self._ring.maxlen
+
+    @property
+    def since_ns(self) -> int:
+        """What happened since then is in the ring."""
+        return self._ring[0][0] if self._ring and self.forgets else self._since_ns
 
     def events(self) -> Iterator[Event]:
         """The ring, oldest first."""
-        return (Event(row[0], Op(row[1]), *row[2:]) for row in list(self._ring))
+        return map(_event, list(self._ring))
+
+    def about(self, ledger_id: int, entry_id: int) -> Iterator[list[Event]]:
+        """Those of the ring that tell of the entry, oldest first, in slices between which the loop may turn."""
+        rows = list(self._ring)
+        for start in range(0, len(rows), ROWS_PER_SLICE):
+            yield [
+                _event(row)
+                for row in rows[start : start + ROWS_PER_SLICE]
+                if row[4] == ledger_id and 0 <= entry_id - row[5] < row[6]
+            ]
 
     # Noting; callers ask `on` first
 
@@ -169,21 +221,10 @@ class Decisions:
         at_ns: int,
         who: Sequence[str] = (),
     ) -> None:
-        """INSERT, OFFER: consecutive entries, at least one."""
+        """INSERT, OFFER: consecutive entries, at least one. The ring keeps INSERT alone."""
         head = entries[0]
-        row: Row = (
-            at_ns,
-            op,
-            log,
-            0,
-            head.ledger_id,
-            head.entry_id,
-            len(entries),
-            size_bytes,
-            detail,
-            who,
-            (),
-        )
+        run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
+        row: Row = (at_ns, op, log, 0, *run, detail, who, ())
         if op is Op.INSERT:
             self._ring.append(row)
         if self.record is not None:
@@ -193,28 +234,24 @@ class Decisions:
         """APPEND, FETCHED: consecutive entries, at least one, of whose sizes a recorder learns here and only here."""
         if self.record is not None:
             head = entries[0]
+            if head.ledger_id not in self._ledgers:
+                self.ledger_opened(head.ledger_id, log)
             sizes = [entry.size for entry in entries]
-            self.record(
-                (
-                    at_ns,
-                    op,
-                    log,
-                    0,
-                    head.ledger_id,
-                    head.entry_id,
-                    len(sizes),
-                    sum(sizes),
-                    detail,
-                    (),
-                    sizes,
-                )
-            )
+            run = (head.ledger_id, head.entry_id, len(sizes), sum(sizes))
+            self.record((at_ns, op, log, 0, *run, detail, (), sizes))
+
+    def not_cached(self, log: str, entries: Sequence[Entry], obstacle: Obstacle, at_ns: int) -> None:
+        """Consecutive entries, at least one."""
+        head = entries[0]
+        self._ring.append(
+            (at_ns, Op.NOT_CACHED, log, 0, head.ledger_id, head.entry_id, len(entries), 0, obstacle, (), ())
+        )
 
     def read(
         self,
         op: Op,
         log: str,
-        reader: int,
+        reader: Reader,
         ledger_id: int,
         first: int,
         count: int,
@@ -222,7 +259,8 @@ class Decisions:
         detail: int = 0,
     ) -> None:
         """HIT, MISS, COALESCED, FAILED."""
-        row: Row = (self._now_ns(), op, log, reader, ledger_id, first, count, size_bytes, detail, (), ())
+        number, who = reader.number, reader.who
+        row: Row = (self._now_ns(), op, log, number, ledger_id, first, count, size_bytes, detail, who, ())
         self._ring.append(row)
         if self.record is not None:
             self.record(row)
@@ -230,28 +268,15 @@ class Decisions:
     def arrived(self, what: Op, log: str, reader: int, entries: Sequence[Entry], size_bytes: int) -> None:
         """Consecutive entries, at least one; `what`: MISS or COALESCED. Of use to a recorder alone."""
         if self.record is not None:
-            head = entries[0]
-            self.record(
-                (
-                    self._now_ns(),
-                    Op.ARRIVED,
-                    log,
-                    reader,
-                    head.ledger_id,
-                    head.entry_id,
-                    len(entries),
-                    size_bytes,
-                    what,
-                    (),
-                    (),
-                )
-            )
+            now_ns, head = self._now_ns(), entries[0]
+            at = (reader, head.ledger_id, head.entry_id, len(entries), size_bytes)
+            self.record((now_ns, Op.ARRIVED, log, *at, what, (), ()))
 
-    def runs(self, op: Op, entries: Sequence[Entry], detail: int) -> None:
-        """REQUEUE, EVICT: any entries."""
+    def runs(self, op: Op, runs: Iterable[Run], detail: int) -> None:
+        """REQUEUE, EVICT."""
         now_ns = self._now_ns()
         names = self._ledgers
-        for ledger_id, first, count, size_bytes in runs_of(entries):
+        for ledger_id, first, count, size_bytes in runs:
             log = names.get(ledger_id, "")
             row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, detail, (), ())
             self._ring.append(row)
@@ -312,21 +337,8 @@ class Decisions:
             self.record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (settings,), ()))
 
 
-def runs_of(entries: Iterable[Entry]) -> Iterator[Run]:
-    """Entries as runs of consecutive ids of one ledger, in the order given."""
-    ledger_id = first = following = -1
-    size_bytes = 0
-    for entry in entries:
-        if entry.entry_id != following or entry.ledger_id != ledger_id:
-            if following >= 0:
-                yield ledger_id, first, following - first, size_bytes
-            ledger_id = entry.ledger_id
-            first = following = entry.entry_id
-            size_bytes = 0
-        following += 1
-        size_bytes += entry.size
-    if following >= 0:
-        yield ledger_id, first, following - first, size_bytes
+def _event(row: Row) -> Event:
+    return Event(row[0], Op(row[1]), *row[2:])
 
 
 def _runs_by_absence(entries: Iterable[Entry]) -> Iterator[tuple[int, int, int, int, int]]:

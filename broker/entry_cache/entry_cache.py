@@ -11,20 +11,22 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
+from broker.entry_cache.cache_stats import CacheStats, PendingReadStats, ReadStats, Reason
 from broker.entry_cache.decisions import (
     BY_MARK_DELETE,
     COUNTS_READS,
     HIT_AGAIN,
     HIT_MOVES,
     HIT_STAYS,
+    REASONS,
     Decisions,
+    Obstacle,
     Op,
-    runs_of,
 )
 from broker.entry_cache.policies.policy import NO_LIMIT, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.reader import Reader
+from broker.entry_cache.runs import runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
@@ -42,6 +44,14 @@ class CacheOwner(Protocol):
     policy: Policy
     decisions: Decisions
 
+    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+        """The cache holds entries of another ledger from now on."""
+        ...
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """It holds none of that ledger any more."""
+        ...
+
     def is_full(self, size_bytes: int) -> bool:
         """Whether so many bytes more have no room, for a policy that is strict about it."""
         ...
@@ -56,13 +66,23 @@ class CacheOwner(Protocol):
 
 
 class EntryCache:
-    __slots__ = ("_ledgers", "_owner", "_readers", "name", "readers", "reads")
+    __slots__ = (
+        "_ledgers",
+        "_owner",
+        "_readers",
+        "evicted_entries",
+        "name",
+        "readers",
+        "reads",
+    )
 
     def __init__(self, owner: CacheOwner, name: str) -> None:
         """Opened through `EntryCacheManager.open`."""
         self.name = name
         self.reads = ReadStats()
         """Of all readers, those that have gone included."""
+        self.evicted_entries = [0] * len(REASONS)
+        """By number of the reason."""
         self.readers: ActiveCursors | None = None
         """The log's cursors, for a policy that looks at them; the log says which."""
         self._readers: dict[str, Reader] = {}
@@ -79,6 +99,15 @@ class EntryCache:
 
     def known_readers(self) -> list[Reader]:
         return list(self._readers.values())
+
+    @property
+    def pending_reads(self) -> PendingReadStats:
+        """Those of the broker: nobody asks for them by log."""
+        return self._owner.stats.pending_reads
+
+    def range_caches(self) -> list[RangeCache]:
+        """One per ledger that has cached entries, or had some."""
+        return list(self._ledgers.values())
 
     @property
     def entries(self) -> int:
@@ -102,14 +131,20 @@ class EntryCache:
         one (5.0), the present one takes its place, so that the reads of both are counted in one place.
         """
         owner = self._owner
-        if not (owner.enabled and entries):
+        if not entries:
+            return 0
+        if not owner.enabled:
+            self.note_not_cached(entries, Obstacle.DISABLED, now_ns)
             return 0
         if expected_reads <= 0 and owner.is_full(0):
+            self.note_not_cached(entries, Obstacle.FULL, now_ns)
             return 0
         head = entries[0]
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
             ledger.lowest_id = head.entry_id
+        if entries[-1].entry_id > ledger.highest_id:
+            ledger.highest_id = entries[-1].entry_id
         count = owner.policy.initial_count(expected_reads)
         held = ledger.entries
         added = entries
@@ -127,6 +162,7 @@ class EntryCache:
             held[entry_id] = entry
             entry.cached = True
             entry.holder = ledger
+            entry.inserted_at_ns = now_ns
             entry.queued_at_ns = now_ns
             entry.expected_reads = count
             entry.requeue_count = 0
@@ -157,6 +193,13 @@ class EntryCache:
         """The log has its `readers`, as of now; for `continue_ns` see `ActiveCursors`."""
         detail = COUNTS_READS * counts_reads + BY_MARK_DELETE * by_mark_delete
         self._owner.decisions.opened(self.name, continue_ns, detail, now_ns)
+
+    def note_not_cached(self, entries: list[Entry], obstacle: Obstacle, now_ns: int) -> None:
+        """A run, confirmed or read from storage, does not enter the cache."""
+        owner = self._owner
+        if owner.decisions.on and entries:
+            stronger = obstacle if owner.enabled else Obstacle.DISABLED
+            owner.decisions.not_cached(self.name, entries, stronger, now_ns)
 
     def _note_inserted(self, added: list[Entry], size_bytes: int, expected_reads: int, now_ns: int) -> None:
         decisions = self._owner.decisions
@@ -192,6 +235,7 @@ class EntryCache:
             held[entry.entry_id] = entry
             entry.cached = True
             entry.holder = ledger
+            entry.inserted_at_ns = now_ns
             entry.queued_at_ns = now_ns
             entry.expected_reads = count
             entry.requeue_count = 0
@@ -201,10 +245,14 @@ class EntryCache:
 
     def _open_ledger(self, head: Entry) -> RangeCache:
         for ledger_id in [key for key, ledger in self._ledgers.items() if not ledger.entries]:
-            del self._ledgers[ledger_id]
+            self._forget_ledger(ledger_id)
         ledger = self._ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
-        self._owner.decisions.ledger_opened(head.ledger_id, self.name)
+        self._owner.ledger_opened(head.ledger_id, self)
         return ledger
+
+    def _forget_ledger(self, ledger_id: int) -> None:
+        del self._ledgers[ledger_id]
+        self._owner.ledger_closed(ledger_id)
 
     # Reading
 
@@ -270,7 +318,7 @@ class EntryCache:
         own.hit_bytes += size_bytes
         decisions = self._owner.decisions
         if decisions.on:
-            decisions.read(Op.HIT, self.name, reader.number, ledger_id, first, count, size_bytes, detail)
+            decisions.read(Op.HIT, self.name, reader, ledger_id, first, count, size_bytes, detail)
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, not counted as read."""
@@ -282,7 +330,7 @@ class EntryCache:
         decisions = self._owner.decisions
         if decisions.on:
             cached = 0 if op is Op.FAILED else self._cached_between(ledger_id, first, count)
-            decisions.read(op, self.name, reader.number, ledger_id, first, count, 0, cached)
+            decisions.read(op, self.name, reader, ledger_id, first, count, 0, cached)
 
     def _cached_between(self, ledger_id: int, first: int, count: int) -> int:
         ledger = self._ledgers.get(ledger_id)
@@ -343,7 +391,8 @@ class EntryCache:
             removed.wanted += wanted
             removed.entries += popped
             if not ledger.entries:
-                del self._ledgers[ledger_id]
+                self._forget_ledger(ledger_id)
+        self.evicted_entries[REASONS.index(reason)] += len(removed.entries)
         self._owner.dismiss(removed, reason)
         return removed
 

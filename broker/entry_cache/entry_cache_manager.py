@@ -15,9 +15,10 @@ from typing import Final
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_large_buffers
+from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
+from broker.entry_cache.runs import Run, runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
@@ -36,6 +37,7 @@ Observer = Callable[[list[Entry], Reason], None]
 class EntryCacheManager:
     __slots__ = (
         "_admit",
+        "_by_ledger",
         "_caches",
         "_check_in_flight",
         "_invalidated_bytes",
@@ -72,6 +74,8 @@ class EntryCacheManager:
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._caches: dict[str, EntryCache] = {}
+        self._by_ledger: dict[int, EntryCache] = {}
+        """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
         self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
@@ -139,6 +143,15 @@ class EntryCacheManager:
 
     # Called by the caches
 
+    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+        """The cache holds entries of another ledger from now on."""
+        self._by_ledger[ledger_id] = cache
+        self.decisions.ledger_opened(ledger_id, cache.name)
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """It holds none of that ledger any more."""
+        self._by_ledger.pop(ledger_id, None)
+
     def is_full(self, size_bytes: int) -> bool:
         """Whether so many bytes more have no room, for a policy that is strict about it."""
         return self.policy.strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
@@ -168,14 +181,15 @@ class EntryCacheManager:
             return
         if self.policy.strict and charged > self.settings.size_bytes_max:
             self._check_size(now_ns, VISITS_PER_SLICE)
-        elif not self._check_in_flight:
+            charged = self._charged_bytes()
+        if charged > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
             if self.on_size_check is not None:
                 self.on_size_check()
 
     def _admit_slices(self, entries: list[Entry]) -> None:
-        """Entries leave their buffer by setting, and where so few are left of a large one that it is not worth it."""
+        """Entries leave their buffer by setting, and where they use so little of it that sharing is not worth it."""
         if self.settings.copy_entries:
             for entry in entries:
                 if type(entry.body) is memoryview:
@@ -183,37 +197,32 @@ class EntryCacheManager:
             return
         ratio_max = self.settings.pinned_ratio_max
         if ratio_max > 0:
-            copy_out_of_large_buffers(entries, ratio_max)
+            copy_out_of_idle_buffers(entries, ratio_max)
         self._pinned.add(entries)
 
     def dismiss(self, removed: Removed, reason: Reason) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
-        self._invalidated_bytes += removed.size_bytes
-        self._account(removed, reason)
+        if removed.entries:
+            self._invalidated_bytes += removed.size_bytes
+            self._account(removed, reason, runs_of(removed.entries))
 
-    def _account(self, removed: Removed, reason: Reason) -> None:
+    def _account(self, removed: Removed, reason: Reason, runs: Iterable[Run]) -> None:
+        """What has left the caches, at least one entry; `runs`: the same in short."""
         entries = removed.entries
-        if not entries:
-            return
         self.entries -= len(entries)
         self.used_bytes -= removed.size_bytes
         stats = self.stats
         stats.evicted_entries[reason] += len(entries)
         stats.evicted_bytes[reason] += removed.size_bytes
-        stats.evicted_wanted_entries[reason] += removed.wanted
+        if removed.wanted:
+            stats.evicted_wanted_entries[reason] += removed.wanted
+            stats.evicted_wanted_bytes[reason] += _wanted_bytes(removed)
         if self._pinned:
             self._pinned.remove(entries)
         if self.on_evicted is not None:
             self.on_evicted(entries, reason)
         if self.decisions.on:
-            self._note_removed(removed, reason)
-
-    def _note_removed(self, removed: Removed, reason: Reason) -> None:
-        self.decisions.runs(Op.EVICT, removed.entries, REASONS.index(reason))
-
-    def _note_requeued(self, removed: Removed) -> None:
-        for cause, entries in removed.requeued.items():
-            self.decisions.runs(Op.REQUEUE, entries, CAUSES.index(cause))
+            self.decisions.runs(Op.EVICT, runs, REASONS.index(reason))
 
     # Evicting
 
@@ -240,9 +249,7 @@ class EntryCacheManager:
         policy = self.policy
         policy.watched = self.decisions.on
         removed = policy.remove_expired(threshold_ns, now_ns, visits_max)
-        self._account(removed, Reason.TTL)
-        if removed.requeued:
-            self._note_requeued(removed)
+        self._passed(removed, Reason.TTL, now_ns)
         return removed
 
     def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
@@ -277,10 +284,26 @@ class EntryCacheManager:
         policy = self.policy
         policy.watched = self.decisions.on
         removed = policy.free(size_pass, now_ns, visits_max)
-        self._account(removed, Reason.SIZE)
-        if removed.requeued:
-            self._note_requeued(removed)
+        self._passed(removed, Reason.SIZE, now_ns)
         return removed
+
+    def _passed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
+        """A pass, or a slice of it, has run."""
+        stats = self.stats.passes[reason]
+        stats.visits += removed.visits
+        stats.passes += removed.done
+        # Before what was removed, and reads before expected reads: so it was for an entry that met all of it.
+        for cause in sorted(removed.requeued, key=CAUSES.index, reverse=True):
+            self.decisions.runs(Op.REQUEUE, runs_of(removed.requeued[cause]), CAUSES.index(cause))
+        if removed.entries:
+            runs = list(runs_of(removed.entries))
+            stats.removed(removed.entries, runs, now_ns)
+            number = REASONS.index(reason)
+            for ledger_id, _, count, _ in runs:
+                cache = self._by_ledger.get(ledger_id)
+                if cache is not None:
+                    cache.evicted_entries[number] += count
+            self._account(removed, reason, runs)
 
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
         """One time pass with a threshold of the caller's choice."""
@@ -334,3 +357,13 @@ class EntryCacheManager:
         for cache in self._caches.values():
             total.add(cache.reads)
         return total
+
+
+def _wanted_bytes(removed: Removed) -> int:
+    """Of the entries that still had expected reads. Where the policy judges by something else than the counts at the
+    entries, which are then gone, and has removed both kinds together: their share by number."""
+    entries = removed.entries
+    if removed.wanted == len(entries):
+        return removed.size_bytes
+    sizes = [entry.size for entry in entries if entry.expected_reads > 0]
+    return sum(sizes) if len(sizes) == removed.wanted else removed.size_bytes * removed.wanted // len(entries)
