@@ -87,10 +87,7 @@ class BrokerService:
         self.tasks = BackgroundTasks()
         # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
-        recorded = record_settings(settings)
-        self.recorder = None if recorded is None else Recorder(recorded, version)
-        if self.recorder is not None:  # Before anything happens in the cache, so that the record is complete.
-            self.decisions.listen(self.recorder.record)
+        self.recorder = _recorder(settings, version, self.decisions)
         self.caches = EntryCacheManager(cache_settings(settings), self.decisions)
         self.ground = Ground(
             metadata=metadata,
@@ -255,6 +252,16 @@ class BrokerService:
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)
+
+
+def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorder | None:
+    """Listens before anything happens in the cache, so that the record is complete. None where nothing is recorded."""
+    recorded = record_settings(settings)
+    if recorded is None:
+        return None
+    recorder = Recorder(recorded, version)
+    decisions.listen(recorder.record)
+    return recorder
 
 
 def _listeners(settings: Settings) -> dict[str, str]:

@@ -129,9 +129,10 @@ class Replay:
                     self._step()
                 self._inputs.append(event)
 
-    def finish(self) -> None:
-        """The record has ended."""
-        self._step()
+    def finish(self, *, cut_off: bool = False) -> None:
+        """The record has ended; `cut_off`: in the middle perhaps, so that the last input is not judged."""
+        if not cut_off:
+            self._step()
 
     @property
     def totals(self) -> dict[str, int]:

@@ -1,8 +1,7 @@
-"""The replay of records, as a command: what the broker counted, what the replay counts, and whether all is equal."""
+"""The replay of records, told: what the broker counted, what the replay counts, and whether all is equal."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,31 +11,15 @@ from typing import Final, TextIO
 from broker.entry_cache.replay import Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.errors import RecordError
-from broker.recorder.record_reader import Found, RunOfBroker, events, find
+from broker.recorder.record_reader import RunOfBroker, events, find
 
 PROGRESS_S: Final = 2.0
 PROGRESS_ROWS_MIN: Final = 1_000_000
 
 
-def main(argv: Sequence[str]) -> int:
-    """0 when every run in the folders was repeated exactly, 1 when one was not or cannot be, 2 for bad usage."""
-    parser = argparse.ArgumentParser(
-        "python -m broker.recorder replay",
-        description="Feed access records to the cache's own objects and compare what they do with what was recorded.",
-    )
-    parser.add_argument(
-        "folders", nargs="+", type=Path, metavar="DIR", help="entryCacheRecordDirectory, or a part"
-    )
-    arguments = parser.parse_args(argv)
-    missing = [str(folder) for folder in arguments.folders if not folder.exists()]
-    if missing:
-        parser.error(f"there is no {', '.join(missing)}")
-    found = find(arguments.folders)
-    return 0 if replay_all(found, sys.stdout) else 1
-
-
-def replay_all(found: Found, out: TextIO) -> bool:
-    """Whether there is a run and every one was repeated exactly."""
+def replay_all(folders: Sequence[Path], out: TextIO) -> bool:
+    """Whether there is a record in the folders and every one was repeated exactly. Progress goes to stderr."""
+    found = find(folders)
     for file in found.set_aside:
         print(f"set aside: {file.path}: {file.reason}", file=out)
     if not found.runs:
@@ -65,9 +48,9 @@ def _replay(run: RunOfBroker, out: TextIO) -> bool:
     for batch in events(run):
         replay.feed(batch)
         progress.advanced(len(batch))
-    replay.finish()
-    seconds = time.monotonic() - began
     totals = run.files[-1].facts.totals
+    replay.finish(cut_off=totals is None)
+    seconds = time.monotonic() - began
     print(f"policy {replay.manager.policy.name}, {replay.events:,} events in {seconds:.1f} s", file=out)
     print(table(totals, replay.recorded_totals, replay.totals), file=out)
     return _verdict(replay, totals, out)
@@ -81,7 +64,9 @@ def _verdict(replay: Replay, totals: Mapping[str, int] | None, out: TextIO) -> b
     if any(column != columns[0] for column in columns):
         return _say("NOT EQUAL: every event was repeated, but the totals differ", out)
     if totals is None:
-        print("the broker's own totals are missing: it did not end in good order", file=out)
+        print(
+            "the broker's own totals and the last event are missing: it did not end in good order", file=out
+        )
     print("equal: every event and every total", file=out)
     return True
 
