@@ -32,13 +32,15 @@ SETTINGS: Final = {
     "dispatcherMaxReadBatchSize": "20",
     "entryCacheRecordFileSeconds": "1",
 }
-POLICIES: Final = {
-    "4.2": {},
-    "5.0": {"magnetarProfile": "5.0"},
+PIP430: Final = {"entryCachePolicy": "pip430"}
+POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
+    "4.2": PIP430,
+    "5.0": {**PIP430, "magnetarProfile": "5.0"},
     "stash": {"entryCachePolicy": "pip430-stash"},
     "fifo-ttl": {"entryCachePolicy": "fifo-ttl"},
     "magnetar": {"entryCachePolicy": "magnetar"},
     "by-mark-delete": {
+        **PIP430,
         "cacheEvictionByExpectedReadCount": "false",
         "cacheEvictionByMarkDeletedPosition": "true",
     },

@@ -25,7 +25,7 @@ SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS)
 class Recording:
     """A manager with one log, whose events are kept as a recorder would write them."""
 
-    def __init__(self, settings: EntryCacheSettings = SETTINGS) -> None:
+    def __init__(self, settings: EntryCacheSettings = SETTINGS, continue_ns: int = 0) -> None:
         self.now = 0
         self.rows: list[Row] = []
         self.names: dict[int, str] = {0: ""}
@@ -34,15 +34,22 @@ class Recording:
         self.manager = EntryCacheManager(settings, decisions)
         self.cache: EntryCache = self.manager.open("log")
         self.reader = self.cache.reader("sub")
-        self.cache.readers = ActiveCursors(0, 0)
-        self.cache.note_opened(0, 0, counts_reads=True, by_mark_delete=False)
-        self.cache.readers.add("sub", Position(1, 0), lambda: Position(1, -1))
+        self.cursors = self.cache.readers = ActiveCursors(continue_ns, 0)
+        self.cache.note_opened(continue_ns, 0, counts_reads=True, by_mark_delete=False)
+        self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
         decisions.place(Op.CURSOR_ADDED, "log", self.reader.number, 1, 0)
         decisions.place(Op.ACK, "log", self.reader.number, 1, -1)
 
     def append(self, entries: list[Entry]) -> None:
         self.cache.note_appended(entries, self.now)
         self.cache.insert_run(entries, 1, self.now)
+
+    def leave(self, *, delete: bool) -> None:
+        self.cursors.remove("sub", self.now)
+        self.manager.decisions.place(Op.CURSOR_LEFT, "log", self.reader.number, 1, -1, at_ns=self.now)
+        if delete:
+            self.cursors.forget("sub")
+            self.manager.decisions.place(Op.CURSOR_FORGOTTEN, "log", self.reader.number, 1, -1)
 
     def fetch(self, entries: list[Entry], expected_reads: int) -> None:
         self.cache.note_fetched(entries, expected_reads, self.now)
@@ -124,6 +131,20 @@ def test_settings_that_change_are_applied_in_their_place() -> None:
     replay = replay_of(recording.record())
     assert str(replay.difference) == "None"
     assert replay.manager.entries == 5
+
+
+def test_a_cursor_that_was_deleted_is_waited_for_no_more() -> None:
+    """Only the policy that looks at positions waits for one that has left."""
+    settings = replace(SETTINGS, policy="magnetar")
+    recording = Recording(settings, continue_ns=100 * MS)
+    recording.append(new_run(0, 4))
+    recording.leave(delete=True)
+    recording.now = 20 * MS
+    recording.manager.tick(recording.now)
+    assert recording.manager.entries == 0
+    record = recording.record()
+    assert str(replay_of(record, settings).difference) == "None"
+    assert replay_of(spoiled(record, Op.CURSOR_FORGOTTEN), settings).manager.entries == 5
 
 
 def test_what_entries_pin_is_taken_from_the_record() -> None:
