@@ -141,9 +141,9 @@ class Pip430Stash:
     def free(self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         """Ends when the bytes are free or nothing is left that may go, which can be before."""
         assert isinstance(size_pass, StashPass)
-        size_pass.stashed = min(size_pass.stashed, len(self._stash))
         removed = Removed()
         threshold_ns = now_ns - self._ttl_max_ns
+        size_pass.stashed = min(size_pass.stashed, len(self._stash))  # A time pass ran between two slices.
         while removed.visits < visits_max and removed.size_bytes < size_pass.bytes_to_free:
             if size_pass.stashed:
                 size_pass.stashed -= 1
