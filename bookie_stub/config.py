@@ -43,6 +43,8 @@ class BookieSettings:
     """Of a whole frame, its length field included."""
     batch_bytes_max: int = 5 * _MIB
     read_only: bool = False
+    integrity_checking: bool = False
+    """After a start that may have lost acknowledged entries: put every ledger in limbo."""
 
 
 def for_directory(data: Path, **changes: object) -> BookieSettings:
@@ -79,6 +81,7 @@ def from_settings(settings: Settings) -> BookieSettings:
         frame_bytes_max=settings.int("nettyMaxFrameSizeBytes"),
         batch_bytes_max=settings.int("maxBatchReadSize"),
         read_only=settings.bool("forceReadOnlyBookie"),
+        integrity_checking=settings.bool("dataIntegrityCheckingEnabled"),
     )
 
 

@@ -144,6 +144,14 @@ JOURNAL: Section = (
             "At start, give damaged records of the journal up although acknowledged ones follow, instead of"
             " stopping.",
         ),
+        Key(
+            "dataIntegrityCheckingEnabled",
+            "bool",
+            False,
+            "When a start may have lost confirmed entries (a crash of the machine without journalSyncData, or"
+            " skipped records of the journal), fence every ledger and answer what it does not have as"
+            " unknown, so that no recovery takes a lost entry for one that never was.",
+        ),
     ],
 )
 

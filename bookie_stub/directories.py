@@ -8,6 +8,7 @@ starts on half of its data. One directory of each kind so far.
 from __future__ import annotations
 
 import struct
+from enum import Enum, auto
 from pathlib import Path
 from uuid import uuid4
 
@@ -21,6 +22,19 @@ DIRTY_FILE = "DIRTY"
 COOKIE_LAYOUT = 5
 _MARK = struct.Struct(">qq")
 _NO_MARK = Mark(0, 0)
+_SYNCED = "journal synced\n"
+_UNSYNCED = "journal not synced, boot "
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LastRun(Enum):
+    """How the process before this one ended."""
+
+    CLEAN = auto()
+    UNCLEAN = auto()
+    """Killed, or the machine went down; nothing that was acknowledged is lost."""
+    UNSYNCED = auto()
+    """The machine went down on a journal that was not synced."""
 
 
 class Directories:
@@ -82,12 +96,20 @@ class Directories:
     def write_mark(self, mark: Mark) -> None:
         self._file_system.replace(self.ledgers / MARK_FILE, _MARK.pack(*mark))
 
-    def begin(self) -> bool:
-        """Note that the bookie is at work. Returns whether the last one ended without a clean stop."""
+    def begin(self, *, journal_synced: bool) -> LastRun:
+        """Note that the bookie is at work, and how. Returns how the last one ended.
+
+        What a killed process has written is still there when the machine has not gone down since, which the
+        boot's id tells. BookKeeper leaves the note empty: its journal counts as synced.
+        """
         dirty = self.ledgers / DIRTY_FILE
-        unclean = dirty.exists()
-        dirty.touch()
-        return unclean
+        boot = _read_text(_BOOT_ID) or "unknown\n"
+        note = _read_text(dirty)
+        self._file_system.replace(dirty, (_SYNCED if journal_synced else _UNSYNCED + boot).encode())
+        if note is None:
+            return LastRun.CLEAN
+        went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
+        return LastRun.UNSYNCED if went_down else LastRun.UNCLEAN
 
     def end(self) -> None:
         (self.ledgers / DIRTY_FILE).unlink(missing_ok=True)

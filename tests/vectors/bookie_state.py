@@ -162,7 +162,7 @@ def _locations(root: Path, recorded: list[Row]) -> str | None:
 def _ledgers(root: Path, recorded: list[Row]) -> str | None:
     _copy_of_index(root, "ledgers").close()
     index = LedgerIndex(root / "copy/ledgers")
-    loaded = index.load()
+    loaded, _ = index.load()
     index.close()
     found: list[Row] = [
         {"ledger": number, "fenced": data.fenced, "key": data.master_key.hex(), "lac": data.explicit_lac}
