@@ -124,10 +124,14 @@ class V3Client:
         return self.send(request)
 
     def request(self, operation: OperationType.ValueType) -> Request:
+        return self.request_of(operation, next(self._numbers))
+
+    @staticmethod
+    def request_of(operation: OperationType.ValueType, number: int) -> Request:
         request = Request()
         request.header.version = VERSION_THREE
         request.header.operation = operation
-        request.header.txnId = next(self._numbers)
+        request.header.txnId = number
         return request
 
     def send(self, request: Request) -> int:
