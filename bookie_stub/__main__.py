@@ -20,6 +20,7 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings, from_settings
 from bookie_stub.config_rules import load_bookie_settings
 from bookie_stub.errors import BookieError
+from bookie_stub.registration import Registration
 from bookie_stub.server import BookieServer
 from settings.errors import SettingsError
 from settings.settings import Note
@@ -90,10 +91,19 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
-    bookie = Bookie.open(settings, loop.call_soon_threadsafe)
+    registration = await asyncio.to_thread(_registration, settings)
+    try:
+        bookie = Bookie.open(settings, loop.call_soon_threadsafe, cluster=registration)
+    except BaseException:
+        await asyncio.to_thread(_leave, registration)
+        raise
     server = BookieServer(bookie)
     try:
         await server.start()
+        if registration is not None:
+            await asyncio.to_thread(
+                registration.announce, settings.advertised_address, server.port, read_only=bookie.read_only
+            )
         from bookie_stub.http import HttpServer  # aiohttp comes after the data port, see there
 
         http = HttpServer(bookie, server)
@@ -105,8 +115,20 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
         log.info("stopping")
         await http.close()
     finally:
+        await asyncio.to_thread(_leave, registration)  # first, so that no client chooses a bookie that ends
         await server.close()
     log.info("stopped")
+
+
+def _registration(settings: BookieSettings) -> Registration | None:
+    if settings.metadata is None:
+        return None
+    return Registration.connect(settings.metadata, settings.bookie_id, settings.metadata_timeout_s)
+
+
+def _leave(registration: Registration | None) -> None:
+    if registration is not None:
+        registration.close()
 
 
 def _on_signal(stop: asyncio.Event) -> None:

@@ -17,6 +17,7 @@ from heapq import merge
 
 from bookie_stub.checkpoint import Checkpoint, Checkpointer
 from bookie_stub.config import BookieSettings
+from bookie_stub.directories import Cluster
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
@@ -117,15 +118,23 @@ class Bookie:
         )
 
     @classmethod
-    def open(cls, settings: BookieSettings, post: Post, *, file_system: FileSystem | None = None) -> Bookie:
+    def open(
+        cls,
+        settings: BookieSettings,
+        post: Post,
+        *,
+        file_system: FileSystem | None = None,
+        cluster: Cluster | None = None,
+    ) -> Bookie:
         """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
 
-        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`).
+        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). Without a
+        `cluster` the bookie is on its own.
         """
         started = time.perf_counter()
         file_system = file_system or FileSystem()
         stats = BookieStats()
-        disk = open_disk(settings, file_system, stats)
+        disk = open_disk(settings, file_system, stats, cluster)
         try:
             recovered = recover(settings, disk, started)
         except BaseException:

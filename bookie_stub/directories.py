@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from enum import Enum, auto
 from pathlib import Path
+from typing import Protocol
 from uuid import uuid4
 
 from bookie_stub.errors import ForeignDirectory
@@ -37,6 +38,19 @@ class LastRun(Enum):
     """The machine went down on a journal that was not synced."""
 
 
+class Cluster(Protocol):
+    """The cluster that a bookie belongs to, as far as its directories have to fit it."""
+
+    instance_id: str
+
+    @property
+    def cookie(self) -> str | None:
+        """What the cluster has of this bookie."""
+        ...
+
+    def keep_cookie(self, cookie: str) -> None: ...
+
+
 class Directories:
     def __init__(self, journal: Path, ledgers: Path, index: Path, file_system: FileSystem) -> None:
         """The three directories as configured; everything lives in their `current`."""
@@ -46,7 +60,7 @@ class Directories:
         self.index = index / "current"
         self._file_system = file_system
 
-    def prepare(self, bookie_id: str) -> None:
+    def prepare(self, bookie_id: str, cluster: Cluster | None) -> None:
         """Create what is missing, and check the cookies. Raises ForeignDirectory."""
         current = {self.journal, self.ledgers, self.index}
         found = {path: _read_text(path / COOKIE_FILE) for path in current}
@@ -59,21 +73,49 @@ class Directories:
                 f"{missing[0]} has no {COOKIE_FILE}, others of this bookie have: data missing?"
             )
         if cookies:
-            _check_layout(cookies.pop())
+            cookie = cookies.pop()
+            _check_layout(cookie)
+            if cluster is not None:
+                self._check_cluster(cookie, cluster)
             return
         for path in sorted(current):
             if path.is_dir() and any(path.iterdir()):
                 raise ForeignDirectory(f"{path} is not empty and has no {COOKIE_FILE}")
-        cookie = self._cookie(bookie_id).encode()
-        for path in sorted(current):
-            path.mkdir(parents=True, exist_ok=True)
-            self._file_system.replace(path / COOKIE_FILE, cookie)
+        self._begin_new(bookie_id, cluster)
 
-    def _cookie(self, bookie_id: str) -> str:
+    def _check_cluster(self, cookie: str, cluster: Cluster) -> None:
+        registered = cluster.cookie
+        if registered is None and f'instanceId: "{cluster.instance_id}"\n' in cookie:
+            cluster.keep_cookie(cookie)  # the last start ended between the directories and the cluster
+        elif registered is None:
+            raise ForeignDirectory(
+                f"{self.ledgers} has the data of another cluster or of a bookie on its own:"
+                f" this cluster's instanceId is {cluster.instance_id}; give a new bookie empty directories"
+            )
+        elif registered.strip() != cookie.strip():
+            raise ForeignDirectory(
+                f"{self.ledgers / COOKIE_FILE} is not the cookie that the cluster has of this bookie:"
+                f" {' '.join(cookie.split())} instead of {' '.join(registered.split())}"
+            )
+
+    def _begin_new(self, bookie_id: str, cluster: Cluster | None) -> None:
+        if cluster is not None and cluster.cookie is not None:
+            raise ForeignDirectory(
+                f"the cluster knows {bookie_id}, whose directories are empty here: data missing?"
+                f" To begin anew remove its node under cookies/ in the metadata store"
+            )
+        cookie = self._cookie(bookie_id, str(uuid4()) if cluster is None else cluster.instance_id)
+        for path in sorted({self.journal, self.ledgers, self.index}):
+            path.mkdir(parents=True, exist_ok=True)
+            self._file_system.replace(path / COOKIE_FILE, cookie.encode())
+        if cluster is not None:
+            cluster.keep_cookie(cookie)
+
+    def _cookie(self, bookie_id: str, instance_id: str) -> str:
         journal, ledgers, index = self._configured
         return (
             f'{COOKIE_LAYOUT}\nbookieHost: "{bookie_id}"\njournalDir: "{journal}"\nledgerDirs: "1\\t{ledgers}"\n'
-            f'instanceId: "{uuid4()}"\nindexDirs: "1\\t{index}"\n'
+            f'instanceId: "{instance_id}"\nindexDirs: "1\\t{index}"\n'
         )
 
     def read_mark(self) -> Mark:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
 from bookie_stub.config import BookieSettings
-from bookie_stub.directories import Directories, LastRun
+from bookie_stub.directories import Cluster, Directories, LastRun
 from bookie_stub.entry_log import EntryLogReader, EntryLogWriter
 from bookie_stub.file_system import FileSystem
 from bookie_stub.garbage_collector import GarbageCollector
@@ -48,11 +48,13 @@ class Recovered(NamedTuple):
     """Whole ledgers may have been lost (BP-46)."""
 
 
-def open_disk(settings: BookieSettings, file_system: FileSystem, stats: BookieStats) -> Disk:
+def open_disk(
+    settings: BookieSettings, file_system: FileSystem, stats: BookieStats, cluster: Cluster | None
+) -> Disk:
     directories = Directories(
         settings.journal_directory, settings.ledgers_directory, settings.index_directory, file_system
     )
-    directories.prepare(settings.bookie_id)
+    directories.prepare(settings.bookie_id, cluster)
     logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
     log_reader = EntryLogReader(directories.ledgers)
     locations = LocationIndex(directories.index / "locations")
