@@ -198,7 +198,7 @@ class MetricsSource:
 
     def _cache_stats(self) -> CacheStats:
         caches = self._broker.caches
-        reads, queue = caches.reads(), caches.queue
+        reads = caches.reads()
         limiter = self._broker.ground.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
@@ -213,10 +213,7 @@ class MetricsSource:
             insertions=caches.inserted_entries,
             evictions={reason.value: count for reason, count in caches.stats.evicted_entries.items()},
             size_passes=caches.stats.size_evictions,
-            requeues={
-                "expected_reads": queue.requeued_expected,
-                "recently_accessed": queue.requeued_accessed,
-            },
+            requeues=dict(caches.policy.requeues),
             joined_reads=self._joined_reads(),
             inflight_bytes=limiter.budget_bytes - limiter.remaining_bytes if limiter.enabled else -1,
             inflight_available_bytes=limiter.remaining_bytes if limiter.enabled else -1,

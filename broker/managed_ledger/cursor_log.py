@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.profile import CountReads
+from broker.entry_cache.policies.policy import CountReads
+from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.inflight_reads_limiter import Permits
@@ -25,6 +26,7 @@ class ReportingCursor(Protocol):
     """What a log looks at in a cursor that reports to it: who it is, where it stands, whether it counts."""
 
     name: str
+    reader: Reader
     active: bool
 
     @property
@@ -76,7 +78,7 @@ class CursorLog(Protocol):
 
     def cursor_deactivated(self, cursor: ReportingCursor) -> None: ...
 
-    def cursor_moved(self, cursor: ReportingCursor) -> None: ...
+    def cursor_moved(self, cursor: ReportingCursor, *, by_hit: bool = False) -> None: ...
 
     def active_cursor_acknowledged(self, cursor: ReportingCursor) -> None: ...
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger, TooManyRequests
 from broker.managed_ledger.acks import Acks
-from broker.managed_ledger.active_cursors import ActiveCursors
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.cursor_log import ReportingCursor
 from broker.managed_ledger.ground import Ground
@@ -38,6 +39,8 @@ from broker.model.entry import Entry
 from broker.model.position import LATEST, Position
 
 OVERHEAD_ESTIMATE_BYTES = 64
+PEEKER = "__peek"
+"""The name of the reader that is no cursor."""
 
 
 class LogCursors:
@@ -54,6 +57,7 @@ class LogCursors:
         "ledgers",
         "name",
         "one_change",
+        "peeker",
         "reads",
         "record",
         "settings",
@@ -70,6 +74,8 @@ class LogCursors:
         """The last entry that can be read; (current ledger, -1) when there is none."""
         self.stats = LogStats(self.ledgers)
         self.cache: EntryCache = ground.caches.open(name)
+        self.peeker = self.cache.reader(PEEKER)
+        """Who looks at single entries for nobody's subscription."""
         self.handed_over = ground.caches.handed_over
         storage = StorageReads(ground, self.cache, self.stats, settings.read_bytes_max)
         self.reads = PendingReads(storage.read, self.cache)
@@ -78,6 +84,7 @@ class LogCursors:
         """Durable and not, by name."""
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
         self.active = ActiveCursors(continue_ns, ground.now_ns())
+        self.cache.readers = self.active
         self.keep_ms = 0
         """Retention of what is acknowledged, since its ledger was closed; -1 = for ever."""
         self.keep_bytes = 0
@@ -203,15 +210,25 @@ class LogCursors:
     # What cursors report
 
     def cursor_activated(self, cursor: ReportingCursor) -> None:
-        self.active.add(cursor.name, self._tracked(cursor))
+        position = self._tracked(cursor)
+        self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
+        self._note(Op.CURSOR_ADDED, cursor, position)
 
     def cursor_deactivated(self, cursor: ReportingCursor) -> None:
         self.active.remove(cursor.name, self.ground.now_ns())
+        self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position)
 
-    def cursor_moved(self, cursor: ReportingCursor) -> None:
-        """An active cursor has another read position."""
+    def cursor_moved(self, cursor: ReportingCursor, *, by_hit: bool = False) -> None:
+        """An active cursor has another read position; `by_hit`: behind a run that it took from the cache."""
         if not self.settings.track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
+        if not by_hit:
+            self._note(Op.CURSOR_MOVED, cursor, cursor.read_position)
+
+    def _note(self, op: Op, cursor: ReportingCursor, position: Position) -> None:
+        decisions = self.ground.caches.decisions
+        if decisions.record is not None:
+            decisions.place(op, self.name, cursor.reader.number, *position)
 
     def _tracked(self, cursor: ReportingCursor) -> Position:
         return cursor.mark_delete_position if self.settings.track_mark_delete else cursor.read_position
@@ -220,6 +237,7 @@ class LogCursors:
         """An active cursor has another mark-delete position."""
         if self.settings.track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
+        self._note(Op.ACK, cursor, cursor.mark_delete_position)
 
     def cursor_closed(self, cursor: ReportingCursor) -> None:
         if not cursor.durable and self.cursors.get(cursor.name) is cursor:
@@ -233,6 +251,7 @@ class LogCursors:
 
     def cache_added(self, entries: list[Entry], now_ns: int) -> None:
         """Confirmed entries enter the cache while there are readers, or have just been some."""
+        self.cache.note_appended(entries, now_ns)
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self.settings.expected_reads else NOT_CACHED
             self.cache.insert_run(entries, expected, now_ns)
@@ -314,7 +333,7 @@ class LogCursors:
             raise NoSuchLedger(f"{self.name} has no ledger {ledger_id}")
         if not self.ledgers.has_entry(ledger_id, entry_id):
             raise NoSuchEntry(f"{self.name} has no entry {ledger_id}:{entry_id}")
-        cached = self.cache.get(ledger_id, entry_id)
+        cached = self.cache.get(self.peeker, ledger_id, entry_id)
         if cached is not None:
             return cached
         done: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
@@ -327,7 +346,7 @@ class LogCursors:
             else:
                 done.set_result(entries[0])
 
-        self.reads.read(ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
+        self.reads.read(self.peeker, ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
         return await done
 
     async def find_newest(self, older_than_ms: Callable[[Entry], bool]) -> Position | None:

@@ -39,6 +39,7 @@ class ManagedCursor:
         "ledger",
         "name",
         "properties",
+        "reader",
         "reading",
     )
 
@@ -61,6 +62,8 @@ class ManagedCursor:
         """Why the last read failed; None after one that did not."""
         self._acks = acks
         self._cache = ledger.cache
+        self.reader = ledger.cache.reader(name)
+        """This cursor, as the cache knows it."""
         self._ledgers = ledger.ledgers
         self._snapshots: SnapshotWriter | None = None
         self._ready: list[Entry] = []
@@ -115,6 +118,7 @@ class ManagedCursor:
         Never more than a run of consecutive entries in one ledger, so call again for more. At least one
         entry, whatever its size, if there is one.
         """
+        by_hit = not self._ready
         if self._ready:
             taken = self._take_ready(entries_max, bytes_max)
         else:
@@ -127,12 +131,12 @@ class ManagedCursor:
                 last = self._ledgers.last_entry(ledger_id)
             first = self._read_entry
             last = min(last, first + entries_max - 1)
-            taken = self._cache.take_run(ledger_id, first, last, bytes_max)
+            taken = self._cache.take_run(self.reader, ledger_id, first, last, bytes_max)
         if not taken:
             return taken
         self._read_entry = taken[-1].entry_id + 1
         if self.active:
-            self.ledger.cursor_moved(self)
+            self.ledger.cursor_moved(self, by_hit=by_hit)
         if self._acks.beyond.count:
             taken = self._without_acknowledged(taken)
         self.ledger.stats.took(taken)
@@ -221,7 +225,9 @@ class ManagedCursor:
                 end(error)
 
             log = self.ledger
-            log.reads.read(ledger_id, first, last, lambda: log.readers_at_or_before(self), arrived)
+            log.reads.read(
+                self.reader, ledger_id, first, last, lambda: log.readers_at_or_before(self), arrived
+            )
 
         def end(error: BrokerError | None) -> None:
             self.reading = False
@@ -245,11 +251,11 @@ class ManagedCursor:
         does not exist is in neither."""
         found: list[Entry] = []
         missing: list[Position] = []
-        get = self._cache.get
+        get = self._cache.get_again
         for position in positions:
             if self._acks.is_acknowledged(position) or not self._ledgers.has_entry(*position):
                 continue
-            entry = get(*position)
+            entry = get(self.reader, *position)
             if entry is None:
                 missing.append(position)
             else:
@@ -267,7 +273,7 @@ class ManagedCursor:
             self.ledger.stats.took(entries)
             ready(entries)
 
-        read_positions(self.ledger, positions, done)
+        read_positions(self.ledger, self.reader, positions, done)
 
     def rewind(self) -> None:
         """Read on from the first unacknowledged entry."""

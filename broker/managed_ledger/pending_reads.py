@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError
 from broker.model.entry import Entry
 
 EntriesRead = Callable[[list[Entry], BrokerError | None], None]
 """(the whole range in order, None), or ([], why not)"""
 
-ReadRange = Callable[[int, int, int, Callable[[], int], EntriesRead], None]
-"""(ledger id, first, last, how many readers are to come: asked when the entries have arrived, done)"""
+ReadRange = Callable[[Reader, int, int, int, Callable[[], int], EntriesRead], None]
+"""(who reads, ledger id, first, last, how many readers are to come: asked when the entries have arrived, done)"""
 
 
 class PendingReadStats:
@@ -40,10 +42,10 @@ class PendingReadStats:
 class _RunningRead:
     __slots__ = ("first", "last", "waiters")
 
-    def __init__(self, first: int, last: int, done: EntriesRead) -> None:
+    def __init__(self, reader: Reader, first: int, last: int, done: EntriesRead) -> None:
         self.first = first
         self.last = last
-        self.waiters: list[tuple[int, int, EntriesRead]] = [(first, last, done)]
+        self.waiters: list[tuple[Reader, int, int, EntriesRead]] = [(reader, first, last, done)]
 
 
 class _Joined:
@@ -86,7 +88,13 @@ class PendingReads:
         self.stats = PendingReadStats()
 
     def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        reader: Reader,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
         """Entries `first` to `last`, both included. The first who asks for a storage read says for how many
         readers it fills the cache; `done` is called once, never inside this call unless `read_range` does."""
@@ -94,18 +102,18 @@ class PendingReads:
         found = running.get((first, last))
         if found is not None:
             self.stats.matched += last - first + 1
-            self._join(found, first, last, done)
+            self._join(reader, found, ledger_id, first, last, done)
             return
         for candidate in running.values():
             if candidate.first <= first and last <= candidate.last:
                 self.stats.matched_included += last - first + 1
-                self._join(candidate, first, last, done)
+                self._join(reader, candidate, ledger_id, first, last, done)
                 return
         overlap = _best_overlap(running.values(), first, last)
         if overlap is None:
-            self._start(ledger_id, first, last, expected_reads, done)
+            self._start(reader, ledger_id, first, last, expected_reads, done)
         else:
-            self._read_around(overlap, ledger_id, first, last, expected_reads, done)
+            self._read_around(reader, overlap, ledger_id, first, last, expected_reads, done)
 
     def invalidate_ledger(self, ledger_id: int) -> None:
         """Nobody joins the reads under way any more; they still serve those who wait."""
@@ -114,16 +122,31 @@ class PendingReads:
     def clear(self) -> None:
         self._running.clear()
 
-    def _join(self, running: _RunningRead, first: int, last: int, done: EntriesRead) -> None:
+    def _join(
+        self,
+        reader: Reader,
+        running: _RunningRead,
+        ledger_id: int,
+        first: int,
+        last: int,
+        done: EntriesRead,
+    ) -> None:
         self.stats.not_read += last - first + 1
-        running.waiters.append((first, last, done))
+        self._cache.note_asked(Op.COALESCED, reader, ledger_id, first, last - first + 1)
+        running.waiters.append((reader, first, last, done))
 
     def _start(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        reader: Reader,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
         self.stats.read += last - first + 1
         self.stats.missed += last - first + 1
-        started = _RunningRead(first, last, done)
+        started = _RunningRead(reader, first, last, done)
         self._running[ledger_id][first, last] = started
 
         def arrived(entries: list[Entry], error: BrokerError | None) -> None:
@@ -132,22 +155,27 @@ class PendingReads:
                 del running[first, last]
                 if not running:
                     del self._running[ledger_id]
-            self._deliver(started, entries, error)
+            self._deliver(started, ledger_id, entries, error)
 
-        self._read_storage(ledger_id, first, last, expected_reads, arrived)
+        self._read_storage(reader, ledger_id, first, last, expected_reads, arrived)
 
-    def _deliver(self, ended: _RunningRead, entries: list[Entry], error: BrokerError | None) -> None:
-        for number, (first, last, done) in enumerate(ended.waiters):
+    def _deliver(
+        self, ended: _RunningRead, ledger_id: int, entries: list[Entry], error: BrokerError | None
+    ) -> None:
+        for number, (reader, first, last, done) in enumerate(ended.waiters):
             if error is not None:
+                if number:
+                    self._cache.note_asked(Op.FAILED, reader, ledger_id, first, last - first + 1)
                 done([], error)
                 continue
             wanted = entries[first - ended.first : last - ended.first + 1]
             if number:
-                self._cache.count_coalesced(len(wanted), sum([entry.size for entry in wanted]))
+                self._cache.count_coalesced(reader, len(wanted), sum([entry.size for entry in wanted]))
             done(wanted, None)
 
     def _read_around(
         self,
+        reader: Reader,
         overlap: _RunningRead,
         ledger_id: int,
         first: int,
@@ -161,12 +189,12 @@ class PendingReads:
         side = "both" if lacks_left and lacks_right else "left" if lacks_left else "right"
         self.stats.overlapping[side] += middle_last - middle_first + 1
         joined = _Joined(1 + lacks_left + lacks_right, done)
-        self._join(overlap, middle_first, middle_last, joined.part(int(lacks_left)))
+        self._join(reader, overlap, ledger_id, middle_first, middle_last, joined.part(int(lacks_left)))
         if lacks_left:
-            self._read_range(ledger_id, first, overlap.first - 1, expected_reads, joined.part(0))
+            self._read_range(reader, ledger_id, first, overlap.first - 1, expected_reads, joined.part(0))
         if lacks_right:
             self._read_range(
-                ledger_id, overlap.last + 1, last, expected_reads, joined.part(1 + int(lacks_left))
+                reader, ledger_id, overlap.last + 1, last, expected_reads, joined.part(1 + int(lacks_left))
             )
 
 

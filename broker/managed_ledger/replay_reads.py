@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
+from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError
 from broker.managed_ledger.cursor_log import CursorLog
 from broker.managed_ledger.inflight_reads_limiter import Permits
@@ -19,7 +20,9 @@ PositionsRead = Callable[[list[Entry], BrokerError | None], None]
 _place = attrgetter("ledger_id", "entry_id")
 
 
-def read_positions(log: CursorLog, positions: Sequence[Position], done: PositionsRead) -> None:
+def read_positions(
+    log: CursorLog, reader: Reader, positions: Sequence[Position], done: PositionsRead
+) -> None:
     """`done` is called once, never inside this call. Positions that do not exist are left out."""
     runs = neighbours([item for item in sorted(set(positions)) if log.ledgers.has_entry(*item)])
     if not runs:
@@ -41,7 +44,7 @@ def read_positions(log: CursorLog, positions: Sequence[Position], done: Position
                 done(sorted(entries, key=_place), failure)
 
         for ledger_id, first, last in runs:
-            log.reads.read(ledger_id, first, last, _not_cached, arrived)
+            log.reads.read(reader, ledger_id, first, last, _not_cached, arrived)
 
     log.with_permits(size_bytes, begin, lambda error: done([], error))
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError, PersistenceError
 from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.ground import Ground
@@ -30,27 +32,35 @@ class StorageReads:
         self._bytes_max = bytes_max
 
     def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        reader: Reader,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
         """`done` is called once, never inside this call."""
         assert 0 <= first <= last
+        self._cache.note_asked(Op.MISS, reader, ledger_id, first, last - first + 1)
 
         def arrived(entries: list[Entry], error: BrokerError | None) -> None:
             if error is None:
-                self._admit(entries, expected_reads())
+                self._admit(reader, entries, expected_reads())
             else:
                 self._stats.read_errors += 1
+                self._cache.note_asked(Op.FAILED, reader, ledger_id, first, last - first + 1)
             done(entries, error)
 
         _RangeRead(self._ground, ledger_id, first, last, self._bytes_max, arrived).begin()
 
-    def _admit(self, entries: list[Entry], expected_reads: int) -> None:
+    def _admit(self, reader: Reader, entries: list[Entry], expected_reads: int) -> None:
         size_bytes = sum([entry.size for entry in entries])
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
-        self._cache.count_misses(len(entries), size_bytes)
+        self._cache.count_misses(reader, len(entries), size_bytes)
         caches = self._ground.caches
-        if expected_reads >= 0 and caches.settings.profile.caches_storage_reads(expected_reads):
+        if expected_reads >= 0 and caches.policy.caches_storage_reads(expected_reads):
             self._cache.insert_run(entries, expected_reads, self._ground.now_ns())
 
 

@@ -98,6 +98,11 @@ class Dispatcher:
         self.closed = True
         self.successor = successor
 
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """A limit that held entries back may be gone."""
+        self.settings = settings
+        self.wake()
+
     def wake(self) -> None:
         if self.successor is not None:
             self.successor.wake()

@@ -73,6 +73,11 @@ class SharedDispatcher(Dispatcher):
         cached = [entry for key in keys if (entry := peek(*key)) is not None]
         self.cursor.ledger.ground.caches.put_back(cached)
 
+    def _keep_back(self, entries: list[Entry]) -> None:
+        """They go to the replay without having been sent; the cache keeps what is going to be asked for."""
+        if entries:
+            self.cursor.ledger.ground.caches.kept_back(entries)
+
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
@@ -120,6 +125,7 @@ class SharedDispatcher(Dispatcher):
         if not entries:
             return False
         rest = self._hand_out(entries)
+        self._keep_back(rest)
         self.replay.add((entry.ledger_id, entry.entry_id) for entry in rest)
         return len(rest) < len(entries)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.entry_cache import EntryCacheManager, EntryCacheSettings
+from broker.entry_cache import EntryCacheManager, EntryCacheSettings, Reader
 from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
@@ -16,6 +16,7 @@ from tests.vectors.scripts import Op, run_scripts
 class PendingReadsReplay:
     def __init__(self, script: Op) -> None:
         cache = EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
+        self.reader = cache.reader("reader")
         self.reads = PendingReads(self.read_storage, cache)
         self.issued: list[tuple[int, int, int, EntriesRead]] = []
         self.storage_reads: list[list[int]] = []
@@ -23,7 +24,13 @@ class PendingReadsReplay:
         self.before = self.counters()
 
     def read_storage(
-        self, ledger: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        reader: Reader,
+        ledger: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
         self.storage_reads.append([len(self.issued), first, last])
         self.issued.append((ledger, first, last, done))
@@ -60,7 +67,7 @@ class PendingReadsReplay:
                 return
             self.completed.append([op["id"], "ok", ids[0], ids[-1]])
 
-        self.reads.read(op["ledger"], op["first"], op["last"], lambda: 1, done)
+        self.reads.read(self.reader, op["ledger"], op["first"], op["last"], lambda: 1, done)
 
     def do_complete(self, op: Op) -> None:
         ledger, first, last, done = self.issued[op["storage_read"]]

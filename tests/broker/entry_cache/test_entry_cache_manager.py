@@ -7,14 +7,11 @@ from dataclasses import replace
 import pytest
 
 from broker.entry_cache import (
-    PROFILE_4_2,
-    PROFILE_5_0,
     EntryCacheManager,
     EntryCacheSettings,
-    Profile,
     Reason,
 )
-from tests.broker.entry_cache.cache_fakes import SECOND, ids, new_entry, new_manager, new_run
+from tests.broker.entry_cache.cache_fakes import READER, SECOND, ids, new_entry, new_manager, new_run
 
 
 def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermark() -> None:
@@ -30,7 +27,7 @@ def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermar
     assert manager.run_pending(now_ns=1) is False
     assert (manager.used_bytes, manager.stats.size_evictions) == (900, 1)
     assert manager.size_checks_due == 0
-    assert ids(cache.get_present(1, 0, 200))[0] == 10
+    assert ids(cache.get_present(READER, 1, 0, 200))[0] == 10
 
 
 def test_the_periodic_pass_removes_what_is_strictly_older_than_the_ttl() -> None:
@@ -53,8 +50,8 @@ def test_expected_reads_extend_the_life_until_they_are_done() -> None:
     manager.handed_over(run)
     manager.handed_over(run[:1])
     manager.tick(SECOND + 1)
-    assert ids(list(manager.queue)) == [1]
-    assert manager.queue.requeued_expected == 1
+    assert ids(list(manager.policy)) == [1]
+    assert manager.policy.requeues["expected_reads"] == 1
     manager.put_back(run[1:])
     for round_number in range(2, 6):
         manager.tick(round_number * (SECOND + 1))
@@ -64,15 +61,15 @@ def test_expected_reads_extend_the_life_until_they_are_done() -> None:
     assert manager.stats.evicted_wanted_entries[Reason.TTL] == 1
 
 
-@pytest.mark.parametrize("profile", [PROFILE_4_2, PROFILE_5_0])
+@pytest.mark.parametrize("profile", ["4.2", "5.0"])
 @pytest.mark.parametrize("visits_max", [1, 2, 3, 7, 1000])
-def test_slices_decide_as_the_whole_pass_does(profile: Profile, visits_max: int) -> None:
+def test_slices_decide_as_the_whole_pass_does(profile: str, visits_max: int) -> None:
     def filled() -> EntryCacheManager:
         manager = new_manager(2000, profile=profile, watermark=0.4)
         cache = manager.open("log")
         for entry_id in range(300):
             cache.insert(new_entry(entry_id), entry_id % 4, now_ns=entry_id)
-        cache.take_run(1, 50, 120, 1 << 40)
+        cache.take_run(READER, 1, 50, 120, 1 << 40)
         return manager
 
     whole, sliced = filled(), filled()
@@ -82,8 +79,8 @@ def test_slices_decide_as_the_whole_pass_does(profile: Profile, visits_max: int)
     while sliced.tick(now_ns, visits_max):
         slices += 1
     assert slices > 1 or visits_max == 1000
-    assert ids(list(sliced.queue)) == ids(list(whole.queue))
-    assert [entry.requeue_count for entry in sliced.queue] == [entry.requeue_count for entry in whole.queue]
+    assert ids(list(sliced.policy)) == ids(list(whole.policy))
+    assert [entry.requeue_count for entry in sliced.policy] == [entry.requeue_count for entry in whole.policy]
     assert (sliced.used_bytes, sliced.stats.evicted_entries) == (
         whole.used_bytes,
         whole.stats.evicted_entries,
@@ -103,15 +100,15 @@ def test_a_cut_size_pass_stops_when_invalidations_have_made_the_room() -> None:
 
 def test_one_byte_over_spends_all_protection_in_4_2_and_one_extension_in_5_0() -> None:
     spent = {}
-    for profile in (PROFILE_4_2, PROFILE_5_0):
+    for profile in ("4.2", "5.0"):
         manager = new_manager(profile=profile)
         manager.open("log").insert_run(new_run(0, 99), 1, now_ns=0)
         removed = manager.evict_bytes(1, now_ns=1)
-        spent[profile.name] = (removed.visits, next(iter(manager.queue)).requeue_count)
+        spent[profile] = (removed.visits, next(iter(manager.policy)).requeue_count)
     assert spent == {"4.2": (501, 5), "5.0": (101, 1)}
 
 
-def test_settings_change_at_run_time_but_the_profile_does_not() -> None:
+def test_settings_change_at_run_time_but_the_policy_does_not() -> None:
     manager = new_manager(1000)
     cache = manager.open("log")
     cache.insert_run(new_run(0, 49), 0, now_ns=0)
@@ -120,12 +117,19 @@ def test_settings_change_at_run_time_but_the_profile_does_not() -> None:
     assert manager.used_bytes == 50
     manager.tick(6)
     assert manager.used_bytes == 0
-    with pytest.raises(ValueError, match="profile"):
-        manager.reconfigure(replace(manager.settings, profile=PROFILE_5_0))
+    for change in ({"profile": "5.0"}, {"policy": "magnetar"}):
+        with pytest.raises(ValueError, match="policy"):
+            manager.reconfigure(replace(manager.settings, **change))  # type: ignore[arg-type]
 
 
 def test_settings_refuse_nonsense() -> None:
-    for change in ({"size_bytes_max": -1}, {"watermark": 1.1}, {"ttl_ns": -1}):
+    for change in (
+        {"size_bytes_max": -1},
+        {"watermark": 1.1},
+        {"ttl_ns": -1},
+        {"policy": "lru"},
+        {"profile": "4.0"},
+    ):
         with pytest.raises(ValueError, match="cache"):
             replace(EntryCacheSettings(size_bytes_max=1), **change)
 

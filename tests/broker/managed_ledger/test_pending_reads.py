@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache import Reader as CacheReader
 from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
@@ -21,7 +22,13 @@ class Storage:
         self.open: dict[int, EntriesRead] = {}
 
     def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        reader: CacheReader,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
         self.open[len(self.asked)] = done
         self.asked.append((first, last))
@@ -36,7 +43,10 @@ class Reader:
     def __init__(self, reads: PendingReads, first: int, last: int) -> None:
         self.wanted = list(range(first, last + 1))
         self.answers: list[tuple[list[Entry], BrokerError | None]] = []
-        reads.read(1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error)))
+        who = CacheReader("reader", 1)
+        reads.read(
+            who, 1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error))
+        )
 
     @property
     def got(self) -> list[int]:
@@ -66,7 +76,12 @@ def test_what_an_overlap_leaves_over_goes_through_the_given_reader() -> None:
     left_over: list[tuple[int, int]] = []
 
     def read_range(
-        ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        reader: CacheReader,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
         left_over.append((first, last))
         done([Entry(1, entry_id, b"", b"", 1) for entry_id in range(first, last + 1)], None)

@@ -184,7 +184,7 @@ class _OneEntry:
         self._cache = cache
         self._known = known
 
-    def get(self, ledger_id: int, entry_id: int) -> object:
+    def get_again(self, reader: object, ledger_id: int, entry_id: int) -> object:
         return self._known.get((ledger_id, entry_id))
 
     def __getattr__(self, name: str) -> object:
