@@ -15,15 +15,18 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings, from_settings
 from bookie_stub.config_rules import load_bookie_settings
 from bookie_stub.errors import BookieError
-from bookie_stub.registration import Registration
 from bookie_stub.server import BookieServer
 from settings.errors import SettingsError
 from settings.settings import Note
+
+if TYPE_CHECKING:
+    from bookie_stub.registration import Registration
 
 log = logging.getLogger("bookie_stub")
 
@@ -123,6 +126,8 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
 def _registration(settings: BookieSettings) -> Registration | None:
     if settings.metadata is None:
         return None
+    from bookie_stub.registration import Registration  # only who registers pays for it
+
     return Registration.connect(settings.metadata, settings.bookie_id, settings.metadata_timeout_s)
 
 

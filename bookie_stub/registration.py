@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 ENDPOINT_ID = "bookie"
 PROTOCOL = "bookie-rpc"
+_RETRY = {"max_tries": -1, "delay": 0.1, "max_delay": 2.0}
+"""Seconds between two attempts to reach ZooKeeper, for as long as it takes."""
 
 
 def service_info(host: str, port: int) -> bytes:
@@ -49,7 +51,6 @@ class Registration:
         self._value: bytes | None = None
         """Of the available node; None before the bookie listens."""
         self._read_only = False
-        self._lost = False
         self.instance_id = ""
         """Of the cluster; part of every cookie."""
 
@@ -64,7 +65,7 @@ class Registration:
             raise RegistrationError(
                 "metadataServiceUri: the package kazoo is missing; pip install 'magnetar[zookeeper]'"
             ) from None
-        client = KazooClient(hosts=uri.hosts, timeout=timeout_s)
+        client = KazooClient(hosts=uri.hosts, timeout=timeout_s, connection_retry=_RETRY)
         registration = cls(client, uri.root, bookie_id, timeout_s)
         try:
             client.start(timeout=timeout_s)
@@ -161,20 +162,18 @@ class Registration:
         return wait_s > 0 and gone.wait(wait_s)
 
     def _state_changed(self, state: str) -> None:
-        """In a thread of kazoo's, which must not wait for kazoo."""
+        """In a thread of kazoo's, which must not wait for kazoo. Any connection may bring a new session."""
+        if self._value is None:
+            return
         if state == "LOST":
-            self._lost = True
-            if self._value is not None:
-                log.warning("the session with ZooKeeper is lost; clients do not find this bookie any more")
-        elif state == "CONNECTED" and self._lost:
-            self._lost = False
-            if self._value is not None:
-                self._client.handler.spawn(self._announce_again)
+            log.warning("the session with ZooKeeper is lost; clients do not find this bookie any more")
+        elif state == "CONNECTED":
+            self._client.handler.spawn(self._announce_again)
 
     def _announce_again(self) -> None:
         from kazoo.exceptions import KazooException
 
         try:
-            log.info("registered again as %s", self._put_node())
+            log.info("registered as %s", self._put_node())
         except (KazooException, RegistrationError) as error:
-            log.error("not registered: %s %s", type(error).__name__, error)
+            log.error("not registered until the next connection: %s %s", type(error).__name__, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from bookie_stub.config import for_directory
 from bookie_stub.errors import ForeignDirectory, RegistrationError
 from bookie_stub.metadata_uri import MetadataUri, parse_metadata_uri
 from bookie_stub.registration import LAYOUT, Registration, service_info
-from tests.bookie_stub.test_process import ROOT, Process
+from protocol.bookie_frame import AddResponse, encode_add_request
+from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.bookie_stub.test_process import ROOT, Process, answer
 from tests.support.java import ZooKeeper, free_port
 
 INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
@@ -117,13 +120,18 @@ def uri(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> MetadataUri:
 
 @pytest.fixture
 def observer(zookeeper: ZooKeeper) -> Iterator[object]:
-    from kazoo.client import KazooClient
-
-    client = KazooClient(hosts=zookeeper.address)
-    client.start()
+    client = connect(zookeeper.address)
     yield client
     client.stop()
     client.close()
+
+
+def connect(address: str) -> object:
+    from kazoo.client import KazooClient
+
+    client = KazooClient(hosts=address)
+    client.start()
+    return client
 
 
 def wait_until(condition: Callable[[], object]) -> None:
@@ -233,6 +241,29 @@ def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUr
         assert observer.get_children(f"{uri.root}/available/readonly") == ["the-bookie"] * read_only
         assert (observer.exists(f"{uri.root}/available/the-bookie") is None) == read_only
     registration.close()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_a_bookie_outlives_its_zookeeper_and_is_found_again(classes: str, tmp_path: Path) -> None:
+    own = ZooKeeper(classes, tmp_path)
+    own.start()
+    uri = MetadataUri(own.address, "/ledgers")
+    process = Registered(tmp_path / "bookie", uri)
+    process.begin()
+    registration = Registration.connect(uri, "another", SESSION_S)
+    registration.announce("127.0.0.1", 3182, read_only=False)
+    own.stop()
+    wait_until(lambda: not registration._client.connected)
+    reader, writer = await process.connect()
+    writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
+    assert await asyncio.wait_for(answer(reader), 10) == AddResponse(0, 1, 0)
+    writer.close()
+    assert process.end(signal.SIGTERM)[0] == 0
+    own.start()
+    wait_until(lambda: registration._client.connected and registration._is_ours("/ledgers/available/another"))
+    registration.close()
+    own.stop()
 
 
 # What is missing.
