@@ -11,9 +11,18 @@ import pytest
 from bookie_stub import directories
 from bookie_stub.journal_file import HEADER_BYTES
 from bookie_stub.record import explicit_lac_record, master_key_record
+from bookie_stub.server import BookieServer
+from protocol.bookie_frame import (
+    BatchReadResponse,
+    ReadResponse,
+    encode_batch_read_request,
+    encode_read_request,
+)
+from protocol.bookkeeper_api_pb2 import EOK, EUNKNOWNLEDGERSTATE
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 from tests.bookie_stub.test_bookie import FENCED, IO_ERROR, NO_ENTRY, NO_LEDGER, OK, crash
-from tests.bookie_stub.v3_client import explicit_lac
+from tests.bookie_stub.test_process import answer
+from tests.bookie_stub.v3_client import V3Client, explicit_lac
 
 UNKNOWN = 107
 
@@ -158,6 +167,26 @@ async def test_in_limbo_yes_is_yes_and_no_is_unknown(
         assert (await image.fence(4))[0] == UNKNOWN
         assert await image.add(4, 0) == FENCED
         image.close()
+
+
+async def test_each_wire_says_unknown_in_its_own_words(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = await unsynced_crash(bench, tmp_path, monkeypatch)
+    went_down(monkeypatch, tmp_path, "second")
+    server = BookieServer(image.open(journal_sync_data=False, integrity_checking=True, port=0))
+    await server.start()
+    client = await V3Client.connect(server.port)
+    for number in (client.read(1, 9), client.fence(1), client.read_lac(1), client.long_poll(1, 0)):
+        assert (await client.answer(number)).status == EUNKNOWNLEDGERSTATE
+    assert (await client.answer(client.list_entries(1))).status == EUNKNOWNLEDGERSTATE
+    found = (await client.answer(client.read(1, 0))).readResponse
+    assert (found.status, found.HasField("maxLAC")) == (EOK, False)
+    client.writer.write(encode_read_request(1, 9) + encode_batch_read_request(1, 9, 5, 1, 1000))
+    assert await answer(client.reader) == ReadResponse(IO_ERROR, 1, 9, b"")
+    assert await answer(client.reader) == BatchReadResponse(IO_ERROR, 1, 9, 5, [])
+    client.close()
+    await server.close()
 
 
 async def test_a_ledger_made_after_the_loss_is_like_any_other(
