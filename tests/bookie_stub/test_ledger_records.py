@@ -96,6 +96,12 @@ async def test_an_explicit_lac_waits_for_its_record(bench: Bench, tmp_path: Path
     after.close()
 
 
+async def test_a_read_only_bookie_takes_no_explicit_lac(bench: Bench) -> None:
+    bench.open(read_only=True)
+    assert await write_lac(bench, 1, 4) == 105
+    assert (await read_lac(bench, 1))[0] == NO_LEDGER
+
+
 async def test_an_older_explicit_lac_in_a_journal_of_bookkeeper_changes_nothing(bench: Bench) -> None:
     bench.open()
     bench.close()
@@ -166,6 +172,7 @@ async def test_in_limbo_yes_is_yes_and_no_is_unknown(
         assert await image.add(2, 1, recovery=True) == OK
         assert (await image.fence(4))[0] == UNKNOWN
         assert await image.add(4, 0) == FENCED
+        assert await lac(image, 4) == (UNKNOWN, -1)
         image.close()
 
 

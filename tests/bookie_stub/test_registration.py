@@ -191,11 +191,12 @@ def test_a_bookie_is_found_while_it_listens(observer: object, process: Registere
 def test_after_a_kill_the_next_process_waits_for_the_place(
     observer: object, process: Registered, uri: MetadataUri
 ) -> None:
-    process.begin()
+    long_session = f"zkTimeout={5 * int(SESSION_S * 1000)}"
+    process.begin(long_session)
     node = f"{uri.root}/available/the-bookie"
     first = observer.exists(node).owner_session_id
     process.end(signal.SIGKILL)
-    process.begin()
+    process.begin(long_session)
     assert observer.exists(node).owner_session_id != first
 
 

@@ -113,6 +113,7 @@ async def test_a_ledger_with_an_explicit_lac_and_no_entry_is_no_error(setup: Set
     found = (await client.answer(client.read_lac(7))).readLacResponse
     assert (found.status, found.lacBody, found.HasField("lastEntryBody")) == (EOK, explicit_lac(7, 0), False)
     assert (await client.answer(client.read(7, 0))).status == ENOENTRY
+    assert (await client.answer(client.read_lac(8))).readLacResponse.status == ENOENTRY
 
 
 @pytest.mark.parametrize(
@@ -247,12 +248,12 @@ async def test_there_is_a_limit_of_long_polls(setup: Setup, monkeypatch: pytest.
 async def test_the_list_of_entries_has_logs_and_memory(setup: Setup) -> None:
     client = await setup.client()
     for ledger in (1, 2, 3):
-        for entry in (0, 1, 2, 5):
+        for entry in (0, 1, 2, 5 * ledger):
             await client.answer(client.add(ledger, entry))
     await setup.checkpoint()
-    await client.answer(client.add(2, 5, b"again"))
+    await client.answer(client.add(2, 2, b"again"))
     await client.answer(client.add(2, 7))
-    for ledger, entries in ((1, [0, 1, 2, 5]), (2, [0, 1, 2, 5, 7])):
+    for ledger, entries in ((1, [0, 1, 2, 5]), (2, [0, 1, 2, 7, 10])):
         found = (await client.answer(client.list_entries(ledger))).getListOfEntriesOfLedgerResponse
         assert found.status == EOK
         assert found.availabilityOfEntriesOfLedger == encode_entry_runs(entries)
