@@ -49,6 +49,7 @@ IDLE_CACHE_LOOK_S = 0.1
 """How often an empty cache is looked at: nothing in it can expire sooner than a time threshold later."""
 FLUSH_CURSORS_S = 0.2
 ROLL_CHECK_S = 30.0
+BACKLOG_CHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ class BrokerService:
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
+        self._every(BACKLOG_CHECK_S, self._check_backlogs)
         admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
         self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
@@ -207,6 +209,11 @@ class BrokerService:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.ledger.roll_if_due(now_ns)
+
+    def _check_backlogs(self) -> None:
+        for topic in self.registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.ledger.check_backlogs()
 
     def _trim_ledgers(self) -> None:
         for topic in self.registry.topics.values():

@@ -224,7 +224,7 @@ class MetricsSource:
         totals = {"entries_read": 0, "entries_notread": 0, "matched": 0, "missed": 0}
         for topic in self._broker.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                stats = topic.ledger.reads.stats
+                stats = topic.ledger.reads.pending.stats
                 totals["entries_read"] += stats.read
                 totals["entries_notread"] += stats.not_read
                 totals["matched"] += stats.matched + stats.matched_included

@@ -216,10 +216,10 @@ ENTRY_CACHE: Section = (
         Key(
             "entryCachePolicy",
             "string",
-            "pip430",
-            "Which entries stay. pip430: as the Pulsar release of magnetarProfile decides; pip430-stash: as the first"
-            " revision of the proposal; fifo-ttl: the oldest leaves first, as before; magnetar: by where the readers"
-            " stand, see docs/entry_cache.md.",
+            "magnetar",
+            "Which entries stay. magnetar: by where the readers stand, see docs/entry_cache.md; pip430: as the Pulsar"
+            " release of magnetarProfile decides; pip430-stash: as the first revision of the proposal; fifo-ttl: the"
+            " oldest leaves first, as before.",
             choices=POLICIES,
             ours=True,
         ),
@@ -236,9 +236,9 @@ ENTRY_CACHE: Section = (
         Key(
             "entryCachePinnedRatioMax",
             "double",
-            4.0,
-            "Copy entries out of a large receive buffer of which less than this part would stay in use (4 = a"
-            " quarter); 0 = never.",
+            1.5,
+            "Copy entries that come together out of a receive buffer that is more than so many times as long as"
+            " they are, so that a cached entry keeps little else alive; 0 = never.",
             low=0,
             dynamic=True,
             ours=True,

@@ -15,7 +15,7 @@ from typing import Final
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_large_buffers
+from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
 from broker.entry_cache.settings import EntryCacheSettings
@@ -62,7 +62,7 @@ class EntryCacheManager:
         self.used_bytes = 0
         self.entries = 0
         self.decisions = decisions or Decisions(0, lambda: 0)
-        self.policy: Policy = make_policy(settings, lambda: self._caches.values())
+        self.policy: Policy = make_policy(settings)
         self._admit = self.policy.admit
         self.on_evicted: Observer | None = None
         """Told of everything that leaves, in order."""
@@ -158,14 +158,15 @@ class EntryCacheManager:
             return
         if self.policy.strict and charged > self.settings.size_bytes_max:
             self._check_size(now_ns, VISITS_PER_SLICE)
-        elif not self._check_in_flight:
+            charged = self._charged_bytes()
+        if charged > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
             if self.on_size_check is not None:
                 self.on_size_check()
 
     def _admit_slices(self, entries: list[Entry]) -> None:
-        """Entries leave their buffer by setting, and where so few are left of a large one that it is not worth it."""
+        """Entries leave their buffer by setting, and where they use so little of it that sharing is not worth it."""
         if self.settings.copy_entries:
             for entry in entries:
                 if type(entry.body) is memoryview:
@@ -173,7 +174,7 @@ class EntryCacheManager:
             return
         ratio_max = self.settings.pinned_ratio_max
         if ratio_max > 0:
-            copy_out_of_large_buffers(entries, ratio_max)
+            copy_out_of_idle_buffers(entries, ratio_max)
         self._pinned.add(entries)
 
     def dismiss(self, removed: Removed, reason: Reason) -> None:

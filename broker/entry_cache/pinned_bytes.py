@@ -8,29 +8,22 @@ keep much more than it is worth is copied before it is counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from broker.model.entry import Entry
 
-LARGE_BUFFER_BYTES: Final = 16 * 1024
-"""Smaller buffers are never left: the copy would cost about as much as it frees."""
 
-
-def copy_out_of_large_buffers(entries: Iterable[Entry], ratio_max: float) -> None:
-    """Give entries bodies of their own where all of them together use less than 1 / `ratio_max` of a buffer."""
+def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None:
+    """Give entries bodies of their own where a buffer is more than `ratio_max` times as long as what all of them
+    use of it. A busy connection fills its buffers, so this copies where there is time to."""
     used: dict[int, int] = {}
     for entry in entries:
         body = entry.body
-        if type(body) is memoryview and len(body.obj) > LARGE_BUFFER_BYTES:  # type: ignore[arg-type]
+        if type(body) is memoryview:
             used[id(body.obj)] = used.get(id(body.obj), 0) + len(body)
-    if not used:
-        return
     for entry in entries:
         body = entry.body
-        if type(body) is memoryview:
-            in_use = used.get(id(body.obj))
-            if in_use is not None and len(body.obj) > in_use * ratio_max:  # type: ignore[arg-type]
-                entry.body = bytes(body)
+        if type(body) is memoryview and len(body.obj) > used[id(body.obj)] * ratio_max:  # type: ignore[arg-type]
+            entry.body = bytes(body)
 
 
 class PinnedBytes:

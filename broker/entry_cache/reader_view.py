@@ -50,32 +50,35 @@ class ReaderView:
         """Of those that get on."""
         return self._places[0] if self._places else None
 
-    def is_expected(self, position: Position) -> bool:
+    def is_expected(self, position: tuple[int, int]) -> bool:
         """Whether a reader who gets on will come to the position."""
         return bool(self._places) and self._places[0] <= position
 
-    def has_stopped_before(self, position: Position) -> bool:
+    def has_stopped_before(self, position: tuple[int, int]) -> bool:
         return self._stopped <= position
 
-    def may_return_to(self, position: Position) -> bool:
+    def may_return_to(self, position: tuple[int, int]) -> bool:
         return position > self._unacknowledged
 
-    def due_us(self, position: Position) -> int | None:
+    def due_us(self, position: tuple[int, int]) -> int | None:
         """In how many microseconds the first reader who gets on is likely to come to the position."""
+        reading = self._reading
         end = bisect_right(self._places, position)
-        readers = self._reading[max(0, end - READERS_ASKED_MAX) : end]
-        times = [(_distance(one.position, position) + 1) / one.speed for one in readers]
-        return int(min(times) * 1e6) if times else None
+        if not end:
+            return None
+        readers = reading[max(0, end - READERS_ASKED_MAX) : end]
+        return int(min([(_distance(place, position) + 1) / speed for place, speed in readers]) * 1e6)
 
 
 NOBODY: Final = ReaderView(())
 
 
-def _distance(reader: Position, position: Position) -> int:
+def _distance(reader: Position, position: tuple[int, int]) -> int:
     """How many entries the reader is away, as well as that can be told without the log's list of ledgers."""
-    if reader.ledger_id == position.ledger_id:
-        return position.entry_id - reader.entry_id
-    return position.entry_id + LEDGER_ENTRIES_GUESS
+    ledger_id, entry_id = position
+    if reader[0] == ledger_id:
+        return entry_id - reader[1]
+    return entry_id + LEDGER_ENTRIES_GUESS
 
 
 def entries_moved(before: Position, after: Position) -> int:

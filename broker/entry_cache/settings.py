@@ -41,9 +41,9 @@ class EntryCacheSettings:
     """`entryCacheTopicQuotaMB` in bytes: what a topic may hold before its entries go first, if that is more than
     an equal share; for the policy `magnetar`."""
 
-    pinned_ratio_max: float = 4.0
-    """`entryCachePinnedRatioMax`: entries are copied out of a large receive buffer of which they use less than
-    this part (4 = a quarter). 0 = never."""
+    pinned_ratio_max: float = 1.5
+    """`entryCachePinnedRatioMax`: entries that are inserted together are copied out of a receive buffer that is
+    more than so many times as long as they are. 0 = never."""
 
     def __post_init__(self) -> None:
         if self.size_bytes_max < 0:

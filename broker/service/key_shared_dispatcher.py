@@ -107,6 +107,7 @@ class KeySharedDispatcher(SharedDispatcher):
         for _ in range(ROUNDS_PER_TURN):
             permits = self._permits()
             if permits <= 0:
+                self._put_off_fetched()
                 return
             wanted = min(self._entries_for(permits), self.settings.read_entries_max)
             if self._hand_out_replay(wanted):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.entry_cache import EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache import EntryCacheManager, EntryCacheSettings
 from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
@@ -24,13 +24,7 @@ class PendingReadsReplay:
         self.before = self.counters()
 
     def read_storage(
-        self,
-        reader: Reader,
-        ledger: int,
-        first: int,
-        last: int,
-        expected_reads: Callable[[], int],
-        done: EntriesRead,
+        self, ledger: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
     ) -> None:
         self.storage_reads.append([len(self.issued), first, last])
         self.issued.append((ledger, first, last, done))

@@ -18,7 +18,7 @@ charges no survivor.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.entry_cache.policies.names import MAGNETAR
@@ -31,6 +31,7 @@ from broker.entry_cache.policies.policy import (
     positive,
 )
 from broker.entry_cache.policies.segment import Claim, Segment
+from broker.entry_cache.policies.victim_order import VictimOrder
 from broker.entry_cache.range_cache import CachedLog, RangeCache
 from broker.entry_cache.reader_view import NOBODY, ReaderView
 from broker.entry_cache.settings import EntryCacheSettings
@@ -40,30 +41,25 @@ SEGMENT_ENTRIES_MAX: Final = 64
 SEGMENTS_PER_TTL: Final = 20
 """A segment takes in entries for this part of the time to live, so its last entries leave that much early."""
 
-_LATEST: Final = 61 * 8
-_GROUPS: Final = Claim.EXPECTED + _LATEST + 1
+ORDERS_PER_TTL: Final = 4
+"""An order of victims serves for this part of the time to live at most."""
 
 _CAUSES: Final = {Claim.EXPECTED: EXPECTED_READS, Claim.MAY_RETURN: MAY_RETURN}
 
 
 class RoomPass:
-    """A size pass that has begun: a lap over all segments, then a choice among those that were kept."""
+    """A size pass that has begun."""
 
-    __slots__ = ("bytes_to_free", "groups", "kept", "left", "share_bytes", "turn")
+    __slots__ = ("bytes_to_free", "lapped", "left", "order")
 
-    def __init__(self, bytes_to_free: int, segments: int, share_bytes: int) -> None:
+    def __init__(self, bytes_to_free: int) -> None:
         self.bytes_to_free = bytes_to_free
-        self.left = segments
-        """Segments that the lap has not looked at."""
-        self.share_bytes = share_bytes
-        """What a topic may hold before its entries go first."""
-        self.kept: list[Segment] = []
-        """In the order of the queue."""
-        self.groups: list[list[Segment]] = [[] for _ in range(2 * _GROUPS)]
-        """The kept segments; the first groups go first, and of each its last segment. Of each pair of groups
-        the first is of topics that hold more than their share."""
-        self.turn = -1
-        """The group that is being taken; -1 before the lap has ended."""
+        self.order: VictimOrder | None = None
+        """None before the first slice."""
+        self.lapped = False
+        """Whether the order is of this pass's own lap, and so as things are now."""
+        self.left = 0
+        """Segments that the lap which makes the order has not looked at; 0 = it has ended, or an earlier order serves."""
 
 
 class Magnetar:
@@ -71,8 +67,10 @@ class Magnetar:
 
     __slots__ = (
         "_grain_ns",
-        "_logs",
+        "_kept",
         "_open",
+        "_order",
+        "_order_ns",
         "_patience_ns",
         "_quota_bytes",
         "_replays",
@@ -87,25 +85,28 @@ class Magnetar:
         "watched",
     )
 
-    def __init__(self, settings: EntryCacheSettings, logs: Callable[[], Iterable[CachedLog]]) -> None:
-        """`logs`: the caches that share the room, to find out who holds more than a share."""
+    def __init__(self, settings: EntryCacheSettings) -> None:
         self.name = MAGNETAR
         self.strict = True
         self.requeues = {EXPECTED_READS: 0, MAY_RETURN: 0}
         self.watched = False
-        self._logs = logs
         self._segments: deque[Segment] = deque()
         self._open: dict[RangeCache, Segment] = {}
         """By ledger, the segment that takes in more."""
+        self._kept: list[Segment] = []
+        """What the lap of a size pass has looked at: the front of the queue until the pass ends."""
         self._slots = 0
         self._replays = 0
         """Counted at cached entries; while it is 0 no segment needs to be searched for them."""
+        self._order: VictimOrder | None = None
+        """Of the last lap: it serves further passes for a while."""
         self._views: dict[CachedLog, ReaderView] = {}
         """Of the slice under way."""
         self.configure(settings)
 
     def configure(self, settings: EntryCacheSettings) -> None:
         self._grain_ns = settings.ttl_ns // SEGMENTS_PER_TTL
+        self._order_ns = settings.ttl_ns // ORDERS_PER_TTL
         self._patience_ns = settings.ttl_ns * max(0, settings.requeues_max)
         self._returns_max = settings.requeues_max
         self._quota_bytes = settings.topic_quota_bytes
@@ -115,7 +116,7 @@ class Magnetar:
         return self._slots
 
     def __iter__(self) -> Iterator[Entry]:
-        for segment in self._segments:
+        for segment in (*self._kept, *self._segments):
             yield from segment.entries
 
     # Entries
@@ -178,17 +179,18 @@ class Magnetar:
                 removed.done = False
                 break
             segment = segments[0]
-            if segment.queued_at_ns >= threshold_ns and segment.entries[0].cached:
+            if segment.queued_at_ns >= threshold_ns and segment.entries and segment.entries[0].cached:
                 break
             segments.popleft()
             removed.visits += _visits(segment)
             if not self._tidy(segment):
                 continue
-            claim, for_sure = self._claim(segment, now_ns)
+            view = self._view(segment, now_ns)
+            claim, for_sure = self._claim(segment, view, now_ns)
             if claim is Claim.EXPECTED and not for_sure:
                 others = segment.split_off_unawaited()
                 if others is not None:
-                    self._keep_or_remove(others, *self._claim(others, now_ns), now_ns, removed)
+                    self._keep_or_remove(others, *self._claim(others, view, now_ns), now_ns, removed)
             self._keep_or_remove(segment, claim, for_sure, now_ns, removed)
         return removed
 
@@ -204,10 +206,10 @@ class Magnetar:
             removed.visits += len(segment.entries)
             self._remove(segment, segment.entries, claim, removed)
 
-    def _claim(self, segment: Segment, now_ns: int) -> tuple[Claim, bool]:
+    def _claim(self, segment: Segment, view: ReaderView, now_ns: int) -> tuple[Claim, bool]:
         """The strongest claim, and whether it holds without an end. That of a replay does not: an entry that is
         acknowledged while it waits is never asked for."""
-        claim = segment.claim(self._view(segment, now_ns), now_ns, self._patience_ns)
+        claim = segment.claim(view, now_ns, self._patience_ns)
         if claim is not Claim.EXPECTED and self._replays and segment.awaited_by_replay():
             return Claim.EXPECTED, False
         return claim, claim is Claim.EXPECTED
@@ -237,40 +239,91 @@ class Magnetar:
     # Want of room
 
     def begin_size_pass(self, bytes_to_free: int) -> RoomPass:
-        levels = [size_bytes for log in self._logs() if (size_bytes := log.size_bytes)]
-        share = max(self._quota_bytes, self._size_bytes_max // max(1, len(levels)))
-        if max(levels, default=0) <= share:
-            share = 0  # Nobody is to be asked first.
-        return RoomPass(positive(bytes_to_free), len(self._segments), share)
+        return RoomPass(positive(bytes_to_free))
 
     def free(self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         assert isinstance(size_pass, RoomPass)
         removed = Removed()
         self._views.clear()
-        while size_pass.left and removed.size_bytes < size_pass.bytes_to_free and removed.visits < visits_max:
-            size_pass.left -= 1
-            segment = self._segments.popleft()
-            removed.visits += _visits(segment)
-            self._look_at(segment, size_pass, now_ns, removed)
-        if not size_pass.left:
-            self._choose(size_pass, removed, visits_max)
+        order = size_pass.order or self._order
+        if order is None or (size_pass.order is None and not order.serves(now_ns, self._order_ns)):
+            order = self._begin_lap(size_pass, now_ns)
+        elif size_pass.order is None:
+            self._look_at_newcomers(order, now_ns, removed)
+        size_pass.order = order
+        ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
+        if ended and removed.size_bytes < size_pass.bytes_to_free and not size_pass.lapped:
+            order = size_pass.order = self._begin_lap(size_pass, now_ns)  # An earlier order has run out.
+            ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
         size_pass.bytes_to_free -= removed.size_bytes
-        removed.done = size_pass.bytes_to_free <= 0 or size_pass.turn == len(size_pass.groups)
+        removed.done = ended or size_pass.bytes_to_free <= 0
         if removed.done:
             self.abandon(size_pass)
         return removed
 
     def abandon(self, size_pass: SizePass) -> None:
         """What was kept stands where it stood."""
-        assert isinstance(size_pass, RoomPass)
-        self._segments.extendleft(segment for segment in reversed(size_pass.kept) if segment.entries)
-        size_pass.kept = []
+        self._segments.extendleft(segment for segment in reversed(self._kept) if segment.entries)
+        self._kept = []
 
-    def _look_at(self, segment: Segment, size_pass: RoomPass, now_ns: int, removed: Removed) -> None:
+    def _begin_lap(self, size_pass: RoomPass, now_ns: int) -> VictimOrder:
+        levels = [log.size_bytes for log in {holder.log for holder in self._open}]
+        share = max(self._quota_bytes, self._size_bytes_max // max(1, len(levels)))
+        if max(levels, default=0) <= share:
+            share = 0  # Nobody is to be asked first.
+        size_pass.lapped = True
+        size_pass.left = len(self._segments)
+        self._order = VictimOrder(now_ns, size_pass.left, share)
+        return self._order
+
+    def _look_at_newcomers(self, order: VictimOrder, now_ns: int, removed: Removed) -> None:
+        """An earlier order serves again: what was cached since then and is awaited gets its place too, once whoever
+        follows the tail has had time to read it."""
+        newcomers = []
+        until_ns = now_ns - self._grain_ns
+        for segment in reversed(self._segments):
+            if segment.queued_at_ns < order.seen_ns:
+                break
+            if segment.entries and order.seen_ns <= segment.born_ns < until_ns:
+                newcomers.append(segment)
+        order.seen_ns = max(order.seen_ns, until_ns)
+        for segment in reversed(newcomers):
+            removed.visits += 1
+            view = self._view(segment, now_ns)
+            claim, _ = self._claim(segment, view, now_ns)
+            if claim is Claim.EXPECTED:
+                order.add(segment, claim, segment.due_us(view), over=order.holds_more(segment))
+
+    def _go_on(
+        self, size_pass: RoomPass, order: VictimOrder, now_ns: int, removed: Removed, visits_max: int
+    ) -> bool:
+        """The lap, then victim after victim. Whether nothing is left to take."""
+        while size_pass.left and removed.size_bytes < size_pass.bytes_to_free and removed.visits < visits_max:
+            size_pass.left -= 1
+            segment = self._segments.popleft()
+            removed.visits += _visits(segment)
+            self._look_at(segment, size_pass, order, now_ns, removed)
+        if size_pass.left:
+            return False
+        while removed.size_bytes < size_pass.bytes_to_free and removed.visits < visits_max:
+            victim = order.next()
+            if victim is None:
+                return True
+            segment, claim = victim
+            removed.visits += 1
+            if not size_pass.lapped and self._claim(segment, self._view(segment, now_ns), now_ns)[0] > claim:
+                order.drop()  # Somebody has come back to it since the lap.
+                continue
+            self._take(segment, claim, size_pass, removed)
+        return False
+
+    def _look_at(
+        self, segment: Segment, size_pass: RoomPass, order: VictimOrder, now_ns: int, removed: Removed
+    ) -> None:
         if not self._tidy(segment):
             return
-        claim, for_sure = self._claim(segment, now_ns)
         view = self._view(segment, now_ns)
+        claim, for_sure = self._claim(segment, view, now_ns)
         part: Segment | None = None
         if claim is Claim.EXPECTED:
             if not for_sure:
@@ -278,45 +331,26 @@ class Magnetar:
             elif (slowest := view.slowest) is not None:
                 part = segment.split_before(slowest)
         if part is not None:
-            self._sort_in(part, self._claim(part, now_ns)[0], view, size_pass, removed)
-        self._sort_in(segment, claim, view, size_pass, removed)
+            part_claim, _ = self._claim(part, view, now_ns)
+            self._sort_in(part, part_claim, view, size_pass, order, removed)
+        self._sort_in(segment, claim, view, size_pass, order, removed)
 
     def _sort_in(
-        self, segment: Segment, claim: Claim, view: ReaderView, size_pass: RoomPass, removed: Removed
+        self,
+        segment: Segment,
+        claim: Claim,
+        view: ReaderView,
+        size_pass: RoomPass,
+        order: VictimOrder,
+        removed: Removed,
     ) -> None:
-        """Remove it at once if nothing goes before it; otherwise into the group that says when it goes."""
-        over = _holds_more(segment, size_pass)
+        """Remove it at once if nothing goes before it; otherwise it gets its place among the victims."""
+        over = order.holds_more(segment)
         if claim is Claim.NOBODY and over:
             self._take(segment, claim, size_pass, removed)
         if segment.entries:
-            size_pass.kept.append(segment)
-            group = int(claim)
-            if claim is Claim.EXPECTED:
-                group += _LATEST - _grade(segment.due_us(view))
-            size_pass.groups[2 * group + (not over)].append(segment)
-
-    def _choose(self, size_pass: RoomPass, removed: Removed, visits_max: int) -> None:
-        """The lap has ended: take group after group until there is room."""
-        if size_pass.turn < 0:
-            size_pass.turn = 0
-            for group in size_pass.groups[: 2 * Claim.EXPECTED]:
-                group.reverse()  # Oldest first, where nobody is known to come.
-        groups = size_pass.groups
-        while size_pass.turn < len(groups):
-            group = groups[size_pass.turn]
-            while group:
-                if removed.size_bytes >= size_pass.bytes_to_free or removed.visits >= visits_max:
-                    return
-                segment = group[-1]
-                if not size_pass.turn % 2 and not _holds_more(segment, size_pass):
-                    groups[size_pass.turn + 1].append(group.pop())
-                    continue
-                removed.visits += 1
-                claim = Claim(min(size_pass.turn // 2, Claim.EXPECTED))
-                self._take(segment, claim, size_pass, removed)
-                if not segment.entries:
-                    group.pop()
-            size_pass.turn += 1
+            self._kept.append(segment)
+            order.add(segment, claim, segment.due_us(view) if claim is Claim.EXPECTED else 0, over=over)
 
     def _take(self, segment: Segment, claim: Claim, size_pass: RoomPass, removed: Removed) -> None:
         """Remove as many of its entries as are needed: the oldest, or if a reader comes the farthest from it."""
@@ -369,7 +403,8 @@ class Magnetar:
             del self._open[segment.holder]
 
     def drop_invalidated(self) -> None:
-        self._segments = deque(segment for segment in self._segments if self._tidy(segment))
+        for segment in (*self._kept, *self._segments):
+            self._tidy(segment)
 
     def count_wanted(self) -> tuple[int, int]:
         """Those that a reader who gets on, or a replay, will come to."""
@@ -377,24 +412,15 @@ class Magnetar:
         self._views.clear()
         wanted = [
             entry.size
-            for segment in self._segments
-            if self._claim(segment, segment.born_ns)[0] is Claim.EXPECTED
+            for segment in (*self._kept, *self._segments)
+            if segment.entries
+            and self._claim(segment, self._view(segment, segment.born_ns), segment.born_ns)[0]
+            is Claim.EXPECTED
             for entry in segment.entries
         ]
         return len(wanted), sum(wanted)
 
 
-def _grade(due_us: int) -> int:
-    """Times in eight grades to a power of two, at most `_LATEST`: near enough, and no sorting."""
-    bits = due_us.bit_length()
-    return due_us if bits <= 3 else (bits - 4) * 8 + (due_us >> (bits - 4))
-
-
 def _visits(segment: Segment) -> int:
     """A look at a segment costs as much as looking at so many single entries."""
     return 1 + len(segment.entries) // 8
-
-
-def _holds_more(segment: Segment, size_pass: RoomPass) -> bool:
-    """Whether its topic holds more than a share of the cache; everybody does where nobody is asked first."""
-    return segment.holder.log.size_bytes > size_pass.share_bytes

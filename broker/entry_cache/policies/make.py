@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from broker.entry_cache.policies.magnetar import Magnetar
 from broker.entry_cache.policies.names import FIFO_TTL, MAGNETAR, PIP430_STASH
 from broker.entry_cache.policies.pip430 import Pip430
 from broker.entry_cache.policies.pip430_stash import Pip430Stash
 from broker.entry_cache.policies.policy import Policy
 from broker.entry_cache.policies.profile import BEFORE_PIP_430, PROFILES
-from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.settings import EntryCacheSettings
 
 
-def make_policy(settings: EntryCacheSettings, logs: Callable[[], Iterable[CachedLog]]) -> Policy:
-    """`logs`: all caches that the policy decides over, at the moment of the call."""
+def make_policy(settings: EntryCacheSettings) -> Policy:
     if settings.policy == MAGNETAR:
-        return Magnetar(settings, logs)
+        return Magnetar(settings)
     if settings.policy == PIP430_STASH:
         return Pip430Stash(settings)
     if settings.policy == FIFO_TTL:

@@ -42,9 +42,9 @@ class Segment:
         """How many of these it got although nobody was sure to come."""
 
     @property
-    def last(self) -> Position:
+    def last(self) -> tuple[int, int]:
         entry = self.entries[-1]
-        return Position(entry.ledger_id, entry.entry_id)
+        return entry.ledger_id, entry.entry_id
 
     def claim(self, view: ReaderView, now_ns: int, patience_ns: int) -> Claim:
         """The strongest claim on any of its entries that no replay waits for."""

@@ -17,6 +17,8 @@ def new_manager(
     watermark: float = 0.9,
     copy_entries: bool = False,
     extend_recently_accessed: bool = True,
+    pinned_ratio_max: float = 0.0,
+    policy: str = "pip430",
 ) -> EntryCacheManager:
     return EntryCacheManager(
         EntryCacheSettings(
@@ -26,6 +28,8 @@ def new_manager(
             watermark=watermark,
             copy_entries=copy_entries,
             extend_recently_accessed=extend_recently_accessed,
+            pinned_ratio_max=pinned_ratio_max,
+            policy=policy,
         )
     )
 

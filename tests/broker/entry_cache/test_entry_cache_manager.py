@@ -162,6 +162,45 @@ def test_copied_entries_pin_nothing_and_keep_their_bytes() -> None:
     assert manager.used_bytes == 8
 
 
+def test_entries_leave_a_buffer_that_they_hardly_use() -> None:
+    manager = new_manager(pinned_ratio_max=1.5)
+    busy, idle = memoryview(bytearray(300)), memoryview(bytearray(301))
+    kept = [new_entry(0, busy[:100]), new_entry(1, busy[100:200])]
+    copied = [new_entry(2, idle[:100]), new_entry(3, idle[100:200])]
+    manager.open("log").insert_run([*kept, *copied], 0, now_ns=0)
+    assert [type(entry.body) for entry in (*kept, *copied)] == [memoryview, memoryview, bytes, bytes]
+    assert manager.pinned_bytes == 100
+    assert copied[1].body == bytes(100)
+
+
+def test_ours_counts_what_entries_pin_and_holds_no_more_than_its_size() -> None:
+    manager = new_manager(10_000, policy="magnetar")
+    cache = manager.open("log")
+    for entry_id in range(100):
+        buffer = memoryview(bytearray(1000))
+        cache.insert(new_entry(entry_id, buffer[:100]), 1, now_ns=entry_id)
+        assert manager.used_bytes + manager.pinned_bytes <= 10_000
+    assert manager.entries >= 8
+
+
+def test_ours_takes_in_nobodys_entries_only_while_there_is_room() -> None:
+    manager = new_manager(100, policy="magnetar")
+    cache = manager.open("log")
+    assert cache.insert_run(new_run(0, 9), 0, now_ns=0) == 10
+    assert cache.insert(new_entry(10), 0, now_ns=0) is False
+    assert cache.insert(new_entry(10), 1, now_ns=0) is True
+    assert manager.used_bytes <= 100
+
+
+def test_an_entry_larger_than_the_cache_is_held_no_longer_than_until_the_next_check() -> None:
+    for policy in ("pip430", "pip430-stash", "fifo-ttl", "magnetar"):
+        manager = new_manager(100, policy=policy)
+        cache = manager.open("log")
+        cache.insert(new_entry(0, bytes(1000)), 0, now_ns=0)
+        manager.run_pending(1)
+        assert manager.used_bytes == 0, policy
+
+
 def test_invalidated_bytes_are_let_go_of_before_their_slots_reach_the_head() -> None:
     manager = new_manager(ttl_ns=3600 * SECOND)
     cache = manager.open("log")

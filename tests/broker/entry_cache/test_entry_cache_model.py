@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import settings, strategies
+from hypothesis import Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.entry_cache import (
@@ -259,7 +259,15 @@ class Cache50(CacheAgainstModel):
     profile = PROFILE_5_0
 
 
+STEPS = settings(
+    max_examples=200,
+    stateful_step_count=50,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
+"""10,000 steps. Without the phase that explains failures, whose tracing makes every step several times slower."""
+
 TestCache42 = Cache42.TestCase
+TestCache42.settings = STEPS
 TestCache50 = Cache50.TestCase
-for case in (TestCache42, TestCache50):
-    case.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestCache50.settings = STEPS
