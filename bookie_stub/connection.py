@@ -47,7 +47,7 @@ class BookieConnection(asyncio.Protocol):
         self._server = server
         self.bookie = server.bookie
         self._transport: asyncio.Transport | None = None
-        self._peer = "?"
+        self._address = "?"
         self._chunks: list[bytes] = []
         """Received and not yet cut into frames."""
         self._waiting_bytes = 0
@@ -69,9 +69,9 @@ class BookieConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
         peer = transport.get_extra_info("peername")
-        self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._address = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._server.opened(self)
-        log.debug("+ %s", self._peer)
+        log.debug("+ %s", self._address)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -82,7 +82,7 @@ class BookieConnection(asyncio.Protocol):
             self._server.blocked -= 1
             self._reading_paused = False
         self._server.closed(self)
-        log.debug("- %s%s", self._peer, f": {error}" if error else "")
+        log.debug("- %s%s", self._address, f": {error}" if error else "")
 
     def close(self) -> None:
         """After the answers that are waiting to be written."""
@@ -105,7 +105,7 @@ class BookieConnection(asyncio.Protocol):
         try:
             self._cut_frames()
         except FrameError as error:
-            log.warning("! %s: %s; connection closed", self._peer, error)
+            log.warning("! %s: %s; connection closed", self._address, error)
             self._forget_received()
             self.close()
             return

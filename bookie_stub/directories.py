@@ -147,7 +147,9 @@ class Directories:
         dirty = self.ledgers / DIRTY_FILE
         boot = _read_text(_BOOT_ID) or "unknown\n"
         note = _read_text(dirty)
-        self._file_system.replace(dirty, (_SYNCED if journal_synced else _UNSYNCED + boot).encode())
+        text = _SYNCED if journal_synced else _UNSYNCED + boot
+        if text != note:  # a start after a kill on a full disk writes nothing
+            self._file_system.replace(dirty, text.encode())
         if note is None:
             return LastRun.CLEAN
         went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
