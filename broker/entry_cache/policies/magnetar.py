@@ -423,4 +423,4 @@ class Magnetar:
 
 def _visits(segment: Segment) -> int:
     """A look at a segment costs as much as looking at so many single entries."""
-    return 1 + len(segment.entries) // 8
+    return 10 + len(segment.entries) // 4
