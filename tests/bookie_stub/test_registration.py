@@ -244,27 +244,44 @@ def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUr
     registration.close()
 
 
+@pytest.fixture
+def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
+    """A ZooKeeper that nobody else needs."""
+    mortal = ZooKeeper(classes, tmp_path)
+    mortal.start()
+    yield mortal
+    mortal.stop()
+
+
 @pytest.mark.java
 @pytest.mark.slow
-async def test_a_bookie_outlives_its_zookeeper_and_is_found_again(classes: str, tmp_path: Path) -> None:
-    own = ZooKeeper(classes, tmp_path)
-    own.start()
-    uri = MetadataUri(own.address, "/ledgers")
-    process = Registered(tmp_path / "bookie", uri)
+async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:
+    process = Registered(tmp_path / "bookie", MetadataUri(mortal.address, "/ledgers"))
     process.begin()
-    registration = Registration.connect(uri, "another", SESSION_S)
-    registration.announce("127.0.0.1", 3182, read_only=False)
-    own.stop()
-    wait_until(lambda: not registration._client.connected)
-    reader, writer = await process.connect()
-    writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
-    assert await asyncio.wait_for(answer(reader), 10) == AddResponse(0, 1, 0)
-    writer.close()
-    assert process.end(signal.SIGTERM)[0] == 0
-    own.start()
-    wait_until(lambda: registration._client.connected and registration._is_ours("/ledgers/available/another"))
-    registration.close()
-    own.stop()
+    try:
+        mortal.stop()
+        reader, writer = await process.connect()
+        writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
+        assert await asyncio.wait_for(answer(reader), 10) == AddResponse(0, 1, 0)
+        writer.close()
+    finally:
+        code, _ = process.end(signal.SIGTERM)
+    assert code == 0
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> None:
+    registration = Registration.connect(MetadataUri(mortal.address, "/ledgers"), "the-bookie", SESSION_S)
+    try:
+        registration.announce("127.0.0.1", 3182, read_only=False)
+        mortal.stop()
+        wait_until(lambda: not registration._client.connected)
+        mortal.start()
+        node = "/ledgers/available/the-bookie"
+        wait_until(lambda: registration._client.connected and registration._is_ours(node))
+    finally:
+        registration.close()
 
 
 # What is missing.
