@@ -19,7 +19,7 @@ from tests.bookie_stub.test_process import Process
 from tests.support.java import ZooKeeper, free_port
 
 RUN_S: Final = 240
-SESSION_MS: Final = 1000
+SESSION_MS: Final = 3000
 CHECKS: Final = {"v2": 8, "v3": 12}
 
 pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(600)]

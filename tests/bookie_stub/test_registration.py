@@ -24,7 +24,10 @@ from tests.bookie_stub.test_process import ROOT, Process, answer
 from tests.support.java import ZooKeeper, free_port
 
 INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
-SESSION_S: Final = 1.0
+SESSION_S: Final = 2.0
+"""Of the session, and how long a process waits for ZooKeeper when it starts."""
+PATIENT_S: Final = 8.0
+"""For a ZooKeeper that has only just started."""
 
 
 def test_the_node_says_where_the_bookie_is() -> None:
@@ -191,7 +194,7 @@ def test_a_bookie_is_found_while_it_listens(observer: object, process: Registere
 def test_after_a_kill_the_next_process_waits_for_the_place(
     observer: object, process: Registered, uri: MetadataUri
 ) -> None:
-    long_session = f"zkTimeout={5 * int(SESSION_S * 1000)}"
+    long_session = f"zkTimeout={int(PATIENT_S * 1000)}"
     process.begin(long_session)
     node = f"{uri.root}/available/the-bookie"
     first = observer.exists(node).owner_session_id
@@ -257,7 +260,7 @@ def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
 @pytest.mark.slow
 async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:
     process = Registered(tmp_path / "bookie", MetadataUri(mortal.address, "/ledgers"))
-    process.begin()
+    process.begin(f"zkTimeout={int(PATIENT_S * 1000)}")
     try:
         mortal.stop()
         reader, writer = await process.connect()
@@ -272,7 +275,7 @@ async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path
 @pytest.mark.java
 @pytest.mark.slow
 def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> None:
-    registration = Registration.connect(MetadataUri(mortal.address, "/ledgers"), "the-bookie", SESSION_S)
+    registration = Registration.connect(MetadataUri(mortal.address, "/ledgers"), "the-bookie", PATIENT_S)
     try:
         registration.announce("127.0.0.1", 3182, read_only=False)
         mortal.stop()

@@ -61,7 +61,7 @@ class ZooKeeper:
         config = self._folder / "zoo.cfg"
         config.write_text(
             f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
-            "admin.enableServer=false\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
         )
         command = ["java", "-Xmx128m", "-cp", self._classes]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
@@ -70,7 +70,7 @@ class ZooKeeper:
         deadline = time.monotonic() + START_S
         while not self._answers():
             assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
-            assert time.monotonic() < deadline, "ZooKeeper does not listen"
+            assert time.monotonic() < deadline, "ZooKeeper does not serve"
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -80,9 +80,11 @@ class ZooKeeper:
             self._process = None
 
     def _answers(self) -> bool:
+        """It listens before it serves, so it is asked."""
         host, port = self.address.split(":")
         try:
-            socket.create_connection((host, int(port)), timeout=1).close()
+            with socket.create_connection((host, int(port)), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode: standalone" in b"".join(iter(lambda: connection.recv(4096), b""))
         except OSError:
             return False
-        return True
