@@ -13,9 +13,14 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.runs import Run
 from broker.model.entry import Entry
 
 LEDGERS_KNOWN_MAX: Final = 65_536
+
+ROWS_PER_SLICE: Final = 20_000
+"""Events that take 1 to 2 ms to look through."""
 
 
 class Op(IntEnum):
@@ -61,6 +66,8 @@ class Op(IntEnum):
     """They were read and not delivered, and wait to be read once more."""
     TAKEN_AGAIN = 21
     """The hit just before was that of a replay."""
+    NOT_CACHED = 100
+    """They did not enter the cache; `detail` = an `Obstacle`. In the ring alone: a replay finds out itself."""
 
 
 REASONS: Final = tuple(Reason)
@@ -68,6 +75,19 @@ REASONS: Final = tuple(Reason)
 
 CAUSES: Final = ("expected_reads", "recently_accessed", "may_return")
 """By number: the `detail` of REQUEUE."""
+
+
+class Obstacle(IntEnum):
+    """Why entries did not enter the cache: the `detail` of NOT_CACHED."""
+
+    DISABLED = 1
+    """There is no cache, by its size."""
+    NO_ACTIVE_CURSOR = 2
+    """They were confirmed while no cursor was active, and none had been shortly before."""
+    NOBODY_TO_COME = 3
+    """They were read from storage, and no active cursor is known to read them."""
+    FULL = 4
+    """There was no room, and nobody was known to come for them."""
 
 
 class Event(NamedTuple):
@@ -84,7 +104,7 @@ class Event(NamedTuple):
     """Of all entries together; 0 where that is not known yet."""
     detail: int
     who: Sequence[str]
-    """INSERT: the names of the cursors that were to read it."""
+    """INSERT: the names of the cursors that were to read it. HIT, MISS, COALESCED, FAILED: of the reader."""
     sizes: Sequence[int]
     """APPEND and INSERT, for a recorder: bytes of each entry."""
 
@@ -92,17 +112,16 @@ class Event(NamedTuple):
 Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence[int]]
 """An `Event` as it is noted: making a plain tuple costs a fraction."""
 
-Run = tuple[int, int, int, int]
-"""(ledger id, first entry id, entries, bytes)"""
-
 
 class Decisions:
-    __slots__ = ("_ledgers", "_now_ns", "_ring", "on", "record")
+    __slots__ = ("_ledgers", "_now_ns", "_ring", "_since_ns", "on", "record")
 
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: events in the ring, 0 = none."""
         self._now_ns = now_ns
         self._ring: deque[Row] = deque(maxlen=keep)
+        self._since_ns = now_ns()
+        """When noting began."""
         self._ledgers: dict[int, str] = {}
         self.record: Callable[[Row], object] | None = None
         """Gets every event, in order, while it is set; see `listen`."""
@@ -116,12 +135,44 @@ class Decisions:
 
     def keep(self, events: int) -> None:
         """Another length of the ring; what is kept already stays as far as it fits."""
+        began_anew = not self._ring.maxlen
         self._ring = deque(self._ring, events)
+        self._since_ns = self._now_ns() if began_anew else self.since_ns
         self.on = self.record is not None or events > 0
+
+    # Looking back
+
+    @property
+    def kept_max(self) -> int:
+        return self._ring.maxlen or 0
+
+    @property
+    def kept(self) -> int:
+        return len(self._ring)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the ring is full: events older than `since_ns` have been dropped."""
+        return len(self._ring) == self._ring.maxlen
+
+    @property
+    def since_ns(self) -> int:
+        """What happened since then is in the ring."""
+        return self._ring[0][0] if self._ring and self.forgets else self._since_ns
 
     def events(self) -> Iterator[Event]:
         """The ring, oldest first."""
-        return (Event(row[0], Op(row[1]), *row[2:]) for row in list(self._ring))
+        return map(_event, list(self._ring))
+
+    def about(self, ledger_id: int, entry_id: int) -> Iterator[list[Event]]:
+        """Those of the ring that tell of the entry, oldest first, in slices between which the loop may turn."""
+        rows = list(self._ring)
+        for start in range(0, len(rows), ROWS_PER_SLICE):
+            yield [
+                _event(row)
+                for row in rows[start : start + ROWS_PER_SLICE]
+                if row[4] == ledger_id and 0 <= entry_id - row[5] < row[6]
+            ]
 
     # Noting; callers ask `on` first
 
@@ -142,7 +193,7 @@ class Decisions:
         at_ns: int,
         who: Sequence[str] = (),
     ) -> None:
-        """APPEND, INSERT, OFFER: consecutive entries, at least one."""
+        """APPEND, INSERT, OFFER: consecutive entries, at least one. The ring keeps INSERT alone."""
         head = entries[0]
         row = (at_ns, op, log, 0, head.ledger_id, head.entry_id, len(entries), size_bytes, detail, who)
         if op is Op.INSERT:
@@ -150,20 +201,28 @@ class Decisions:
         if self.record is not None:
             self.record((*row, [entry.size for entry in entries]))
 
+    def not_cached(self, log: str, entries: Sequence[Entry], obstacle: Obstacle, at_ns: int) -> None:
+        """Consecutive entries, at least one."""
+        head = entries[0]
+        self._ring.append(
+            (at_ns, Op.NOT_CACHED, log, 0, head.ledger_id, head.entry_id, len(entries), 0, obstacle, (), ())
+        )
+
     def read(
-        self, op: Op, log: str, reader: int, ledger_id: int, first: int, count: int, size_bytes: int
+        self, op: Op, log: str, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int
     ) -> None:
         """HIT, MISS, COALESCED, FAILED."""
-        row: Row = (self._now_ns(), op, log, reader, ledger_id, first, count, size_bytes, 0, (), ())
+        number, who = reader.number, reader.who
+        row: Row = (self._now_ns(), op, log, number, ledger_id, first, count, size_bytes, 0, who, ())
         self._ring.append(row)
         if self.record is not None:
             self.record(row)
 
-    def runs(self, op: Op, entries: Sequence[Entry], detail: int, at_ns: int | None = None) -> None:
-        """DELIVER, REPLAY, KEPT_BACK, REQUEUE, EVICT: any entries."""
+    def runs(self, op: Op, runs: Iterable[Run], detail: int = 0, at_ns: int | None = None) -> None:
+        """DELIVER, REPLAY, KEPT_BACK, REQUEUE, EVICT."""
         now_ns = self._now_ns() if at_ns is None else at_ns
         names = self._ledgers
-        for ledger_id, first, count, size_bytes in runs_of(entries):
+        for ledger_id, first, count, size_bytes in runs:
             log = names.get(ledger_id, "")
             row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, detail, (), ())
             if op is not Op.DELIVER:
@@ -182,18 +241,5 @@ class Decisions:
             self.record((now_ns, op, "", 0, 0, 0, visits_max, 0, 0, (), ()))
 
 
-def runs_of(entries: Iterable[Entry]) -> Iterator[Run]:
-    """Entries as runs of consecutive ids of one ledger, in the order given."""
-    ledger_id = first = following = -1
-    size_bytes = 0
-    for entry in entries:
-        if entry.entry_id != following or entry.ledger_id != ledger_id:
-            if following >= 0:
-                yield ledger_id, first, following - first, size_bytes
-            ledger_id = entry.ledger_id
-            first = following = entry.entry_id
-            size_bytes = 0
-        following += 1
-        size_bytes += entry.size
-    if following >= 0:
-        yield ledger_id, first, following - first, size_bytes
+def _event(row: Row) -> Event:
+    return Event(row[0], Op(row[1]), *row[2:])

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.decisions import Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
@@ -109,6 +109,8 @@ class CacheReaders:
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self._counted else NOT_CACHED
             self._cache.insert_run(entries, expected, now_ns)
+        else:
+            self._cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
     def at_or_before(self, cursor: ReadingCursor) -> int:
         """Active cursors that stand where this one does or before, itself included: so many are still to read

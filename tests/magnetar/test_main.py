@@ -43,6 +43,7 @@ def test_every_command_exists(name: str) -> None:
         ["perf", "produce"],
         ["perf", "consume"],
         ["config", "set"],
+        ["cache", "why"],
     ],
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
