@@ -57,13 +57,15 @@ def test_lfu_is_sieve_until_the_hand_has_wrapped() -> None:
 
 
 def test_slru_lifts_and_sinks() -> None:
-    # Segments of one: a rises to the top and stays, b is lifted over c, which sinks and is evicted.
+    # Segments of one: b is lifted into the second and a sinks back; c and d fill the upper two, and e evicts a.
+    assert hits(SLRU(4), "aa bb c d e a") == ".+ .+ . . . ."
+    # At the top a has nothing above it; b rises below it, one segment a hit.
     assert hits(SLRU(4), "aaaa bbb c d a b") == ".+++ .++ . . + +"
 
 
 def test_two_q_admits_to_main_what_comes_back_as_a_ghost() -> None:
     # a leaves for the ghost, returns into main, and survives a scan as long as the cache.
-    assert hits(TwoQ(8), "abcdefgh i a jklmnop a") == "........ . . ....... +"
+    assert hits(TwoQ(8), "abcdefgh i a jklmnopqrst a") == "........ . . ........... +"
 
 
 def test_s3fifo_sends_new_objects_to_main_until_the_first_eviction() -> None:
@@ -96,6 +98,15 @@ def test_lirs_keeps_the_hot_through_a_scan() -> None:
     hits(cache, hot)
     hits(cache, "".join(chr(number) for number in range(1000, 2000)))
     assert hits(cache, hot) == "+" * 99
+
+
+def test_lirs_makes_hot_what_comes_back_as_a_ghost() -> None:
+    cache = LIRS(100)
+    hits(cache, "".join(chr(number) for number in range(200, 299)))
+    # x is cold and evicted by y; back in time, it is hot and outlives a scan.
+    assert hits(cache, "x y x") == ". . ."
+    hits(cache, "".join(chr(number) for number in range(1000, 2000)))
+    assert hits(cache, "x") == "+"
 
 
 def test_belady_evicts_what_is_asked_for_last() -> None:
