@@ -22,10 +22,12 @@ from broker.metrics.snapshot import (
     ConsumerStats,
     Histogram,
     ProducerStats,
+    RecordStats,
     SubscriptionStats,
     TopicStats,
 )
 from broker.net.net_ground import NetGround
+from broker.recorder.recorder import Recorder
 from broker.service.consumer import Consumer
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
@@ -45,6 +47,7 @@ class BrokerRooms(Protocol):
     settings: Settings
     registry: TopicRegistry
     caches: EntryCacheManager
+    recorder: Recorder | None
     ground: Ground
     net: NetGround
     version: str
@@ -217,6 +220,7 @@ class MetricsSource:
             connections_active=len(net.connections),
             connections_created=net.counters.created,
             connections_closed=net.counters.closed,
+            record=self._record_stats(),
             topic_loads=registry.loads,
             topic_loads_ms=list(registry.load_times_ms),
         )
@@ -259,6 +263,18 @@ class MetricsSource:
             inflight_available_bytes=limiter.remaining_bytes if limiter.enabled else -1,
             inflight_limit_bytes=limiter.budget_bytes if limiter.enabled else -1,
             reads_waiting=limiter.queued,
+        )
+
+    def _record_stats(self) -> RecordStats:
+        recorder = self._broker.recorder
+        if recorder is None:
+            return RecordStats()
+        return RecordStats(
+            rows=recorder.rows,
+            dropped=recorder.dropped,
+            size_bytes=recorder.bytes,
+            files=recorder.files,
+            errors=recorder.errors,
         )
 
     def _joined_reads(self) -> dict[str, int]:

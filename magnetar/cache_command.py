@@ -1,12 +1,15 @@
-"""`magnetar cache top` and `magnetar cache why`: what fills a running broker's cache, and why an entry is not in it.
+"""`magnetar cache top` and `why`: what fills a running broker's cache, and why an entry is not in it; and `replay`.
 
-Only asks; the broker answers from the newest decisions that it keeps (`entryCacheDecisionsKept`).
+The first two only ask; the broker answers from the newest decisions that it keeps (`entryCacheDecisionsKept`). The
+third needs no broker: it repeats what one has recorded (`entryCacheRecordDirectory`).
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
@@ -22,9 +25,11 @@ _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})", re.ASCII)
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0, or 1 after one line on stderr."""
+    """Returns 0, or 1 after one line on stderr; for a replay 1 also where it is not equal to the record."""
     arguments = _parser().parse_args(argv)
     try:
+        if arguments.action == "replay":
+            return _replay(arguments.folders)
         text: str = arguments.answer(arguments)
     except CommandError as error:
         return fail("cache", error)
@@ -34,7 +39,9 @@ def main(argv: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        "magnetar cache", description="Ask a running broker about its entry cache.", allow_abbrev=False
+        "magnetar cache",
+        description="Ask a running broker about its entry cache, or repeat what its cache did.",
+        allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     top = actions.add_parser("top", help="which topics fill the cache, or miss it", allow_abbrev=False)
@@ -49,6 +56,12 @@ def _parser() -> argparse.ArgumentParser:
         "entry", type=_position, metavar="LEDGER:ENTRY", help="as in a message id: (LEDGER,ENTRY,…)"
     )
     why.set_defaults(answer=_why)
+    replay = actions.add_parser(
+        "replay", help="repeat access records, and compare event by event", allow_abbrev=False
+    )
+    replay.add_argument(
+        "folders", nargs="+", type=Path, metavar="DIR", help="entryCacheRecordDirectory, or a part of it"
+    )
     for action in (top, why):
         action.add_argument("--json", action="store_true", help="print the broker's answer as it is")
         action.add_argument("--admin-url", metavar="URL", help="(client.conf, else http://localhost:8080)")
@@ -75,6 +88,17 @@ def _why(arguments: argparse.Namespace) -> str:
     ledger_id, entry_id = arguments.entry
     body = _ask(arguments, f"/why/{_topic_path(arguments.topic)}/{ledger_id}/{entry_id}")
     return _json(body) if arguments.json else why_text(cast("Why", body))
+
+
+def _replay(folders: list[Path]) -> int:
+    missing = [str(folder) for folder in folders if not folder.exists()]
+    if missing:
+        raise CommandError(f"there is no {', '.join(missing)}")
+    try:
+        from broker.recorder.replay_report import replay_all
+    except ImportError as error:
+        raise CommandError(f"{error.name} is not installed: pip install 'magnetar[record]'") from None
+    return 0 if replay_all(folders, sys.stdout) else 1
 
 
 def _topic_path(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Final
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_idle_buffers
+from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
 from broker.entry_cache.runs import Run, runs_of
@@ -59,7 +59,10 @@ class EntryCacheManager:
         "used_bytes",
     )
 
-    def __init__(self, settings: EntryCacheSettings, decisions: Decisions | None = None) -> None:
+    def __init__(
+        self, settings: EntryCacheSettings, decisions: Decisions | None = None, pinned: Pinned | None = None
+    ) -> None:
+        """`pinned`: who counts what entries pin, where that is not to be told from their bodies."""
         self.stats = CacheStats()
         self.used_bytes = 0
         self.entries = 0
@@ -73,7 +76,7 @@ class EntryCacheManager:
         self._caches: dict[str, EntryCache] = {}
         self._by_ledger: dict[int, EntryCache] = {}
         """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
-        self._pinned = PinnedBytes()
+        self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
@@ -88,24 +91,26 @@ class EntryCacheManager:
         """Call with entries that go to a replay queue: one more read of each is to come."""
         self.policy.put_back(entries)
         if self.decisions.on and entries:
-            self.decisions.runs(Op.REPLAY, runs_of(entries))
+            self.decisions.counted(Op.REPLAY, entries)
 
     def kept_back(self, entries: Sequence[Entry]) -> None:
         """Call with entries that were read and go to a replay queue without having been handed over."""
         self.policy.kept_back(entries)
         if self.decisions.on and entries:
-            self.decisions.runs(Op.KEPT_BACK, runs_of(entries))
+            self.decisions.counted(Op.KEPT_BACK, entries)
 
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
         delivered = list(entries)
         self.policy.handed_over(delivered)
-        self.decisions.runs(Op.DELIVER, runs_of(delivered))
+        if delivered and self.decisions.record is not None:
+            self.decisions.counted(Op.DELIVER, delivered)
 
     def reconfigure(self, settings: EntryCacheSettings) -> None:
         """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
         if (settings.policy, settings.profile) != (self.settings.policy, self.settings.profile):
             raise ValueError("the cache policy cannot be changed while entries are cached under it")
-        self._apply(settings)
+        if settings != self.settings:
+            self._apply(settings)
 
     def _apply(self, settings: EntryCacheSettings) -> None:
         self.settings = settings
@@ -113,6 +118,7 @@ class EntryCacheManager:
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
         self.policy.configure(settings)
+        self.decisions.configured(settings.to_text())
 
     # Caches
 
@@ -152,7 +158,11 @@ class EntryCacheManager:
 
     def _charged_bytes(self) -> int:
         """What counts against the limits."""
-        return self.used_bytes + self._pinned.count if self.policy.strict else self.used_bytes
+        if not self.policy.strict:
+            return self.used_bytes
+        pinned_bytes = self._pinned.count
+        self.decisions.pinned(pinned_bytes)
+        return self.used_bytes + pinned_bytes
 
     def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
@@ -160,7 +170,7 @@ class EntryCacheManager:
             self._admit_slices(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes or slices:
+        if self.used_bytes > self._trigger_bytes or self.policy.strict:
             self._mind_the_size(now_ns)
         self._admit(entries)
 
@@ -253,7 +263,9 @@ class EntryCacheManager:
         return False
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
-        """Begin or go on with a size pass if there is need; whether it is unfinished."""
+        """Begin or go on with a size pass if there is need; whether it is unfinished. What was inserted while one
+        was cut may need another."""
+        resumed = self._size_pass is not None
         charged = self._charged_bytes()
         bytes_to_free = charged - self._target_bytes
         if self._size_pass is None:
@@ -266,9 +278,11 @@ class EntryCacheManager:
             self._size_pass = None
             return False
         removed = self._free(self._size_pass, now_ns, visits_max)
-        if removed.done:
-            self._size_pass = None
-        return not removed.done
+        if not removed.done:
+            return True
+        reached = self._size_pass.bytes_to_free <= 0
+        self._size_pass = None
+        return resumed and reached and self._check_size(now_ns, visits_max - removed.visits)
 
     def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
         policy = self.policy

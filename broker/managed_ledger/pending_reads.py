@@ -150,7 +150,7 @@ class PendingReads:
             if waiter.reader is not None:
                 started = waiter is ended.waiters[0]
                 count = self._cache.count_misses if started else self._cache.count_coalesced
-                count(waiter.reader, len(wanted), sum([entry.size for entry in wanted]))
+                count(waiter.reader, wanted)
             waiter.done(wanted, None)
 
     def _note(self, op: Op, ledger_id: int, waiter: _Waiter) -> None:

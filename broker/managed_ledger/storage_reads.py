@@ -59,6 +59,7 @@ class StorageReads:
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
         now_ns = self._ground.now_ns()
+        self._cache.note_fetched(entries, expected_reads, now_ns)
         if expected_reads >= 0 and self._ground.caches.policy.caches_storage_reads(expected_reads):
             self._cache.insert_run(entries, expected_reads, now_ns)
         else:

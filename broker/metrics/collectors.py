@@ -33,17 +33,21 @@ from broker.metrics.definitions import (
     Family,
 )
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
-from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram
+from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram, RecordStats
 from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
 
 
 @dataclass(slots=True)
 class BrokerSource:
-    """Where the sources of the broker's families are found: `now.`, `cache.`, `window.`"""
+    """Where the sources of the broker's families are found: `now.`, `cache.`, `record.`, `window.`"""
 
     now: BrokerStats
     cache: CacheStats
     window: BrokerWindow
+
+    @property
+    def record(self) -> RecordStats:
+        return self.now.record
 
     @property
     def evicted(self) -> int:

@@ -74,6 +74,8 @@ SIZE_SUFFIXES: Final = (
 )
 assert len(SIZE_SUFFIXES) == len(ENTRY_SIZE_BOUNDS) + 1
 
+UNLESS_RECORDED: Final = "; 0 while entryCacheRecordDirectory is not set."
+
 TOPIC: Final = (
     _gauge("pulsar_subscriptions_count", "now.subscription_count", "Subscriptions.", zero=True),
     _gauge("pulsar_producers_count", "now.producers", "Connected producers.", zero=True),
@@ -338,6 +340,20 @@ BROKER: Final = (
     ),
     _gauge("pulsar_ml_cache_x_reads_waiting", "cache.reads_waiting", "Reads that wait for bytes in flight."),
     _counter("pulsar_ml_cache_x_size_passes_total", "cache.size_passes", "Size-eviction runs."),
+    *(
+        _counter(f"pulsar_ml_cache_x_record_{name}_total", f"record.{source}", f"{text}{UNLESS_RECORDED}")
+        for name, source, text in (
+            ("rows", "rows", "Rows of the access record that were taken up to be written"),
+            (
+                "dropped_rows",
+                "dropped",
+                "Rows that were not, because the buffer was full or the disk refused",
+            ),
+            ("bytes", "size_bytes", "Bytes of its complete files"),
+            ("files", "files", "Its complete files"),
+            ("errors", "errors", "Times that it could not be written"),
+        )
+    ),
 )
 """Label cluster; served through the registry."""
 

@@ -179,8 +179,21 @@ class CacheStats:
 
 
 @dataclass(slots=True, kw_only=True)
+class RecordStats:
+    """The access record; all 0 where nothing is recorded."""
+
+    rows: int = 0
+    dropped: int = 0
+    size_bytes: int = 0
+    """Of complete files, like `files`."""
+    files: int = 0
+    errors: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
 class BrokerStats:
     cache: CacheStats = field(default_factory=CacheStats)
+    record: RecordStats = field(default_factory=RecordStats)
     ledgers_open: int = 0
     """Managed ledgers, one per open persistent topic."""
     connections_active: int = 0

@@ -17,7 +17,7 @@ from broker.entry_cache import (
 )
 from broker.entry_cache import expected_level as expected_level_module
 from broker.entry_cache import range_cache as range_cache_module
-from broker.entry_cache.decisions import REASONS
+from broker.entry_cache.decisions import HIT_STAYS, REASONS
 from broker.entry_cache.expected_level import ExpectedLevel, count_expected
 from broker.entry_cache.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
 from broker.entry_cache.runs import runs_of
@@ -141,8 +141,8 @@ def test_usage_of_a_topic() -> None:
     assert usage_of(cache).hit_ratio is None
     cache.insert_run(new_run(0, 9), 0, now_ns=0)
     cache.take_run(READER, 1, 0, 9, 1000)
-    cache.count_misses(READER, 4, 40)
-    cache.count_coalesced(READER, 6, 60)
+    cache.count_misses(READER, new_run(20, 23))
+    cache.count_coalesced(READER, new_run(24, 29))
     manager.evict_older(SECOND, SECOND)
     cache.insert_run(new_run(10, 11), 0, now_ns=0)
     usage = usage_of(cache)
@@ -258,5 +258,11 @@ def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
     cache.get(READER, 1, 0)
     manager.evict_bytes(1, 1)
     told = [(event.op, event.detail) for event in decisions.events()]
-    assert told == [(Op.INSERT, 1), (Op.HIT, 0), (Op.REQUEUE, 1), *[(Op.REQUEUE, 0)] * 4, (Op.EVICT, 1)]
+    assert told == [
+        (Op.INSERT, 1),
+        (Op.HIT, HIT_STAYS),
+        (Op.REQUEUE, 1),
+        *[(Op.REQUEUE, 0)] * 4,
+        (Op.EVICT, 1),
+    ]
     assert not entry.cached
