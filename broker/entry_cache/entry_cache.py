@@ -8,7 +8,7 @@ There is one object per entry: what is inserted is what readers get, so nothing 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import CacheStats, PendingReadStats, ReadStats, Reason
@@ -30,6 +30,9 @@ from broker.entry_cache.runs import runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
+
+PORTIONS: Final = 4
+"""A run that is larger than the cache is taken in by parts of it, each of this part of the cache at most."""
 
 
 class CacheOwner(Protocol):
@@ -140,9 +143,17 @@ class EntryCache:
         if not owner.enabled:
             self.note_not_cached(entries, Obstacle.DISABLED, now_ns)
             return 0
-        if owner.policy.strict and self._has_no_room_for(entries, expected_reads):
-            self.note_not_cached(entries, Obstacle.FULL, now_ns)
-            return 0
+        if owner.policy.strict:
+            if expected_reads <= 0 and not self.readers and owner.is_full(0):
+                self.note_not_cached(entries, Obstacle.FULL, now_ns)
+                return 0
+            room = owner.settings.size_bytes_max
+            if sum([entry.size for entry in entries]) > room:
+                return self._insert_in_portions(entries, room, expected_reads, now_ns)
+        return self._take_in(entries, expected_reads, now_ns)
+
+    def _take_in(self, entries: list[Entry], expected_reads: int, now_ns: int) -> int:
+        owner = self._owner
         head = entries[0]
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
@@ -180,12 +191,24 @@ class EntryCache:
         owner.admit(added, size_bytes, now_ns, slices=slices)
         return len(added)
 
-    def _has_no_room_for(self, entries: list[Entry], expected_reads: int) -> bool:
-        """A strict policy takes in nothing larger than the cache, and while that is full nothing that nobody reads."""
-        owner = self._owner
-        if sum([entry.size for entry in entries]) > owner.settings.size_bytes_max:
-            return True
-        return expected_reads <= 0 and not self.readers and owner.is_full(0)
+    def _insert_in_portions(self, entries: list[Entry], room: int, expected_reads: int, now_ns: int) -> int:
+        """A run that is larger than the cache: a strict policy takes it in as far as there is room for each part,
+        and leaves out entries that are larger by themselves."""
+        inserted = 0
+        first = 0
+        while first < len(entries):
+            end, size_bytes = first, 0
+            while end < len(entries) and (size_bytes := size_bytes + entries[end].size) <= room // PORTIONS:
+                end += 1
+            end = max(end, first + 1)
+            portion = entries[first:end]
+            if portion[0].size > room:
+                self.note_not_cached(portion, Obstacle.FULL, now_ns)
+            else:
+                inserted += self.insert_run(portion, expected_reads, now_ns)
+                entries[first:end] = portion
+            first = end
+        return inserted
 
     def _note_offer(self, entry: Entry, expected_reads: int, now_ns: int) -> None:
         decisions = self._owner.decisions

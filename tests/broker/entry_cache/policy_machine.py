@@ -79,7 +79,9 @@ class PolicyMachine(RuleBasedStateMachine):
     def insert(self, log: int, first: int, sizes: list[int], expected: int) -> None:
         run = [Entry(log, first + number, b"", bytes(size), 1) for number, size in enumerate(sizes)]
         offered = list(run)
-        refused = not self.size_max or self.refuses(log, sum(sizes), expected)
+        if self.policy == "magnetar" and sum(sizes) > self.size_max > 0:
+            return  # It comes in portions, which a test of its own looks at.
+        refused = not self.size_max or self.refuses(log, expected)
         before = dict(self.held)
         for entry in run:
             if not refused:
@@ -88,7 +90,7 @@ class PolicyMachine(RuleBasedStateMachine):
         assert self.caches[log].insert_run(run, expected, self.now) == new
         self.inserted += new
 
-    def refuses(self, log: int, size_bytes: int, expected: int) -> bool:
+    def refuses(self, log: int, expected: int) -> bool:
         return False
 
     @rule(log=logs, name=names, entry=entry_ids)

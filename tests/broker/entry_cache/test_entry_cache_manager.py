@@ -192,6 +192,18 @@ def test_ours_takes_in_nobodys_entries_only_while_there_is_room() -> None:
     assert manager.used_bytes <= 100
 
 
+def test_ours_takes_in_a_run_larger_than_the_cache_as_far_as_there_is_room() -> None:
+    manager = new_manager(100, policy="magnetar")
+    cache = manager.open("log")
+    run = [*new_run(0, 19), new_entry(20, bytes(101)), new_entry(21)]
+    assert cache.insert_run(run, 1, now_ns=0) == 21
+    assert cache.peek(1, 20) is None
+    assert manager.inserted_entries == 21
+    assert 50 <= manager.used_bytes <= 100
+    manager.run_pending(1)
+    assert all(entry.cached == (cache.peek(1, entry.entry_id) is entry) for entry in run)
+
+
 def test_an_entry_larger_than_the_cache_is_held_no_longer_than_until_the_next_check() -> None:
     for policy in ("pip430", "pip430-stash", "fifo-ttl", "magnetar"):
         manager = new_manager(100, policy=policy)

@@ -53,9 +53,7 @@ class Pip430Stash(PolicyMachine):
 class Magnetar(PolicyMachine):
     policy = "magnetar"
 
-    def refuses(self, log: int, size_bytes: int, expected: int) -> bool:
-        if size_bytes > self.size_max:
-            return True
+    def refuses(self, log: int, expected: int) -> bool:
         return expected <= 0 and not len(self.cursors[log]) and self.manager.used_bytes >= self.size_max
 
     @invariant()
