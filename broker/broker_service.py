@@ -198,13 +198,14 @@ class BrokerService:
         """The periodic pass (PIP-430), in slices that leave the loop free for the sockets in between."""
         if self._stopping:
             return
-        if not self.caches.queue_length:
-            delay = IDLE_CACHE_LOOK_S
-        elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
-            delay = 0.0
-        else:
-            delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
-        self._loop.call_later(delay, self._look_after_cache)
+        delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
+        try:
+            if not self.caches.queue_length:
+                delay = IDLE_CACHE_LOOK_S
+            elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
+                delay = 0.0
+        finally:  # A defect in one pass must not be the last of all passes.
+            self._loop.call_later(delay, self._look_after_cache)
 
     def _check_cache_size(self, now_ns: int) -> None:
         """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""

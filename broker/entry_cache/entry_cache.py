@@ -7,7 +7,7 @@ There is one object per entry: what is inserted is what readers get, so nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
@@ -67,6 +67,7 @@ class CacheOwner(Protocol):
 
 class EntryCache:
     __slots__ = (
+        "_last_number",
         "_ledgers",
         "_owner",
         "_readers",
@@ -86,6 +87,7 @@ class EntryCache:
         self.readers: ActiveCursors | None = None
         """The log's cursors, for a policy that looks at them; the log says which."""
         self._readers: dict[str, Reader] = {}
+        self._last_number = 0
         self._owner = owner
         self._ledgers: dict[int, RangeCache] = {}
 
@@ -93,12 +95,14 @@ class EntryCache:
         """The reader of that name; a cursor that is made anew goes on with the numbers of the old one."""
         reader = self._readers.get(name)
         if reader is None:
-            reader = self._readers[name] = Reader(name, len(self._readers) + 1)
+            self._last_number += 1
+            reader = self._readers[name] = Reader(name, self._last_number)
             self._owner.decisions.reader_made(self.name, reader.number, name)
         return reader
 
-    def known_readers(self) -> list[Reader]:
-        return list(self._readers.values())
+    def forget_reader(self, name: str) -> None:
+        """The cursor is gone for good. Its number is not given to another."""
+        self._readers.pop(name, None)
 
     @property
     def pending_reads(self) -> PendingReadStats:
@@ -136,7 +140,7 @@ class EntryCache:
         if not owner.enabled:
             self.note_not_cached(entries, Obstacle.DISABLED, now_ns)
             return 0
-        if expected_reads <= 0 and owner.is_full(0):
+        if owner.policy.strict and self._has_no_room_for(entries, expected_reads):
             self.note_not_cached(entries, Obstacle.FULL, now_ns)
             return 0
         head = entries[0]
@@ -175,6 +179,13 @@ class EntryCache:
             self._note_inserted(added, size_bytes, expected_reads, now_ns)
         owner.admit(added, size_bytes, now_ns, slices=slices)
         return len(added)
+
+    def _has_no_room_for(self, entries: list[Entry], expected_reads: int) -> bool:
+        """A strict policy takes in nothing larger than the cache, and while that is full nothing that nobody reads."""
+        owner = self._owner
+        if sum([entry.size for entry in entries]) > owner.settings.size_bytes_max:
+            return True
+        return expected_reads <= 0 and not self.readers and owner.is_full(0)
 
     def _note_offer(self, entry: Entry, expected_reads: int, now_ns: int) -> None:
         decisions = self._owner.decisions
@@ -295,6 +306,14 @@ class EntryCache:
         if entry is not None:
             self._owner.policy.taken_again(entry)
         return entry
+
+    def wait_no_longer(self, positions: Iterable[tuple[int, int]]) -> None:
+        """Replays that waited for these entries will not ask for them."""
+        cached = [entry for position in positions if (entry := self.peek(*position)) is not None]
+        for entry in cached:
+            self._owner.policy.taken_again(entry)
+        if self._owner.decisions.record is not None:
+            self._owner.decisions.counted(Op.GIVEN_UP, cached)
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
         """What is present from `first` to `last`, both included, counted as read; the range may be huge."""

@@ -263,7 +263,9 @@ class EntryCacheManager:
         return False
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
-        """Begin or go on with a size pass if there is need; whether it is unfinished."""
+        """Begin or go on with a size pass if there is need; whether it is unfinished. What was inserted while one
+        was cut may need another."""
+        resumed = self._size_pass is not None
         charged = self._charged_bytes()
         bytes_to_free = charged - self._target_bytes
         if self._size_pass is None:
@@ -276,9 +278,11 @@ class EntryCacheManager:
             self._size_pass = None
             return False
         removed = self._free(self._size_pass, now_ns, visits_max)
-        if removed.done:
-            self._size_pass = None
-        return not removed.done
+        if not removed.done:
+            return True
+        reached = self._size_pass.bytes_to_free <= 0
+        self._size_pass = None
+        return resumed and reached and self._check_size(now_ns, visits_max - removed.visits)
 
     def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
         policy = self.policy

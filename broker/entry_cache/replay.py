@@ -267,6 +267,10 @@ class Replay:
         if not event.detail:
             self.manager.policy.kept_back(self._run_of(event))
 
+    def _wait_no_longer(self, event: Recorded) -> None:
+        for entry in self._run_of(event):
+            self.manager.policy.taken_again(entry)
+
     def _cursor_added(self, event: Recorded) -> None:
         log = self._log_of(event)
         name, position = event.reader, Position(event.ledger_id, event.first)
@@ -323,6 +327,7 @@ _REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.DELIVER: Replay._deliver,
     Op.REPLAY: Replay._put_back,
     Op.KEPT_BACK: Replay._keep_back,
+    Op.GIVEN_UP: Replay._wait_no_longer,
     Op.CURSOR_ADDED: Replay._cursor_added,
     Op.CURSOR_MOVED: Replay._cursor_moved,
     Op.CURSOR_LEFT: Replay._cursor_left,

@@ -194,6 +194,7 @@ class LogCursors:
         else:
             cursor.abandon()
         self.readers.forget(cursor)
+        self.cache.forget_reader(name)
         self.cursors.pop(name, None)
         self.trim(self.ground.wall_ms())
 
@@ -203,6 +204,7 @@ class LogCursors:
         cursor.abandon()
         self.readers.forget(cursor)
         if self.cursors.get(cursor.name) is cursor:
+            self.cache.forget_reader(cursor.name)
             del self.cursors[cursor.name]
 
     def forget_cursor(self, cursor: ReadingCursor) -> None:

@@ -33,6 +33,7 @@ RUN_OPS: Final = (
     Op.DELIVER,
     Op.REPLAY,
     Op.KEPT_BACK,
+    Op.GIVEN_UP,
     Op.REQUEUE,
     Op.EVICT,
     Op.OFFER,

@@ -104,7 +104,7 @@ class Pip430Stash:
     def remove_expired(self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         if self._stashed_left is None:
             self._stashed_left = len(self._stash)
-        self._stashed_left = min(self._stashed_left, len(self._stash))  # A size pass ran between two slices.
+        self._stashed_left = min(self._stashed_left, len(self._stash))  # A size pass may have come between.
         removed = Removed()
         longer_ns = threshold_ns - self._longer_ns
         while self._stashed_left and removed.visits < visits_max:

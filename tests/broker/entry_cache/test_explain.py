@@ -268,7 +268,6 @@ def test_a_cache_that_is_switched_off_says_so_whatever_else_there_was() -> None:
 
 def test_a_full_strict_cache_keeps_out_what_nobody_is_known_to_come_for() -> None:
     room = Room(size_bytes_max=100, policy="magnetar")
-    room.cursors.add("tail", Position(1, 0))
     room.insert(*new_run(0, 9), expected=1)
     room.manager.reconfigure(replace(room.manager.settings, size_bytes_max=50))
     room.insert(new_entry(50), expected=0)
