@@ -19,6 +19,9 @@ from broker.model.entry import Entry
 
 LEDGERS_KNOWN_MAX: Final = 65_536
 
+LOOKS_UNTOLD_MAX: Final = 1 << 30
+"""So that their number fits a recorder's columns."""
+
 ROWS_PER_SLICE: Final = 20_000
 """Events that take 1 to 2 ms to look through."""
 
@@ -77,7 +80,8 @@ class Op(IntEnum):
     SETTINGS = 25
     """The cache has these settings from here on; `who` has them as one text."""
     PINNED = 26
-    """What entries pin was looked at, to decide whether there is room: `size_bytes`."""
+    """What entries pin was looked at to decide whether there is room, and mattered: `size_bytes`. `entries` = looks
+    since the event before, this one included."""
     OPEN = 27
     """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
     left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
@@ -144,7 +148,7 @@ Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence
 
 
 class Decisions:
-    __slots__ = ("_ledgers", "_now_ns", "_ring", "_since_ns", "on", "record")
+    __slots__ = ("_ledgers", "_looks", "_now_ns", "_ring", "_since_ns", "on", "record")
 
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: events in the ring, 0 = none."""
@@ -153,6 +157,8 @@ class Decisions:
         self._since_ns = now_ns()
         """When noting began."""
         self._ledgers: dict[int, str] = {}
+        self._looks = 0
+        """At what entries pin, since the last one that was told."""
         self.record: Callable[[Row], object] | None = None
         """Gets every event, in order, while it is set; see `listen`."""
         self.on = keep > 0
@@ -318,10 +324,13 @@ class Decisions:
         if self.record is not None:
             self.record((now_ns, op, "", 0, 0, 0, visits_max, 0, 0, (), ()))
 
-    def pinned(self, size_bytes: int) -> None:
-        """PINNED: what receive buffers are kept alive cannot be told from anything else in a record."""
-        if self.record is not None:
-            self.record((self._now_ns(), Op.PINNED, "", 0, 0, 0, 0, size_bytes, 0, (), ()))
+    def looked_at_pinned(self, size_bytes: int, *, matters: bool) -> None:
+        """PINNED, if something depends on it: what receive buffers are kept alive cannot be told from anything else in
+        a record."""
+        self._looks += 1
+        if (matters or self._looks == LOOKS_UNTOLD_MAX) and self.record is not None:
+            self.record((self._now_ns(), Op.PINNED, "", 0, 0, 0, self._looks, size_bytes, 0, (), ()))
+            self._looks = 0
 
     # What makes a record readable by itself
 

@@ -161,8 +161,12 @@ class EntryCacheManager:
         if not self.policy.strict:
             return self.used_bytes
         pinned_bytes = self._pinned.count
-        self.decisions.pinned(pinned_bytes)
-        return self.used_bytes + pinned_bytes
+        charged = self.used_bytes + pinned_bytes
+        if self.decisions.record is not None:
+            # With less there is room, however much less; only a pass that was cut has its own mark.
+            matters = charged > self._trigger_bytes or self._size_pass is not None
+            self.decisions.looked_at_pinned(pinned_bytes, matters=matters)
+        return charged
 
     def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""

@@ -48,19 +48,22 @@ def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
 
 
 class _RecordedPinned:
-    """A `Pinned` whose levels were written down each time somebody looked."""
+    """A `Pinned` whose levels were written down when they mattered; otherwise there was room, whatever they were."""
 
-    __slots__ = ("_level", "levels")
+    __slots__ = ("_looks", "told")
 
     def __init__(self) -> None:
-        self.levels: deque[int] = deque()
-        self._level = 0
+        self.told: deque[tuple[int, int]] = deque()
+        """(at which look since the one before, level)"""
+        self._looks = 0
 
     @property
     def count(self) -> int:
-        if self.levels:
-            self._level = self.levels.popleft()
-        return self._level
+        self._looks += 1
+        if not self.told or self.told[0][0] != self._looks:
+            return 0
+        self._looks = 0
+        return self.told.popleft()[1]
 
     def __bool__(self) -> bool:
         return False
@@ -148,7 +151,9 @@ class Replay:
         self.events += 1
         self._now_ns = event.at_ns
         self._produced.clear()
-        self._pinned.levels.extend(row.size_bytes for row in self._outputs if row.op is Op.PINNED)
+        self._pinned.told.extend(
+            (row.entries, row.size_bytes) for row in self._outputs if row.op is Op.PINNED
+        )
         if event.op is Op.OPEN or event.log not in self._closed:
             _REPEAT[event.op](self, event)
             add_up(self._inputs, self.recorded_totals)
@@ -157,7 +162,7 @@ class Replay:
         self._before.extend(self._inputs)
         self._inputs.clear()
         self._outputs.clear()
-        self._pinned.levels.clear()
+        self._pinned.told.clear()
 
     def _compare(self) -> None:
         recorded = [tuple(row[4:9]) for row in self._outputs]

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("magnetar")
 
-POLL_S: Final = 0.1
+POLL_S: Final = 0.25
+WAIT_S: Final = 1.0
+"""A few rows wait so long for others: a batch costs as much as some hundred rows."""
 ROWS_AT_ONCE: Final = 2048
 """Rows that take 1 to 2 ms to encode; then the loop's thread gets its turn."""
 
@@ -119,8 +121,13 @@ class Recorder:
     # The thread
 
     def _run(self, writer: RecordWriter) -> None:
+        enough = min(ROWS_AT_ONCE, self.settings.buffer_rows // 4)
+        drained_s = time.monotonic()
         while not self._stop.wait(POLL_S):
-            self._drain(writer)
+            now_s = time.monotonic()
+            if len(self._rows) >= enough or now_s - drained_s >= WAIT_S:
+                drained_s = now_s
+                self._drain(writer)
         self._drain(writer)
         writer.close(time.monotonic(), self._totals)
 
