@@ -24,7 +24,9 @@ from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Answers, Post
-from bookie_stub.reader import ReadPool, StoredEntries
+from bookie_stub.read_cache import POLICIES, ReadCache
+from bookie_stub.read_pool import ReadPool
+from bookie_stub.readahead import readahead
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
 from bookie_stub.record import (
     ENTRY_BYTES_MIN,
@@ -35,6 +37,7 @@ from bookie_stub.record import (
     master_key_record,
 )
 from bookie_stub.start import Disk, open_disk, open_journal, recover
+from bookie_stub.stored_entries import StoredEntries
 from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
     LAST_ENTRY,
@@ -86,17 +89,8 @@ class Bookie:
         self._answers = Answers(post)
         self._answer = self._answers.add
         self._pool = ReadPool(settings.read_threads, post)
-        stored = StoredEntries(disk.locations, disk.log_reader)
-        self._reads = Reads(
-            ledgers,
-            self._cache,
-            self._hidden,
-            stored,
-            self._pool,
-            self._answer,
-            settings.batch_bytes_max,
-            stats,
-        )
+        self.read_cache: ReadCache = POLICIES[settings.read_cache_policy](settings.read_cache_bytes)
+        self._reads = self._open_reads(settings, disk)
         self._closed = False
         self._long_way = self.read_only
         """Plain adds are not to take the short way: read-only, closed, or both halves of the cache full."""
@@ -109,6 +103,25 @@ class Bookie:
             post=post,
             due=self.checkpoint,
             done=self._checkpoint_done,
+        )
+
+    def _open_reads(self, settings: BookieSettings, disk: Disk) -> Reads:
+        limits = readahead(
+            settings.readahead_entries,
+            settings.readahead_bytes,
+            settings.read_cache_bytes,
+            settings.readahead_stops_at_gap,
+        )
+        return Reads(
+            self._ledgers,
+            self._cache,
+            self._hidden,
+            self.read_cache,
+            StoredEntries(disk.locations, disk.log_reader, limits),
+            self._pool,
+            self._answer,
+            settings.batch_bytes_max,
+            self.stats,
         )
 
     @classmethod
@@ -155,6 +168,8 @@ class Bookie:
         active.put(ledger_id, entry_id, record)
         if entry_id > ledger.last:
             ledger.last = entry_id
+        else:
+            self._reads.rewritten(ledger, entry_id)
         self._journal.append(record, done, entry_id)
         if active.size >= self._cache.half_bytes_max:
             self._half_full()
@@ -178,7 +193,10 @@ class Bookie:
             return
         self._journal_key(ledger)
         self._cache.active.put(ledger_id, entry_id, record)
-        ledger.last = max(ledger.last, entry_id)
+        if entry_id > ledger.last:
+            ledger.last = entry_id
+        else:
+            self._reads.rewritten(ledger, entry_id)
         self._journal.append(record, done, entry_id)
         if self._cache.half_full:
             self._half_full()
@@ -339,6 +357,7 @@ class Bookie:
         self._running = None
         self._saved_mark = checkpoint.mark
         self._cache.flushed()
+        self._reads.flushed()
         for ledger_id in [key for key, number in self._hidden.items() if number <= checkpoint.number]:
             del self._hidden[ledger_id]
         if self._cache.half_full:
@@ -364,6 +383,7 @@ class Bookie:
             self._answer(partial(done, RC_IO_ERROR, entry_id))
         self._journal.close()
         self._checkpointer.close()
+        self._reads.close()
         self._pool.close()
         clean = self._last_checkpoint()
         self._disk.locations.close()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.record import UNSET_KEY
+
+_serials = count(1)
 
 
 class Ledger:
@@ -18,11 +22,14 @@ class Ledger:
         "ledger_id",
         "limbo",
         "master_key",
+        "serial",
         "writable_key",
     )
 
     def __init__(self, ledger_id: int, data: LedgerData, *, stored: bool) -> None:
         """`stored`: known from index or journal, so that the location index may have entries of it."""
+        self.serial = next(_serials)
+        """In this process no other ledger has it, not even one of the same id after this one is deleted."""
         self.ledger_id = ledger_id
         self.master_key = data.master_key
         self.key_open = stored and data.master_key in (b"", UNSET_KEY)
@@ -37,7 +44,7 @@ class Ledger:
         self.writable_key: bytes | None = None
         """The key that a plain add may present without any further check; None sends it the long way."""
         self.last = -1
-        """The highest entry id added since the start, or of all when `last_known`."""
+        """The highest entry id added or loaded since the start, or of all when `last_known`."""
         self.last_known = not stored
 
     def data(self) -> LedgerData:

@@ -46,7 +46,7 @@ def open_disk(settings: BookieSettings, file_system: FileSystem, stats: BookieSt
     )
     directories.prepare(settings.bookie_id)
     logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
-    log_reader = EntryLogReader(directories.ledgers)
+    log_reader = EntryLogReader(directories.ledgers, settings.frame_bytes_max, file_system)
     locations = LocationIndex(directories.index / "locations")
     ledger_index = LedgerIndex(directories.index / "ledgers")
     garbage = GarbageCollector(directories.ledgers, logs, log_reader, file_system)
