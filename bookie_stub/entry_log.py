@@ -280,11 +280,11 @@ class EntryLogReader:
         base = locations[0] - LENGTH_BYTES
         size = locations[-1] - base + _READ_BYTES
         data = self._file_system.read(log.descriptor, size, base & 0xFFFFFFFF)
-        length_at = LENGTH.unpack_from
+        length_at, size_max = LENGTH.unpack_from, self._entry_bytes_max
         for key, location in zip(keys, locations, strict=True):
             at = location - base
             end = at + length_at(data, at - LENGTH_BYTES)[0] if at <= len(data) else -1
-            if at < end <= len(data) and data.startswith(key, at):
+            if at < end <= len(data) and end - at <= size_max and data.startswith(key, at):
                 yield data[at:end]
             else:
                 yield self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])

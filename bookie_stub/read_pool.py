@@ -27,10 +27,12 @@ class ReadPool:
         self._queue: SimpleQueue[tuple[Callable[[], Answer], Answer] | None] = SimpleQueue()
         self._answers: deque[Answer] = deque()
         self._posted = False
+        self._unanswered = 0
 
     def submit(self, work: Callable[[], Answer], failed: Answer) -> None:
         """`work` runs in a thread and returns the answer; `failed` is the answer when it raises."""
-        if len(self._threads) < self._threads_max and self._queue.qsize() >= len(self._threads):
+        self._unanswered += 1
+        if len(self._threads) < min(self._threads_max, self._unanswered):
             thread = threading.Thread(target=self._run, name=f"bookie-read-{len(self._threads)}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -65,4 +67,5 @@ class ReadPool:
         """In the loop."""
         self._posted = False
         while self._answers:
+            self._unanswered -= 1
             run_safely(self._answers.popleft())

@@ -243,13 +243,20 @@ class Reads:
     def _loaded(self, request: _Request, flushes: int, loaded: Loaded) -> None:
         ledger = request.ledger
         self._stats.load(len(loaded.ids), sum(map(len, loaded.entries[1:])), loaded.index_ns, loaded.logs_ns)
+        more = False
         if loaded.ids:
             ledger.last = max(ledger.last, loaded.ids[-1])
-            # A load ends before the request is satisfied only where there is no next entry, or a damaged one.
-            self._gather(request, dict(zip(loaded.ids[: request.count], loaded.entries, strict=False)))
+            complete = self._gather(
+                request, dict(zip(loaded.ids[: request.count], loaded.entries, strict=False))
+            )
             if flushes == self._flushes:
                 self._keep(ledger, loaded, request.next_id)
-        self._finish(request, _missing(ledger))
+            # Right behind the load's end there is no entry, or a damaged one. Memory may have helped over that.
+            more = not complete and request.next_id > loaded.ids[-1] + 1
+        if not more:
+            self._finish(request, _missing(ledger))
+        elif self._load(request):
+            return
         self._next(ledger.ledger_id)
 
     def _load_failed(self, request: _Request) -> None:
