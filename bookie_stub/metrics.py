@@ -132,12 +132,16 @@ class BookieStats:
 
     def served(self, entries: int, size: int, started_ns: int = 0) -> None:
         """A read that is answered with `entries`; `started_ns` 0 if memory was enough."""
+        requests = 1
+        if started_ns:
+            elapsed_ns = time.perf_counter_ns() - started_ns
+            self.read_entries.observe_ns(True, elapsed_ns)
+            self.read_requests.observe_ns(True, elapsed_ns)
+            entries -= 1
+            requests = 0
         self.read_bytes += size
-        for outcome, count in ((self.read_entries, entries), (self.read_requests, 1)):
-            if started_ns:
-                outcome.observe_ns(True, time.perf_counter_ns() - started_ns)
-                count -= 1
-            outcome.ok.count += count
+        self.read_entries.ok.count += entries
+        self.read_requests.ok.count += requests
 
     def refused(self) -> None:
         """A read that is answered with an error or with "no entry"."""

@@ -2,11 +2,11 @@
 
 `ring` is BookKeeper's: segments that are filled one after the other, the oldest of which is given up as a
 whole. `lru` evicts what was not used for longest. `served-first` evicts first what was already served, and
-then the far ends of the loads in turn: a cold reader reads forwards, so an entry that it has got is worth
-least, and of those that it waits for the last one is.
+then the far ends of the loads: a cold reader reads forwards, so an entry that it has got is worth least, and
+of those that it waits for the last one is.
 
 All count an entry as the multiple of 64 bytes that it takes up; what the interpreter needs for it besides,
-about 150 bytes in the ring and 250 in the others, comes on top. An owner is a number that stands for a
+about 80 bytes in the ring and 200 in the others, comes on top. An owner is a number that stands for a
 ledger until the ledger is deleted: what has another owner is never found, so a deleted ledger's entries
 need not be looked for; they leave like everything else. One thread. Pure: no I/O, no clock.
 """
@@ -189,9 +189,10 @@ class _Load:
 class ServedFirstCache:
     """Served entries leave in the order of their first serving; while there is room, they stay for other readers.
 
-    When there are none left, each load in turn gives up its last entry. So a cache that is too small for all
-    readers keeps a shorter readahead for each of them, instead of a whole one for some; and what a reader
-    has left behind shrinks with every turn, because nothing is added to it.
+    When there are none left, loads give up their last entries, one load after the other and each until it is no
+    longer than the average. So a cache that is too small for all readers keeps a shorter readahead for each of
+    them, instead of a whole one for some; and what a reader has left behind shrinks, because nothing is
+    added to it.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -199,7 +200,7 @@ class ServedFirstCache:
         self._served: OrderedDict[_Key, bytes] = OrderedDict()
         self._waiting: dict[_Key, _Load] = {}
         self._loads: OrderedDict[_Load, None] = OrderedDict()
-        """Those that have entries waiting; the one whose turn it is first."""
+        """Those that have entries waiting; the newest one, or the one that was shortened last, is at the end."""
         self.size = 0
 
     @property
@@ -242,13 +243,14 @@ class ServedFirstCache:
         while self.size > self._bytes_max and self._served:
             self.size -= aligned(len(self._served.popitem(last=False)[1]))
         while self.size > self._bytes_max:
-            load = next(iter(self._loads))
+            load = next(reversed(self._loads))
+            if len(load.entries) * len(self._loads) <= len(self._waiting):
+                load = next(iter(self._loads))
+                self._loads.move_to_end(load)
             entry_id, entry = load.entries.popitem()
             del self._waiting[load.owner, entry_id]
             self.size -= (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES
-            if load.entries:
-                self._loads.move_to_end(load)
-            else:
+            if not load.entries:
                 del self._loads[load]
 
     def _no_longer_waiting(self, key: _Key) -> bytes:

@@ -130,13 +130,21 @@ class Reads:
             self._read_entry(ledger, entry_id, done)
 
     def _read_entry(self, ledger: Ledger, entry_id: int, done: ReadDone) -> None:
+        """The two hits that most reads are, told the short way."""
+        stats = self._stats
         record = self._cache.get(ledger.ledger_id, entry_id)
         if record is not None:
-            self._stats.write_cache_hits += 1
-            self._stats.served(1, len(record) - LENGTH_BYTES)
-            self._answer(partial(done, RC_OK, record[LENGTH_BYTES:]))
+            entry = record[LENGTH_BYTES:]
+            stats.write_cache_hits += 1
+        elif (cached := self._read_cache.get(ledger.serial, entry_id)) is not None:
+            entry = cached
+            stats.write_cache_misses += 1
+            stats.read_cache_hits += 1
         else:
             self._serve(_Request(ledger, entry_id, 1, 0, partial(_first_of, done)))
+            return
+        stats.served(1, len(entry))
+        self._answer(partial(done, RC_OK, entry))
 
     def _read_last(self, ledger: Ledger, done: ReadDone) -> None:
         if self._closed:
@@ -204,11 +212,9 @@ class Reads:
                 continue
             if entry_id > ledger.last and ledger.last_known and request.entries:
                 return True
-            entry = loaded.get(entry_id)
+            entry = self._read_cache.get(ledger.serial, entry_id) or loaded.get(entry_id)
             if entry is None:
-                entry = self._read_cache.get(ledger.serial, entry_id)
-                if entry is None:
-                    return False
+                return False
             if not request.take(entry):
                 return True
             if entry_id != request.missed:
@@ -243,25 +249,27 @@ class Reads:
     def _loaded(self, request: _Request, flushes: int, loaded: Loaded) -> None:
         ledger = request.ledger
         self._stats.load(len(loaded.ids), sum(map(len, loaded.entries[1:])), loaded.index_ns, loaded.logs_ns)
+        fresh: dict[int, bytes] = {}
         more = False
         if loaded.ids:
             ledger.last = max(ledger.last, loaded.ids[-1])
-            complete = self._gather(
-                request, dict(zip(loaded.ids[: request.count], loaded.entries, strict=False))
-            )
-            if flushes == self._flushes:
-                self._keep(ledger, loaded, request.next_id)
+            fresh = dict(zip(loaded.ids, loaded.entries, strict=True))
+            complete = self._gather(request, fresh)
             # Right behind the load's end there is no entry, or a damaged one. Memory may have helped over that.
             more = not complete and request.next_id > loaded.ids[-1] + 1
+            if flushes == self._flushes:
+                self._keep(ledger, loaded, request.next_id)
+            else:
+                fresh = {}
         if not more:
             self._finish(request, _missing(ledger))
         elif self._load(request):
             return
-        self._next(ledger.ledger_id)
+        self._next(ledger, fresh)
 
     def _load_failed(self, request: _Request) -> None:
         self._finish(request, RC_IO_ERROR)
-        self._next(request.ledger.ledger_id)
+        self._next(request.ledger, _NOTHING)
 
     def _keep(self, ledger: Ledger, loaded: Loaded, served_before: int) -> None:
         """Put what was loaded into the read cache; entries below `served_before` have been handed out."""
@@ -271,16 +279,19 @@ class Reads:
             ids, entries = [ids[index] for index in kept], [entries[index] for index in kept]
         self._read_cache.put(ledger.serial, ids, entries, bisect_left(ids, served_before))
 
-    def _next(self, ledger_id: int) -> None:
-        """The ledger's load is done: serve who waits for it, up to the one who needs another load."""
-        waiting = self._waiting[ledger_id]
+    def _next(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
+        """A load is done: serve who waits for its ledger, up to the one who needs another load.
+
+        `fresh` is what it brought, unless it may be old by now.
+        """
+        waiting = self._waiting[ledger.ledger_id]
         while waiting:
             request = waiting.popleft()
-            if self._gather(request):
+            if self._gather(request, fresh if request.ledger is ledger else _NOTHING):
                 self._finish(request, RC_OK)
             elif self._load(request):
                 return
-        del self._waiting[ledger_id]
+        del self._waiting[ledger.ledger_id]
 
     # Answers.
 

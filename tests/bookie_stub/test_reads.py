@@ -20,6 +20,10 @@ async def begun(bench: Bench, reads: int = 1) -> None:
     await bench.until(lambda: bench.file_system.reads >= reads)
 
 
+def reader_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("bookie-read")]
+
+
 async def test_a_hundred_requests_at_once_are_one_load(bench: Bench) -> None:
     bookie = bench.open()
     await bench.add_all(1, range(300))
@@ -28,6 +32,19 @@ async def test_a_hundred_requests_at_once_are_one_load(bench: Bench) -> None:
     assert answers == [(OK, b"%d payload" % entry) for entry in range(200)]
     assert bookie.stats.read_cache_misses == 1
     assert bookie.stats.read_cache_hits == 199
+
+
+async def test_requests_at_once_are_one_load_whatever_the_cache_keeps_of_it(bench: Bench) -> None:
+    """A full cache, in which a new load gets its share only: 3 of 6 entries."""
+    bookie = bench.open(read_cache_policy="served-first", read_cache_bytes=8 * 448)
+    for ledger in range(1, 5):
+        await bench.add_all(ledger, range(6), b"x" * 400)
+    await bench.checkpoint()
+    for ledger in range(1, 4):
+        await bench.read(ledger, 0)
+    answers = await asyncio.gather(*(bench.start_read(4, entry) for entry in range(6)))
+    assert answers == [(OK, b"%d " % entry + b"x" * 400) for entry in range(6)]
+    assert bookie.stats.read_cache_misses == 4
 
 
 async def test_requests_of_a_batch_each_are_one_load_too(bench: Bench) -> None:
@@ -86,6 +103,17 @@ async def test_a_ledger_that_is_being_loaded_from_holds_up_no_other_and_no_hit(b
     await begun(bench, 4)  # in a thread of its own, beside the first
     bench.file_system.may_read.set()
     assert await asyncio.gather(*slow, other) == [(OK, b"%d payload" % entry) for entry in (5, 6, 5)]
+
+
+async def test_reads_one_after_the_other_need_one_thread_and_hits_none(bench: Bench) -> None:
+    bench.open(readahead_entries=3)
+    await bench.add_all(1, range(40))
+    await bench.read(1, 7)
+    assert not reader_threads()
+    await bench.checkpoint()
+    for entry in range(40):
+        await bench.read(1, entry)
+    assert len(reader_threads()) == 1
 
 
 async def test_adds_do_not_wait_for_readers(bench: Bench) -> None:
@@ -200,7 +228,7 @@ async def test_a_stop_answers_who_waits_for_a_load(bench: Bench) -> None:
     assert await asyncio.gather(*reads) == [(OK, b"0 payload"), (IO_ERROR, b""), (IO_ERROR, b"")]
     assert await bench.read(1, 4) == (IO_ERROR, b"")
     assert await bench.read(1, -1) == (IO_ERROR, b"")
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("bookie-read")]
+    assert not reader_threads()
 
 
 async def test_no_answer_comes_inside_the_call(bench: Bench) -> None:
