@@ -32,7 +32,7 @@ def _draw(panel: Axes, cells: list[Cell], batch: int, knee_readers: int) -> None
     most = max(cell.readers for cell in cells)
     panel.step(
         [1, knee_readers, most],
-        [1, 1, batch + 1],
+        [1, batch + 1, batch + 1],
         where="post",
         color="#999999",
         linestyle=":",

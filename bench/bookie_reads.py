@@ -17,22 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.bookie_plot import plot
-from bench.cold_readers import (
-    LEDGERS,
-    THRASHES_FROM,
-    Cell,
-    demand_bytes,
-    measure,
-    simulate,
-    write_ledgers,
-)
-from bench.writer_beside import AddTimes, add_times
+from bench.bookie_tables import KNEE_READERS, SHARE_BATCH, SHARE_READERS, Results
+from bench.cold_readers import LEDGERS, Cell, demand_bytes, measure, simulate, write_ledgers
+from bench.writer_beside import measure_adds
 from bookie_stub.read_cache import POLICIES
 
-KNEE_READERS = 16
-"""The caches of the curve have room for so many readers, whatever the readahead."""
-SHARE_READERS = 20
-SHARE_BATCH = 50
 TURNS = (1, 10)
 PARTS = ("curve", "shares", "adds")
 
@@ -47,6 +36,8 @@ class Scale:
     cell_s: float
     """After which a cell that thrashes is ended."""
     adds_s: float
+    """Per round and kind of readers."""
+    adds_rounds: int
 
 
 FULL = Scale(
@@ -54,10 +45,11 @@ FULL = Scale(
     (50, 100, 1000),
     (0.25, 0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0),
     3003,
+    5.0,
     3.0,
-    6.0,
+    3,
 )
-QUICK = Scale((1, 8, 15, 18, 32, 64), (50, 1000), (0.5, 0.9, 1.25), 2002, 1.0, 2.0)
+QUICK = Scale((1, 8, 15, 18, 32, 64), (50, 1000), (0.5, 0.9, 1.25), 2002, 1.0, 2.0, 1)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,36 +70,10 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-@dataclass(slots=True)
-class Results:
-    curve: list[Cell]
-    shares: list[tuple[int, float, Cell]]
-    """Entries per turn, what the cache's rule alone gives, and what was measured."""
-    adds: list[tuple[str, AddTimes]]
-
-    def tables(self) -> list[str]:
-        tables = [curve_table(self.curve, batch) for batch in sorted({cell.batch for cell in self.curve})]
-        if self.shares:
-            tables.append(share_table(self.shares))
-        if self.adds:
-            tables.append(add_table(self.adds))
-        return tables
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "curve": [cell._asdict() for cell in self.curve],
-            "shares": [
-                {"turn": turn, "simulated": simulated, **cell._asdict()}
-                for turn, simulated, cell in self.shares
-            ],
-            "adds": [{"beside": name, **times._asdict()} for name, times in self.adds],
-        }
-
-
 async def _run(directory: Path, scale: Scale, parts: list[str]) -> Results:
     print(f"writing {LEDGERS} ledgers of {scale.entries:,} entries of 1 KiB", flush=True)
     await write_ledgers(directory, scale.entries)
-    results = Results([], [], [])
+    results = Results([], [], {})
     if "curve" in parts:
         for batch in scale.batches:
             cache_bytes = demand_bytes(KNEE_READERS, batch)
@@ -130,12 +96,7 @@ async def _run(directory: Path, scale: Scale, parts: list[str]) -> Results:
             for share in scale.shares:
                 results.shares += await _share_row(directory, scale, share, turn)
     if "adds" in parts:
-        for name, policy in (
-            ("nobody", None),
-            *((f"16 cold readers, {policy}", policy) for policy in POLICIES),
-        ):
-            results.adds.append((name, await add_times(directory, scale.entries, policy, scale.adds_s)))
-            print(f"adds beside {name}: {results.adds[-1][1]}", flush=True)
+        results.adds = await measure_adds(directory, scale.entries, scale.adds_s, scale.adds_rounds)
     return results
 
 
@@ -166,83 +127,6 @@ def _show(cell: Cell) -> None:
         f"  {cell.entries_per_s:>9,.0f} entries/s  ({cell.served:,} served)",
         flush=True,
     )
-
-
-def curve_table(curve: list[Cell], batch: int) -> str:
-    """Rows are numbers of readers; disk reads per entry and device bytes per byte for each policy."""
-    cells = {(cell.policy, cell.readers): cell for cell in curve if cell.batch == batch}
-    heads = ["readers", "share", *(f"{policy}: reads · bytes" for policy in POLICIES)]
-    lines = [
-        f"Readahead of {batch}, disk reads per entry · device bytes per byte:\n",
-        _line(heads),
-        _ruler(heads),
-    ]
-    for readers in sorted({readers for _, readers in cells}):
-        row = [cells[policy, readers] for policy in POLICIES]
-        lines.append(
-            _line(
-                [
-                    str(readers),
-                    f"{row[0].share:.2f}",
-                    *(f"{cell.disk_reads_per_entry:.2f} · {cell.device_bytes_per_byte:.2f}" for cell in row),
-                ]
-            )
-        )
-    knees = (f"{policy} {knee(curve, policy, batch) or 'none'}" for policy in POLICIES)
-    lines.append(
-        f"\nFirst number of readers above {THRASHES_FROM:g} disk reads per entry"
-        f" (the model: the first above {KNEE_READERS}): {', '.join(knees)}."
-    )
-    return "\n".join(lines)
-
-
-def knee(curve: list[Cell], policy: str, batch: int) -> int | None:
-    """The lowest number of readers from which on all measured ones thrash."""
-    found = None
-    for cell in sorted(curve, key=lambda cell: -cell.readers):
-        if (cell.policy, cell.batch) == (policy, batch):
-            if cell.disk_reads_per_entry <= THRASHES_FROM:
-                break
-            found = cell.readers
-    return found
-
-
-def share_table(shares: list[tuple[int, float, Cell]]) -> str:
-    heads = ["entries in a row", "share", *(f"{policy}: rule · measured · bytes" for policy in POLICIES)]
-    rows: dict[tuple[int, float], list[str]] = {}
-    for turn, simulated, cell in shares:
-        row = rows.setdefault((turn, round(cell.share, 2)), [])
-        row.append(f"{simulated:.2f} · {cell.disk_reads_per_entry:.2f} · {cell.device_bytes_per_byte:.2f}")
-    title = f"{SHARE_READERS} readers, readahead of {SHARE_BATCH}, disk reads per entry:\n"
-    lines = [_line([str(turn), f"{share:.2f}", *row]) for (turn, share), row in rows.items()]
-    return "\n".join([title, _line(heads), _ruler(heads), *lines])
-
-
-def add_table(adds: list[tuple[str, AddTimes]]) -> str:
-    heads = ["beside", "adds", "p50 ms", "p99 ms", "highest ms", "entries read/s", "disk reads per entry"]
-    lines = [
-        _line(
-            [
-                name,
-                str(times.adds),
-                f"{times.p50_ms:.2f}",
-                f"{times.p99_ms:.2f}",
-                f"{times.highest_ms:.1f}",
-                f"{times.read_per_s:,.0f}",
-                f"{times.disk_reads_per_entry:.1f}",
-            ]
-        )
-        for name, times in adds
-    ]
-    return "\n".join(["500 adds of 1 KiB a second, synced:\n", _line(heads), _ruler(heads), *lines])
-
-
-def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _ruler(cells: list[str]) -> str:
-    return _line(["---"] * len(cells))
 
 
 def _parser() -> argparse.ArgumentParser:
