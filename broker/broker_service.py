@@ -1,8 +1,8 @@
 """BrokerService: builds the rooms, starts them from the ground up, stops them from the top down.
 
-Start: metadata, namespaces, topics' ground, both ports open, and only then the admin server behind the second one:
-a request that comes early waits in the port's queue while aiohttp is imported. Stop: no new connections, topics
-closed (acknowledgements and positions written), clients disconnected, admin, ledgers, metadata.
+Start: what was set at run time before, namespaces, topics' ground, both ports open, and only then the admin server
+behind the second one: a request that comes early waits in the port's queue while aiohttp is imported. Stop: no new
+connections, topics closed (acknowledgements and positions written), clients disconnected, admin, ledgers, metadata.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Protocol
 
 from broker import clock
 from broker.background_tasks import BackgroundTasks
+from broker.dynamic_settings import DynamicSettings
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
@@ -47,6 +49,7 @@ IDLE_CACHE_LOOK_S = 0.1
 """How often an empty cache is looked at: nothing in it can expire sooner than a time threshold later."""
 FLUSH_CURSORS_S = 0.2
 ROLL_CHECK_S = 30.0
+BACKLOG_CHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +75,15 @@ class BrokerService:
         version: str,
     ) -> None:
         self.settings = settings
+        self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self.metadata = metadata
         self.ledgers = ledgers
         self.turn = turn
         self.version = version
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
-        self.caches = EntryCacheManager(cache_settings(settings))
+        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), clock.monotonic_ns)
+        self.caches = EntryCacheManager(cache_settings(settings), self.decisions)
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
@@ -120,6 +125,7 @@ class BrokerService:
     # Start
 
     async def start(self) -> Addresses:
+        await self.dynamic_settings.open()
         await self.namespaces.open()
         self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
@@ -134,6 +140,7 @@ class BrokerService:
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
+        self._every(BACKLOG_CHECK_S, self._check_backlogs)
         admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
         self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
@@ -154,6 +161,14 @@ class BrokerService:
             ),
             "metrics windows",
         )
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Hand every room its values anew: all that a setting does when it changes at run time."""
+        self.settings = settings
+        self.decisions.keep(settings.int("entryCacheDecisionsKept"))
+        self.caches.reconfigure(cache_settings(settings))
+        self.registry.reconfigure(ledger_settings(settings), service_settings(settings))
+        self.net.reconfigure(net_settings(settings))
 
     async def _count_start(self) -> int:
         """How often a broker has started on this metadata: part of the producer names that it makes up."""
@@ -194,6 +209,11 @@ class BrokerService:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.ledger.roll_if_due(now_ns)
+
+    def _check_backlogs(self) -> None:
+        for topic in self.registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.ledger.check_backlogs()
 
     def _trim_ledgers(self) -> None:
         for topic in self.registry.topics.values():

@@ -198,7 +198,7 @@ class MetricsSource:
 
     def _cache_stats(self) -> CacheStats:
         caches = self._broker.caches
-        reads, queue = caches.reads(), caches.queue
+        reads = caches.reads()
         limiter = self._broker.ground.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
@@ -213,10 +213,7 @@ class MetricsSource:
             insertions=caches.inserted_entries,
             evictions={reason.value: count for reason, count in caches.stats.evicted_entries.items()},
             size_passes=caches.stats.size_evictions,
-            requeues={
-                "expected_reads": queue.requeued_expected,
-                "recently_accessed": queue.requeued_accessed,
-            },
+            requeues=dict(caches.policy.requeues),
             joined_reads=self._joined_reads(),
             inflight_bytes=limiter.budget_bytes - limiter.remaining_bytes if limiter.enabled else -1,
             inflight_available_bytes=limiter.remaining_bytes if limiter.enabled else -1,
@@ -227,7 +224,7 @@ class MetricsSource:
         totals = {"entries_read": 0, "entries_notread": 0, "matched": 0, "missed": 0}
         for topic in self._broker.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                stats = topic.ledger.reads.stats
+                stats = topic.ledger.reads.pending.stats
                 totals["entries_read"] += stats.read
                 totals["entries_notread"] += stats.not_read
                 totals["matched"] += stats.matched + stats.matched_included

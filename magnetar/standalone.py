@@ -157,7 +157,7 @@ async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
         await stop.wait()
         log.info("stopping: draining what is under way")
     finally:
-        await _stop(service, settings.broker.int("brokerShutdownTimeoutMs") / 1000)
+        await _stop(service, service.settings.int("brokerShutdownTimeoutMs") / 1000)
 
 
 async def _stop(service: BrokerService, seconds_max: float) -> None:

@@ -39,6 +39,7 @@ LEVELS = {
     "broker.metrics": 5,
     "broker.background_tasks": 6,
     "broker.broker_service": 6,
+    "broker.dynamic_settings": 6,
     "broker.room_settings": 6,
     "broker.metrics_source": 6,
     "broker.__main__": 6,

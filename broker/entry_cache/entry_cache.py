@@ -7,17 +7,17 @@ There is one object per entry: what is inserted is what readers get, so nothing 
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Protocol
 
+from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
-from broker.entry_cache.profile import NOT_COUNTED
-from broker.entry_cache.removal_queue import NO_LIMIT, Removed
+from broker.entry_cache.decisions import Decisions, Op, runs_of
+from broker.entry_cache.policies.policy import NO_LIMIT, Policy, Removed
+from broker.entry_cache.range_cache import RangeCache
+from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
-
-_entry_id = attrgetter("entry_id")
 
 
 class CacheOwner(Protocol):
@@ -29,8 +29,14 @@ class CacheOwner(Protocol):
     enabled: bool
     settings: EntryCacheSettings
     stats: CacheStats
+    policy: Policy
+    decisions: Decisions
 
-    def admit(self, entries: list[Entry], size_bytes: int, *, slices: bool) -> None:
+    def is_full(self, size_bytes: int) -> bool:
+        """Whether so many bytes more have no room, for a policy that is strict about it."""
+        ...
+
+    def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """A cache has just taken in entries, at least one; whether any may be a slice of a buffer."""
         ...
 
@@ -39,48 +45,29 @@ class CacheOwner(Protocol):
         ...
 
 
-class RangeCache:
-    """The cached entries of one ledger: the `Holder` of each."""
-
-    __slots__ = ("entries", "lowest_id", "size_bytes")
-
-    def __init__(self, lowest_id: int) -> None:
-        self.entries: dict[int, Entry] = {}
-        self.size_bytes = 0
-        self.lowest_id = lowest_id
-        """No entry below is present. Lets an invalidation from the front look at few ids."""
-
-    def pop_range(self, first_id: int, end_id: int) -> list[Entry]:
-        """Take out, in order, the entries from `first_id` up to but not including `end_id`."""
-        held = self.entries
-        if first_id <= self.lowest_id:
-            first_id = self.lowest_id
-            if end_id == NO_LIMIT:
-                popped = sorted(held.values(), key=_entry_id)
-                held.clear()
-                return popped
-            self.lowest_id = max(first_id, end_id)
-        return [held.pop(entry_id) for entry_id in self.ids_between(first_id, end_id)]
-
-    def ids_between(self, first_id: int, end_id: int) -> list[int]:
-        """The ids that are present, ascending; costs the smaller of the range and of what is held."""
-        held = self.entries
-        if end_id - first_id <= len(held):
-            return [entry_id for entry_id in range(first_id, end_id) if entry_id in held]
-        return sorted([entry_id for entry_id in held if first_id <= entry_id < end_id])
-
-
 class EntryCache:
-    __slots__ = ("_counts_from", "_ledgers", "_owner", "_profile", "name", "reads")
+    __slots__ = ("_ledgers", "_owner", "_readers", "name", "readers", "reads")
 
     def __init__(self, owner: CacheOwner, name: str) -> None:
         """Opened through `EntryCacheManager.open`."""
         self.name = name
         self.reads = ReadStats()
+        """Of all readers, those that have gone included."""
+        self.readers: ActiveCursors | None = None
+        """The log's cursors, for a policy that looks at them; the log says which."""
+        self._readers: dict[str, Reader] = {}
         self._owner = owner
-        self._profile = owner.settings.profile
-        self._counts_from = self._profile.counts_from
         self._ledgers: dict[int, RangeCache] = {}
+
+    def reader(self, name: str) -> Reader:
+        """The reader of that name; a cursor that is made anew goes on with the numbers of the old one."""
+        reader = self._readers.get(name)
+        if reader is None:
+            reader = self._readers[name] = Reader(name, len(self._readers) + 1)
+        return reader
+
+    def known_readers(self) -> list[Reader]:
+        return list(self._readers.values())
 
     @property
     def entries(self) -> int:
@@ -88,7 +75,11 @@ class EntryCache:
 
     @property
     def size_bytes(self) -> int:
-        return sum(ledger.size_bytes for ledger in self._ledgers.values())
+        ledgers = self._ledgers.values()
+        if len(ledgers) == 1:  # As good as always; policies ask this of thousands of caches in one pass.
+            (ledger,) = ledgers
+            return ledger.size_bytes
+        return sum([ledger.size_bytes for ledger in ledgers]) if ledgers else 0
 
     # Filling
 
@@ -102,11 +93,13 @@ class EntryCache:
         owner = self._owner
         if not (owner.enabled and entries):
             return 0
+        if expected_reads <= 0 and owner.is_full(0):
+            return 0
         head = entries[0]
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
             ledger.lowest_id = head.entry_id
-        count = expected_reads if expected_reads >= self._counts_from else NOT_COUNTED
+        count = owner.policy.initial_count(expected_reads)
         held = ledger.entries
         added = entries
         size_bytes = 0
@@ -114,7 +107,7 @@ class EntryCache:
         for index, entry in enumerate(entries):
             entry_id = entry.entry_id
             if entry.holder is not None or entry_id in held:
-                added = self._insert_carefully(entries, index, ledger, count, now_ns)
+                added = self._insert_carefully(entries, index, ledger, expected_reads, now_ns)
                 if not added:
                     return 0
                 size_bytes += sum([entry.size for entry in added[index:]])
@@ -131,26 +124,49 @@ class EntryCache:
             if type(entry.body) is memoryview:
                 slices = True
         ledger.size_bytes += size_bytes
-        owner.admit(added, size_bytes, slices=slices)
+        if owner.decisions.on:
+            self._note_inserted(added, size_bytes, expected_reads, now_ns)
+        owner.admit(added, size_bytes, now_ns, slices=slices)
         return len(added)
+
+    def _note_offer(self, entry: Entry, expected_reads: int, now_ns: int) -> None:
+        decisions = self._owner.decisions
+        if decisions.record is not None:
+            decisions.entries(Op.OFFER, self.name, (entry,), entry.size, expected_reads, now_ns)
+
+    def note_appended(self, entries: list[Entry], now_ns: int) -> None:
+        """The log has confirmed a run, whether or not it is cached."""
+        decisions = self._owner.decisions
+        if decisions.record is not None:
+            decisions.entries(Op.APPEND, self.name, entries, 0, 0, now_ns)
+
+    def _note_inserted(self, added: list[Entry], size_bytes: int, expected_reads: int, now_ns: int) -> None:
+        decisions = self._owner.decisions
+        who = () if self.readers is None else self.readers.names_at_or_before(added[0].position)
+        if added[-1].entry_id - added[0].entry_id == len(added) - 1:
+            decisions.entries(Op.INSERT, self.name, added, size_bytes, expected_reads, now_ns, who)
+            return
+        for entry in added:
+            decisions.entries(Op.INSERT, self.name, (entry,), entry.size, expected_reads, now_ns, who)
 
     def insert(self, entry: Entry, expected_reads: int, now_ns: int) -> bool:
         """Cache one entry; whether its position was free."""
         return self.insert_run([entry], expected_reads, now_ns) == 1
 
     def _insert_carefully(
-        self, entries: list[Entry], index: int, ledger: RangeCache, count: int, now_ns: int
+        self, entries: list[Entry], index: int, ledger: RangeCache, expected_reads: int, now_ns: int
     ) -> list[Entry]:
         """Go on from `index`, where the first entry is present or has a slot in the queue already."""
         held = ledger.entries
+        count = self._owner.policy.initial_count(expected_reads)
         added = entries[:index]
         for place in range(index, len(entries)):
             entry = entries[place]
             present = held.get(entry.entry_id)
             if present is not None:
                 self._owner.stats.refused_entries += 1
-                if self._profile.duplicate_renews_count:
-                    present.expected_reads = count
+                self._note_offer(entry, expected_reads, now_ns)
+                if self._owner.policy.offered_again(present, count):
                     entries[place] = present
                 continue
             if entry.holder is not None:  # One object, one slot: its old slot has yet to reach the head.
@@ -168,12 +184,13 @@ class EntryCache:
     def _open_ledger(self, head: Entry) -> RangeCache:
         for ledger_id in [key for key, ledger in self._ledgers.items() if not ledger.entries]:
             del self._ledgers[ledger_id]
-        ledger = self._ledgers[head.ledger_id] = RangeCache(head.entry_id)
+        ledger = self._ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
+        self._owner.decisions.ledger_opened(head.ledger_id, self.name)
         return ledger
 
     # Reading
 
-    def take_run(self, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Entry]:
+    def take_run(self, reader: Reader, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Entry]:
         """The entries present from `first` on, without a gap, up to `last` and to `bytes_max` bytes.
 
         At least one is taken whatever its size, if `first` is present. They count as read.
@@ -194,55 +211,81 @@ class EntryCache:
                 break
             entry.accessed = True
             taken.append(entry)
-        reads = self.reads
-        reads.hit_entries += len(taken)
-        reads.hit_bytes += size_bytes
+        if taken:
+            self._count_hits(reader, ledger_id, first, len(taken), size_bytes)
         return taken
 
-    def get(self, ledger_id: int, entry_id: int) -> Entry | None:
+    def get(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, counted as read."""
         entry = self.peek(ledger_id, entry_id)
         if entry is not None:
             entry.accessed = True
-            self.reads.hit_entries += 1
-            self.reads.hit_bytes += entry.size
+            self._count_hits(reader, ledger_id, entry_id, 1, entry.size)
         return entry
 
-    def get_present(self, ledger_id: int, first: int, last: int) -> list[Entry]:
-        """What is present from `first` to `last`, both included, counted as read; the range may be huge.
+    def get_again(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
+        """The entry, counted as read, for a replay that has waited for it."""
+        entry = self.get(reader, ledger_id, entry_id)
+        if entry is not None:
+            self._owner.policy.taken_again(entry)
+            self._owner.decisions.place(Op.TAKEN_AGAIN, self.name, reader.number, ledger_id, entry_id)
+        return entry
 
-        The read of a range with gaps, as PIP-430's scenarios have it; the broker itself reads with `take_run`.
-        """
+    def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
+        """What is present from `first` to `last`, both included, counted as read; the range may be huge."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             return []
         present = [ledger.entries[entry_id] for entry_id in ledger.ids_between(first, last + 1)]
         for entry in present:
             entry.accessed = True
-            self.reads.hit_bytes += entry.size
-        self.reads.hit_entries += len(present)
+        for _, run_first, count, size_bytes in runs_of(present):
+            self._count_hits(reader, ledger_id, run_first, count, size_bytes)
         return present
+
+    def _count_hits(self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int) -> None:
+        reads, own = self.reads, reader.reads
+        reads.hit_entries += count
+        reads.hit_bytes += size_bytes
+        own.hit_entries += count
+        own.hit_bytes += size_bytes
+        decisions = self._owner.decisions
+        if decisions.on:
+            decisions.read(Op.HIT, self.name, reader.number, ledger_id, first, count, size_bytes)
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, not counted as read."""
         ledger = self._ledgers.get(ledger_id)
         return None if ledger is None else ledger.entries.get(entry_id)
 
-    def count_misses(self, entries: int, size_bytes: int) -> None:
-        self.reads.miss_entries += entries
-        self.reads.miss_bytes += size_bytes
+    def note_asked(self, op: Op, reader: Reader, ledger_id: int, first: int, count: int) -> None:
+        """MISS or COALESCED when entries are asked for, FAILED when that came to nothing."""
+        decisions = self._owner.decisions
+        if decisions.on:
+            decisions.read(op, self.name, reader.number, ledger_id, first, count, 0)
 
-    def count_coalesced(self, entries: int, size_bytes: int) -> None:
-        self.reads.coalesced_entries += entries
-        self.reads.coalesced_bytes += size_bytes
+    def count_misses(self, reader: Reader, entries: int, size_bytes: int) -> None:
+        """Entries have arrived that were read from storage for this reader."""
+        for reads in (self.reads, reader.reads):
+            reads.miss_entries += entries
+            reads.miss_bytes += size_bytes
+
+    def count_coalesced(self, reader: Reader, entries: int, size_bytes: int) -> None:
+        """Entries have arrived from a storage read that another reader had started."""
+        for reads in (self.reads, reader.reads):
+            reads.coalesced_entries += entries
+            reads.coalesced_bytes += size_bytes
 
     # Invalidating
 
     def invalidate_ledger(self, ledger_id: int) -> Removed:
+        self._owner.decisions.place(Op.INVALIDATE, self.name, 0, ledger_id, 0, 1)
         return self._invalidate(EARLIEST, LATEST, Reason.LEDGER, [ledger_id])
 
     def invalidate_before(self, position: Position) -> Removed:
         """Drop every entry in front of `position`, in whatever ledger."""
+        if self._ledgers:
+            self._owner.decisions.place(Op.INVALIDATE, self.name, 0, *position)
         return self.invalidate_range(EARLIEST, position)
 
     def invalidate_range(self, first: Position, end: Position) -> Removed:
@@ -251,7 +294,7 @@ class EntryCache:
         return self._invalidate(first, end, Reason.INVALIDATE, sorted(ledger_ids))
 
     def clear(self) -> Removed:
-        return self.invalidate_range(EARLIEST, LATEST)
+        return self.invalidate_before(LATEST)
 
     def _invalidate(self, first: Position, end: Position, reason: Reason, ledger_ids: list[int]) -> Removed:
         removed = Removed()

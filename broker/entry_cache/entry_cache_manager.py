@@ -1,4 +1,4 @@
-"""EntryCacheManager: all entry caches of the broker, their bytes, their limits, and when to evict.
+"""EntryCacheManager: all entry caches of the broker, their bytes, their limits, and when to evict. What, the policy says.
 
 One thread calls everything here, and the manager owns no timer: an insert that crosses the trigger only
 asks for a size check (`on_size_check`), and the owner calls `run_pending` soon and `tick` every
@@ -9,13 +9,15 @@ that and answers whether more is to do, so that the loop is never held for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
+from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import PinnedBytes
-from broker.entry_cache.removal_queue import NO_LIMIT, RemovalQueue, Removed, SizePass
+from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_idle_buffers
+from broker.entry_cache.policies.make import make_policy
+from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
@@ -33,42 +35,39 @@ Observer = Callable[[list[Entry], Reason], None]
 
 class EntryCacheManager:
     __slots__ = (
+        "_admit",
         "_caches",
         "_check_in_flight",
-        "_enqueue",
         "_invalidated_bytes",
         "_pinned",
-        "_queue",
         "_retired_reads",
         "_size_checks",
         "_size_pass",
         "_target_bytes",
         "_trigger_bytes",
+        "decisions",
         "enabled",
         "entries",
         "handed_over",
         "on_evicted",
         "on_size_check",
-        "put_back",
+        "policy",
         "settings",
         "stats",
         "used_bytes",
     )
 
-    def __init__(self, settings: EntryCacheSettings) -> None:
+    def __init__(self, settings: EntryCacheSettings, decisions: Decisions | None = None) -> None:
         self.stats = CacheStats()
         self.used_bytes = 0
         self.entries = 0
-        self.handed_over = settings.profile.handed_over
-        """Call with the entries of a delivery written to a consumer: one read of each is done."""
-        self.put_back = settings.profile.put_back
-        """Call with entries that go to a replay queue: one more read of each is to come."""
+        self.decisions = decisions or Decisions(0, lambda: 0)
+        self.policy: Policy = make_policy(settings)
+        self._admit = self.policy.admit
         self.on_evicted: Observer | None = None
-        """Told of everything that leaves, in order, for recording what the cache decides."""
+        """Told of everything that leaves, in order."""
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
-        self._queue = RemovalQueue(settings.profile, settings.requeues_max, settings.extend_recently_accessed)
-        self._enqueue = self._queue.extend
         self._caches: dict[str, EntryCache] = {}
         self._pinned = PinnedBytes()
         self._retired_reads = ReadStats()
@@ -76,12 +75,32 @@ class EntryCacheManager:
         self._size_checks = 0
         self._check_in_flight = False
         self._size_pass: SizePass | None = None
+        recorded = self.decisions.record is not None
+        self.handed_over: CountReads = self._note_handed_over if recorded else self.policy.handed_over
+        """Call with the entries of a delivery written to a consumer: one read of each is done."""
         self._apply(settings)
 
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Call with entries that go to a replay queue: one more read of each is to come."""
+        self.policy.put_back(entries)
+        if self.decisions.on and entries:
+            self.decisions.runs(Op.REPLAY, entries, 0)
+
+    def kept_back(self, entries: Sequence[Entry]) -> None:
+        """Call with entries that were read and go to a replay queue without having been handed over."""
+        self.policy.kept_back(entries)
+        if self.decisions.on and entries:
+            self.decisions.runs(Op.KEPT_BACK, entries, 0)
+
+    def _note_handed_over(self, entries: Iterable[Entry]) -> None:
+        delivered = list(entries)
+        self.policy.handed_over(delivered)
+        self.decisions.runs(Op.DELIVER, delivered, 0)
+
     def reconfigure(self, settings: EntryCacheSettings) -> None:
-        """Every value holds from the next visit on. The profile is for the life of the manager."""
-        if settings.profile is not self.settings.profile:
-            raise ValueError("the cache profile cannot be changed while entries are cached under it")
+        """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
+        if (settings.policy, settings.profile) != (self.settings.policy, self.settings.profile):
+            raise ValueError("the cache policy cannot be changed while entries are cached under it")
         self._apply(settings)
 
     def _apply(self, settings: EntryCacheSettings) -> None:
@@ -89,8 +108,7 @@ class EntryCacheManager:
         self.enabled = settings.size_bytes_max > 0
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
-        self._queue.requeues_max = settings.requeues_max
-        self._queue.extend_recently_accessed = settings.extend_recently_accessed
+        self.policy.configure(settings)
 
     # Caches
 
@@ -107,6 +125,7 @@ class EntryCacheManager:
         if cache is not None:
             cache.clear()
             self._retired_reads.add(cache.reads)
+            self.decisions.place(Op.CLOSE, name, 0, 0, 0)
 
     def clear(self) -> None:
         for cache in self._caches.values():
@@ -114,26 +133,49 @@ class EntryCacheManager:
 
     # Called by the caches
 
-    def admit(self, entries: list[Entry], size_bytes: int, *, slices: bool) -> None:
+    def is_full(self, size_bytes: int) -> bool:
+        """Whether so many bytes more have no room, for a policy that is strict about it."""
+        return self.policy.strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
+
+    def _charged_bytes(self) -> int:
+        """What counts against the limits."""
+        return self.used_bytes + self._pinned.count if self.policy.strict else self.used_bytes
+
+    def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
         if slices:
             self._admit_slices(entries)
-        self._enqueue(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes and not self._check_in_flight:
+        if self.used_bytes > self._trigger_bytes or slices:
+            self._mind_the_size(now_ns)
+        self._admit(entries)
+
+    def _mind_the_size(self, now_ns: int) -> None:
+        """The entries that ask for it are not in the policy's hands yet, so none of them goes before it was read."""
+        charged = self._charged_bytes()
+        if charged <= self._trigger_bytes:
+            return
+        if self.policy.strict and charged > self.settings.size_bytes_max:
+            self._check_size(now_ns, VISITS_PER_SLICE)
+            charged = self._charged_bytes()
+        if charged > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
             if self.on_size_check is not None:
                 self.on_size_check()
 
     def _admit_slices(self, entries: list[Entry]) -> None:
-        if not self.settings.copy_entries:
-            self._pinned.add(entries)
+        """Entries leave their buffer by setting, and where they use so little of it that sharing is not worth it."""
+        if self.settings.copy_entries:
+            for entry in entries:
+                if type(entry.body) is memoryview:
+                    entry.body = bytes(entry.body)
             return
-        for entry in entries:
-            if type(entry.body) is memoryview:
-                entry.body = bytes(entry.body)
+        ratio_max = self.settings.pinned_ratio_max
+        if ratio_max > 0:
+            copy_out_of_idle_buffers(entries, ratio_max)
+        self._pinned.add(entries)
 
     def dismiss(self, removed: Removed, reason: Reason) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
@@ -154,6 +196,15 @@ class EntryCacheManager:
             self._pinned.remove(entries)
         if self.on_evicted is not None:
             self.on_evicted(entries, reason)
+        if self.decisions.on:
+            self._note_removed(removed, reason)
+
+    def _note_removed(self, removed: Removed, reason: Reason) -> None:
+        self.decisions.runs(Op.EVICT, removed.entries, REASONS.index(reason))
+
+    def _note_requeued(self, removed: Removed) -> None:
+        for cause, entries in removed.requeued.items():
+            self.decisions.runs(Op.REQUEUE, entries, CAUSES.index(cause))
 
     # Evicting
 
@@ -164,9 +215,9 @@ class EntryCacheManager:
 
     def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """The periodic pass: what is too old, then the size check. Whether to call again at once."""
+        self.decisions.passed(Op.TICK, now_ns, visits_max)
         if self._size_pass is None:
-            removed = self._queue.remove_expired(now_ns - self.settings.ttl_ns, now_ns, visits_max)
-            self._account(removed, Reason.TTL)
+            removed = self._expire(now_ns - self.settings.ttl_ns, now_ns, visits_max)
             if not removed.done:
                 return True
             visits_max -= removed.visits
@@ -176,8 +227,18 @@ class EntryCacheManager:
         self._let_go_of_invalidated()
         return False
 
+    def _expire(self, threshold_ns: int, now_ns: int, visits_max: int) -> Removed:
+        policy = self.policy
+        policy.watched = self.decisions.on
+        removed = policy.remove_expired(threshold_ns, now_ns, visits_max)
+        self._account(removed, Reason.TTL)
+        if removed.requeued:
+            self._note_requeued(removed)
+        return removed
+
     def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """The size checks asked for. Whether to call again at once."""
+        self.decisions.passed(Op.SIZE_CHECK, now_ns, visits_max)
         while self._size_checks:
             if self._check_size(now_ns, visits_max):
                 return True
@@ -187,46 +248,48 @@ class EntryCacheManager:
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
         """Begin or go on with a size pass if there is need; whether it is unfinished."""
-        bytes_to_free = self.used_bytes - self._target_bytes
+        charged = self._charged_bytes()
+        bytes_to_free = charged - self._target_bytes
         if self._size_pass is None:
-            if self.used_bytes <= self._trigger_bytes or bytes_to_free <= 0:
+            if charged <= self._trigger_bytes or bytes_to_free <= 0:
                 return False
             self.stats.size_evictions += 1
-            self._size_pass = self._queue.begin_size_pass(bytes_to_free)
+            self._size_pass = self.policy.begin_size_pass(bytes_to_free)
         elif bytes_to_free <= 0:  # Invalidations made the room while the pass was cut.
+            self.policy.abandon(self._size_pass)
             self._size_pass = None
             return False
-        removed = self._queue.free(self._size_pass, now_ns, visits_max)
-        self._account(removed, Reason.SIZE)
+        removed = self._free(self._size_pass, now_ns, visits_max)
         if removed.done:
             self._size_pass = None
         return not removed.done
 
+    def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
+        policy = self.policy
+        policy.watched = self.decisions.on
+        removed = policy.free(size_pass, now_ns, visits_max)
+        self._account(removed, Reason.SIZE)
+        if removed.requeued:
+            self._note_requeued(removed)
+        return removed
+
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
         """One time pass with a threshold of the caller's choice."""
-        removed = self._queue.remove_expired(threshold_ns, now_ns)
-        self._account(removed, Reason.TTL)
-        return removed
+        return self._expire(threshold_ns, now_ns, NO_LIMIT)
 
     def evict_bytes(self, bytes_to_free: int, now_ns: int) -> Removed:
         """One size pass, whatever the limits say. ValueError unless `bytes_to_free` is positive."""
-        removed = self._queue.free(self._queue.begin_size_pass(bytes_to_free), now_ns)
-        self._account(removed, Reason.SIZE)
-        return removed
+        return self._free(self.policy.begin_size_pass(bytes_to_free), now_ns, NO_LIMIT)
 
     def _let_go_of_invalidated(self) -> None:
         """With a long TTL the head may take long to reach invalidated entries, and their bytes are held."""
         if not self.tombstones:
             self._invalidated_bytes = 0
         elif self._invalidated_bytes > max(INVALIDATED_BYTES_KEPT, self.used_bytes):
-            self._queue.drop_invalidated()
+            self.policy.drop_invalidated()
             self._invalidated_bytes = 0
 
     # Levels
-
-    @property
-    def queue(self) -> RemovalQueue:
-        return self._queue
 
     @property
     def caches(self) -> list[EntryCache]:
@@ -243,12 +306,12 @@ class EntryCacheManager:
 
     @property
     def queue_length(self) -> int:
-        return len(self._queue)
+        return len(self.policy)
 
     @property
     def tombstones(self) -> int:
         """Slots of the queue whose entries were invalidated."""
-        return len(self._queue) - self.entries
+        return len(self.policy) - self.entries
 
     @property
     def pinned_bytes(self) -> int:

@@ -60,8 +60,8 @@ class Entry:
         self.queued_at_ns = 0
         """When the entry last joined the removal queue."""
         self.expected_reads = 0
-        """How many active cursors are still to read it (PIP-430); -1 = never counted. Below -1: see
-        `entry_cache.profile`, which alone counts it down and up."""
+        """How many active cursors are still to read it (PIP-430); -1 = never counted. The cache's policy alone
+        counts it down and up; below -1: see `entry_cache.policies.profile`."""
         self.requeue_count = 0
         self.accessed = False
         """Read since the removal queue last looked at it."""

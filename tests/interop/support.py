@@ -55,6 +55,13 @@ class Admin:
     def post(self, path: str, body: Json = None) -> None:
         self._ask("POST", path, body)
 
+    def configure(self, key: str, value: str) -> None:
+        """Set a setting at run time. urllib.error.HTTPError where it is refused."""
+        self._ask("POST", f"brokers/configuration/{key}/{value}")
+
+    def unconfigure(self, key: str) -> None:
+        self._ask("DELETE", f"brokers/configuration/{key}")
+
     def stats(self, topic: str) -> dict[str, Json]:
         found = self.get(f"{_path(topic)}/stats")
         assert isinstance(found, dict)

@@ -51,8 +51,10 @@ ONE_LIFE: Final = {
     "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed": "false",
 }
 TWO_LIVES: Final = {_TTL: str(LIFE_MS), _AWAITED_AGAIN: "1"}
+LEFT_IN_BUFFERS: Final = {**KEPT, "entryCachePinnedRatioMax": "0"}
+"""Small entries stay in large buffers, which shows how large these are."""
 BUFFERS: Final = {
-    **KEPT,
+    **LEFT_IN_BUFFERS,
     "brokerAdaptiveRecvByteBufAllocatorMinimumSize": "4096",
     "brokerAdaptiveRecvByteBufAllocatorInitialSize": "65536",
     "brokerAdaptiveRecvByteBufAllocatorMaximumSize": "131072",
@@ -219,7 +221,7 @@ def _buffer_of_a_small_message(
     return int(size)
 
 
-@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 65536), (KEPT, 16384)])
+@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 65536), (LEFT_IN_BUFFERS, 16384)])
 def test_the_first_receive_buffer(
     broker_with: BrokerWith,
     connected: Callable[[str], pulsar.Client],
@@ -231,7 +233,7 @@ def test_the_first_receive_buffer(
     assert size <= found < size + OWN_METADATA_BYTES_MAX
 
 
-@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 4096), (KEPT, 1024)])
+@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 4096), (LEFT_IN_BUFFERS, 1024)])
 def test_the_smallest_receive_buffer(
     broker_with: BrokerWith,
     connected: Callable[[str], pulsar.Client],
@@ -247,7 +249,7 @@ def test_the_smallest_receive_buffer(
 async def test_the_largest_receive_buffer(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
     """Reads that fill their buffer make the next ones large; an unfinished frame is carried over into them."""
     sizes = []
-    for settings in (BUFFERS, KEPT):
+    for settings in (BUFFERS, LEFT_IN_BUFFERS):
         broker, admin = broker_with(settings), _admin(broker_with(settings))
         consumer = _waiting_consumer(client_of(settings), topic)
         sender = await _Flooder.on(broker, f"non-persistent://public/default/{topic}-before")
@@ -338,6 +340,12 @@ async def test_bytes_that_all_connections_may_have_under_way(broker_with: Broker
     """A megabyte holds one of the bodies; the second goes over it and is the last until both are stored."""
     assert await _flood(broker_with(ONE_MEGABYTE), topic, 20, 600_000) >= 18
     assert await _flood(broker_with(DEFAULTS), topic, 20, 600_000) < 18
+    name, megabytes = next(iter(ONE_MEGABYTE.items()))
+    admin = _admin(broker_with(DEFAULTS))
+    admin.configure(name, megabytes)
+    assert await _flood(broker_with(DEFAULTS), f"{topic}-limited", 20, 600_000) >= 18
+    admin.unconfigure(name)
+    assert await _flood(broker_with(DEFAULTS), f"{topic}-free", 20, 600_000) < 18
 
 
 # Metrics

@@ -13,7 +13,16 @@ from magnetar import __main__ as entrance
 from magnetar import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("uvloop", "google.protobuf", "aiohttp", "pulsar", "_pulsar", "rocksdict", "prometheus_client")
+HEAVY = (
+    "http.client",
+    "uvloop",
+    "google.protobuf",
+    "aiohttp",
+    "pulsar",
+    "_pulsar",
+    "rocksdict",
+    "prometheus_client",
+)
 HELP_S_MAX = 0.2
 
 
@@ -29,7 +38,14 @@ def test_every_command_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [[], *([name] for name in sorted(entrance.COMMANDS)), ["perf", "produce"], ["perf", "consume"]]
+    "words",
+    [
+        [],
+        *([name] for name in sorted(entrance.COMMANDS)),
+        ["perf", "produce"],
+        ["perf", "consume"],
+        ["config", "set"],
+    ],
 )
 def test_help_imports_nothing_heavy(words: list[str]) -> None:
     code = (
@@ -43,7 +59,7 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert "usage" in done.stdout.lower()
 
 
-@pytest.mark.parametrize("words", [[], ["standalone"], ["perf", "produce"]])
+@pytest.mark.parametrize("words", [[], ["standalone"], ["perf", "produce"], ["config"]])
 def test_help_is_fast(words: list[str]) -> None:
     def seconds() -> float:
         began = time.perf_counter()

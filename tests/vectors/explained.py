@@ -96,10 +96,13 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         examine-message-earliest truncate compaction-status compaction-start compaction-status-after
         compaction-missing-topic backlog-size
     """,
-    "Dynamic settings, resource quotas and groups, racks, functions and packages are not built.": """
-        brokers-configuration brokers-dynamic-values brokers-runtime brokers-set-dynamic
-        brokers-values-after bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle
-        resource-groups functions-list packages-list
+    "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
+    "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
+        brokers-runtime
+    """,
+    "Resource quotas and groups, racks, functions and packages are not built.": """
+        bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
+        functions-list packages-list
     """,
 }
 
