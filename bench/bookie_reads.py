@@ -22,7 +22,7 @@ from bench.cold_readers import LEDGERS, Cell, demand_bytes, measure, simulate, w
 from bench.writer_beside import measure_adds
 from bookie_stub.read_cache import POLICIES
 
-TURNS = (1, 10)
+TURNS = (1, 10, 50)
 PARTS = ("curve", "shares", "adds")
 
 

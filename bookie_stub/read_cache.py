@@ -190,7 +190,8 @@ class ServedFirstCache:
     """Served entries leave in the order of their first serving; while there is room, they stay for other readers.
 
     When there are none left, loads give up their last entries, one load after the other and each until it is no
-    longer than the average. So a cache that is too small for all readers keeps a shorter readahead for each of
+    longer than the average; only the newest one is whole until the next one comes, for a reader that takes
+    many entries in a row. So a cache that is too small for all readers keeps a shorter readahead for each of
     them, instead of a whole one for some; and what a reader has left behind shrinks, because nothing is
     added to it.
     """
@@ -200,7 +201,7 @@ class ServedFirstCache:
         self._served: OrderedDict[_Key, bytes] = OrderedDict()
         self._waiting: dict[_Key, _Load] = {}
         self._loads: OrderedDict[_Load, None] = OrderedDict()
-        """Those that have entries waiting; the newest one, or the one that was shortened last, is at the end."""
+        """Those that have entries waiting; the youngest, or the one that was shortened last, is at the end."""
         self.size = 0
 
     @property
@@ -228,9 +229,9 @@ class ServedFirstCache:
             else:
                 self._waiting[key] = load
                 load.entries[entry_id] = entry
+        self._make_room(load)
         if load.entries:
             self._loads[load] = None
-        self._make_room()
 
     def discard(self, owner: int, entry_id: int) -> None:
         key = owner, entry_id
@@ -239,19 +240,24 @@ class ServedFirstCache:
         elif key in self._served:
             self.size -= aligned(len(self._served.pop(key)))
 
-    def _make_room(self) -> None:
+    def _make_room(self, newest: _Load) -> None:
         while self.size > self._bytes_max and self._served:
             self.size -= aligned(len(self._served.popitem(last=False)[1]))
-        while self.size > self._bytes_max:
+        while self.size > self._bytes_max and self._loads:
             load = next(reversed(self._loads))
-            if len(load.entries) * len(self._loads) <= len(self._waiting):
+            if len(load.entries) * len(self._loads) <= len(self._waiting) - len(newest.entries):
                 load = next(iter(self._loads))
                 self._loads.move_to_end(load)
-            entry_id, entry = load.entries.popitem()
-            del self._waiting[load.owner, entry_id]
-            self.size -= (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES
+            self._shorten(load)
             if not load.entries:
                 del self._loads[load]
+        while self.size > self._bytes_max:
+            self._shorten(newest)
+
+    def _shorten(self, load: _Load) -> None:
+        entry_id, entry = load.entries.popitem()
+        del self._waiting[load.owner, entry_id]
+        self.size -= (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES
 
     def _no_longer_waiting(self, key: _Key) -> bytes:
         load = self._waiting.pop(key)

@@ -109,18 +109,20 @@ class ServedFirstModel:
             self.discard((owner, entry_id))
             if len(entry) <= self.bytes_max:
                 (self.served if number < served else load).append(((owner, entry_id), entry))
-        self.loads.append(load)
-        self.loads = [each for each in self.loads if each]
-        while sum(aligned(len(entry)) for each in (self.served, *self.loads) for _, entry in each) > (
-            self.bytes_max
-        ):
+        while self.size(load) > self.bytes_max:
             if self.served:
                 self.served.pop(0)
-            else:
+            elif self.loads:
                 if len(self.loads[-1]) <= sum(map(len, self.loads)) / len(self.loads):
                     self.loads.append(self.loads.pop(0))
                 self.loads[-1].pop()
                 self.loads = [each for each in self.loads if each]
+            else:
+                load.pop()
+        self.loads += [load] if load else []
+
+    def size(self, newest: list[tuple[Key, bytes]]) -> int:
+        return sum(aligned(len(entry)) for each in (self.served, *self.loads, newest) for _, entry in each)
 
     def discard(self, key: Key) -> None:
         self.served = [pair for pair in self.served if pair[0] != key]
@@ -254,20 +256,23 @@ def test_served_first_keeps_what_is_waited_for() -> None:
     ]
 
 
+def lengths(cache: ServedFirstCache) -> list[int]:
+    """Of the waiting entries of each owner, checked to be the nearest ones."""
+    kept = [[(owner, entry_id) in cache._waiting for entry_id in range(9)] for owner in range(1, 6)]
+    assert all(sorted(each, reverse=True) == each for each in kept)
+    return [sum(each) for each in kept]
+
+
 def test_served_first_shortens_loads_from_their_far_ends_to_the_same_length() -> None:
-    cache = ServedFirstCache(9 * 64)
-    for owner in (1, 2, 3):
-        cache.put(owner, range(3), [b"x"] * 3, 0)
-    cache.put(4, range(6), [b"x"] * 6, 0)
-    kept = {
-        owner: [cache.get(owner, entry_id) is not None for entry_id in range(4)] for owner in (1, 2, 3, 4)
-    }
-    assert kept == {
-        1: [True, True, False, False],
-        2: [True, True, False, False],
-        3: [True, True, False, False],
-        4: [True, True, True, False],
-    }
+    cache = ServedFirstCache(12 * 64)
+    for owner in (1, 2):
+        cache.put(owner, range(4), [b"x"] * 4, 0)
+    cache.put(3, range(6), [b"x"] * 6, 0)
+    assert lengths(cache) == [3, 3, 6, 0, 0]  # the newest one is whole ...
+    cache.put(4, range(4), [b"x"] * 4, 0)
+    assert lengths(cache) == [2, 3, 3, 4, 0]  # ... until the next one comes
+    cache.put(5, range(9), [b"x"] * 9, 0)
+    assert lengths(cache) == [0, 1, 1, 1, 9]
 
 
 def test_served_first_forgets_loads_that_were_read() -> None:
