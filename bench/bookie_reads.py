@@ -20,6 +20,7 @@ from bench.bookie_plot import plot
 from bench.bookie_tables import KNEE_READERS, SHARE_BATCH, SHARE_READERS, Results
 from bench.cold_readers import LEDGERS, Cell, demand_bytes, measure, simulate, write_ledgers
 from bench.writer_beside import measure_adds
+from bookie_stub.__main__ import SWITCH_INTERVAL_S
 from bookie_stub.read_cache import POLICIES
 
 TURNS = (1, 10, 50)
@@ -57,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     scale = QUICK if arguments.quick else FULL
     parts = arguments.only or PARTS
     began = time.monotonic()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     with tempfile.TemporaryDirectory(prefix="bench-bookie-", dir=arguments.data) as name:
         results = asyncio.run(_run(Path(name), scale, parts))
     print("\n" + "\n\n".join(results.tables()))

@@ -107,7 +107,15 @@ def share_table(shares: list[tuple[int, float, Cell]]) -> str:
 
 
 def add_table(adds: dict[str, AddTimes]) -> str:
-    heads = ["beside", "p50 ms", "p99 ms", "highest ms", "entries read/s", "disk reads per entry"]
+    heads = [
+        "beside",
+        "p50 ms",
+        "p99 ms",
+        "highest ms",
+        "its fdatasync p50 ms",
+        "entries read/s",
+        "disk reads per entry",
+    ]
     lines = [
         _line(
             [
@@ -115,6 +123,7 @@ def add_table(adds: dict[str, AddTimes]) -> str:
                 f"{times.p50_ms:.2f}",
                 f"{times.p99_ms:.2f}",
                 f"{times.highest_ms:.1f}",
+                f"{times.sync_p50_ms:.2f}",
                 f"{times.read_per_s:,.0f}",
                 f"{times.disk_reads_per_entry:.1f}",
             ]

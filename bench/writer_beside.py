@@ -31,6 +31,8 @@ class AddTimes(NamedTuple):
     p50_ms: float
     p99_ms: float
     highest_ms: float
+    sync_p50_ms: float
+    """Of the journal's fdatasync alone."""
     read_per_s: float
     """Entries served to the readers meanwhile."""
     disk_reads_per_entry: float
@@ -53,7 +55,8 @@ async def measure_adds(directory: Path, entries: int, seconds: float, rounds: in
 
 
 def _disk_times(seconds: float) -> AddTimes:
-    return _times([each / 1e6 for each in fdatasync_us(int(seconds * ADDS_PER_S), ADDS_PER_S)], 0, 0)
+    durations = [each / 1e6 for each in fdatasync_us(int(seconds * ADDS_PER_S), ADDS_PER_S)]
+    return _times(durations, durations[len(durations) // 2] * 1e3, 0, 0)
 
 
 async def _add_times(directory: Path, entries: int, policy: str | None, seconds: float) -> AddTimes:
@@ -67,15 +70,19 @@ async def _add_times(directory: Path, entries: int, policy: str | None, seconds:
         durations = await _add_evenly(bookie, seconds)
         if readers is not None:
             await readers
-        return _times(durations, crowd.served / seconds, entries_loaded(bookie) / max(crowd.served, 1))
+        (sync_ms,) = bookie.stats.journal_syncs.ok.quantiles((0.5,))
+        served = crowd.served
+        return _times(durations, sync_ms, served / seconds, entries_loaded(bookie) / max(served, 1))
     finally:
         bookie.close()
 
 
-def _times(durations_s: list[float], read_per_s: float, disk_reads_per_entry: float) -> AddTimes:
+def _times(
+    durations_s: list[float], sync_ms: float, read_per_s: float, disk_reads_per_entry: float
+) -> AddTimes:
     ordered = sorted(durations_s)
     middle, late = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
-    return AddTimes(middle * 1e3, late * 1e3, ordered[-1] * 1e3, read_per_s, disk_reads_per_entry)
+    return AddTimes(middle * 1e3, late * 1e3, ordered[-1] * 1e3, sync_ms, read_per_s, disk_reads_per_entry)
 
 
 async def _add_evenly(bookie: Bookie, seconds: float) -> list[float]:

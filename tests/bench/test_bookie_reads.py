@@ -59,13 +59,13 @@ def test_tables_and_picture(tmp_path: Path) -> None:
         for batch in (50, 100)
     ]
     shares = [(1, 7.25, cell(policy, 20, 7.5)) for policy in POLICIES]
-    results = Results(curve, shares, {"nobody": AddTimes(1.234, 2, 3, 4000, 5)})
+    results = Results(curve, shares, {"nobody": AddTimes(1.234, 2, 3, 0.5, 4000, 5)})
     text = "\n".join(results.tables())
     assert "| 64 | 0.25 | 96.0 · 96.0 · 96.0 | 96.0 · 96.0 · 96.0 |" in text
     assert "| 64 | 0.25 | 192 · 192 · 192 |" in text
     assert "readahead of 50: ring 64, lru 64, served-first 64" in text
     assert "| 1 | 0.80 | 7.25 · 7.50 · 15.00 | 7.25" in text
-    assert "| nobody | 1.23 | 2.00 | 3.0 | 4,000 | 5.0 |" in text
+    assert "| nobody | 1.23 | 2.00 | 3.0 | 0.50 | 4,000 | 5.0 |" in text
     assert len(results.as_json()["curve"]) == 12  # type: ignore[arg-type]
     path = tmp_path / "curve.svg"
     plot(curve, 16, path)
