@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.cold_readers import THRASHES_FROM, Cell
+from bench.cold_readers import Cell
 from bench.writer_beside import ADDS_PER_S, AddTimes
 from bookie_stub.read_cache import POLICIES
 
 KNEE_READERS = 16
 """The caches of the curve have room for so many readers, whatever the readahead."""
+THRASHES_FROM = 2.0
+"""Disk reads per entry from which on the knee counts as passed."""
 SHARE_READERS = 20
 SHARE_BATCH = 50
 

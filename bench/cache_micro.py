@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable
 
 from broker.entry_cache import VISITS_PER_SLICE, ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader
-from broker.entry_cache.policies.names import FIFO_TTL, MAGNETAR, PROFILE_NAMES
+from broker.entry_cache.policies.names import MAGNETAR, PROFILE_NAMES
 from broker.model.entry import Entry
 from broker.model.position import Position
 
 SECOND = 1_000_000_000
 TAKE = 100
-POLICIES = (*PROFILE_NAMES, FIFO_TTL, MAGNETAR)
+POLICIES = (*PROFILE_NAMES, MAGNETAR)
 BODY_BYTES = 1024
 COLUMNS = ("insert", "take", "hand over", "requeue", "evict", "all but requeue", "worst slice ms")
 

@@ -21,6 +21,7 @@ from broker.background_tasks import BackgroundTasks
 from broker.dynamic_settings import DynamicSettings
 from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.entry_cache.totals import totals_of
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.ground import Ground
@@ -29,11 +30,13 @@ from broker.metrics_source import scraper_of
 from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
+from broker.recorder.recorder import Recorder
 from broker.room_settings import (
     cache_settings,
     ledger_settings,
     net_settings,
     reads_limiter,
+    record_settings,
     service_settings,
 )
 from broker.service.namespaces import Namespaces
@@ -82,7 +85,9 @@ class BrokerService:
         self.version = version
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
-        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), clock.monotonic_ns)
+        # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
+        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
+        self.recorder = _recorder(settings, version, self.decisions)
         self.caches = EntryCacheManager(cache_settings(settings), self.decisions)
         self.ground = Ground(
             metadata=metadata,
@@ -126,6 +131,8 @@ class BrokerService:
 
     async def start(self) -> Addresses:
         await self.dynamic_settings.open()
+        if self.recorder is not None:
+            self.recorder.open()
         await self.namespaces.open()
         self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
@@ -191,18 +198,25 @@ class BrokerService:
         """The periodic pass (PIP-430), in slices that leave the loop free for the sockets in between."""
         if self._stopping:
             return
-        if not self.caches.queue_length:
-            delay = IDLE_CACHE_LOOK_S
-        elif self.caches.tick(clock.monotonic_ns(), VISITS_PER_SLICE):
-            delay = 0.0
-        else:
-            delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
-        self._loop.call_later(delay, self._look_after_cache)
+        delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
+        try:
+            if not self.caches.queue_length:
+                delay = IDLE_CACHE_LOOK_S
+            elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
+                delay = 0.0
+        finally:  # A defect in one pass must not be the last of all passes.
+            self._loop.call_later(delay, self._look_after_cache)
 
     def _check_cache_size(self, now_ns: int) -> None:
         """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
-        if self.caches.run_pending(now_ns, VISITS_PER_SLICE):
+        if self._run_slice("insert", self.caches.run_pending, now_ns):
             self._loop.call_soon(self.turn.write, self._check_cache_size)
+
+    def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
+        began_ns = time.perf_counter_ns()
+        more = slice_of(now_ns, VISITS_PER_SLICE)
+        self.caches.stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
+        return more
 
     def _roll_ledgers(self) -> None:
         now_ns = clock.monotonic_ns()
@@ -234,9 +248,21 @@ class BrokerService:
         if self._admin is not None:
             await self._admin.close()
         await self.tasks.close()
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close, totals_of(self.caches))
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)
+
+
+def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorder | None:
+    """Listens before anything happens in the cache, so that the record is complete. None where nothing is recorded."""
+    recorded = record_settings(settings)
+    if recorded is None:
+        return None
+    recorder = Recorder(recorded, version)
+    decisions.listen(recorder.record)
+    return recorder
 
 
 def _listeners(settings: Settings) -> dict[str, str]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.net.settings import NetSettings
+from broker.recorder.settings import RecordSettings
 from broker.service.settings import ServiceSettings
 from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from settings.settings import Settings
@@ -102,6 +106,23 @@ def cache_settings(settings: Settings) -> EntryCacheSettings:
         ttl_max_ns=settings.int("managedLedgerCacheEvictionTimeThresholdMillisMax") * NS_PER_MS,
         topic_quota_bytes=settings.int("entryCacheTopicQuotaMB") * MIB,
         pinned_ratio_max=settings.float("entryCachePinnedRatioMax"),
+    )
+
+
+def record_settings(settings: Settings) -> RecordSettings | None:
+    """None where nothing is to be recorded."""
+    directory = settings.str("entryCacheRecordDirectory")
+    if not directory:
+        return None
+    name = f"{settings.str('advertisedAddress')}-{settings.int('brokerServicePort')}"
+    return RecordSettings(
+        directory=Path(directory),
+        broker=re.sub(r"[^\w.-]", "_", name),
+        sample=settings.float("entryCacheRecordSample"),
+        file_bytes=settings.int("entryCacheRecordFileMB") * MIB,
+        file_seconds=settings.int("entryCacheRecordFileSeconds"),
+        buffer_rows=settings.int("entryCacheRecordBufferRows"),
+        kept_bytes=settings.int("entryCacheRecordKeptMB") * MIB,
     )
 
 

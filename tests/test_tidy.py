@@ -37,6 +37,7 @@ LEVELS = {
     "broker.net": 5,
     "broker.admin": 5,
     "broker.metrics": 5,
+    "broker.recorder": 5,
     "broker.background_tasks": 6,
     "broker.broker_service": 6,
     "broker.dynamic_settings": 6,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings
 from broker.errors import BrokerError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
@@ -193,7 +193,6 @@ class _Log:
 
     def _read_storage(
         self,
-        reader: Reader,
         ledger_id: int,
         first: int,
         last: int,
@@ -203,7 +202,6 @@ class _Log:
         def arrive() -> None:
             entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
             expected = expected_reads()
-            self.cache.count_misses(reader, len(entries), len(entries) * self.plan.entry_bytes)
             if expected >= 0 and self.simulation.caches.policy.caches_storage_reads(expected):
                 self.cache.insert_run(entries, expected, self.simulation.now_ns)
             done(entries, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
+from broker.config.record_keys import RECORD
 from broker.config.rules import broker_rules, check
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS
@@ -30,6 +31,7 @@ SECTIONS = (
     LEDGERS,
     CURSORS,
     ENTRY_CACHE,
+    RECORD,
     BOOKIES,
     METRICS,
 )

@@ -249,8 +249,17 @@ ENTRY_CACHE: Section = (
             20_000,
             "Newest decisions of the cache that are kept to answer why an entry is or is not cached; 0 = none.",
             low=0,
-            high=10_000_000,
+            high=400_000,
             dynamic=True,
+            ours=True,
+        ),
+        Key(
+            "entryCacheSubscriptionMetricsMax",
+            "int",
+            100,
+            "Subscriptions with series of their own for cache hits and misses, those that read most first; 0 = none.",
+            low=0,
+            high=100_000,
             ours=True,
         ),
         Key(

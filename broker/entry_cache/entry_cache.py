@@ -7,14 +7,26 @@ There is one object per entry: what is inserted is what readers get, so nothing 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
-from broker.entry_cache.decisions import Decisions, Op, runs_of
+from broker.entry_cache.cache_stats import CacheStats, PendingReadStats, ReadStats, Reason
+from broker.entry_cache.decisions import (
+    BY_MARK_DELETE,
+    COUNTS_READS,
+    HIT_AGAIN,
+    HIT_MOVES,
+    HIT_STAYS,
+    REASONS,
+    Decisions,
+    Obstacle,
+    Op,
+)
 from broker.entry_cache.policies.policy import NO_LIMIT, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.reader import Reader
+from broker.entry_cache.runs import runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
@@ -32,6 +44,14 @@ class CacheOwner(Protocol):
     policy: Policy
     decisions: Decisions
 
+    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+        """The cache holds entries of another ledger from now on."""
+        ...
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """It holds none of that ledger any more."""
+        ...
+
     def is_full(self, size_bytes: int) -> bool:
         """Whether so many bytes more have no room, for a policy that is strict about it."""
         ...
@@ -46,16 +66,28 @@ class CacheOwner(Protocol):
 
 
 class EntryCache:
-    __slots__ = ("_ledgers", "_owner", "_readers", "name", "readers", "reads")
+    __slots__ = (
+        "_last_number",
+        "_ledgers",
+        "_owner",
+        "_readers",
+        "evicted_entries",
+        "name",
+        "readers",
+        "reads",
+    )
 
     def __init__(self, owner: CacheOwner, name: str) -> None:
         """Opened through `EntryCacheManager.open`."""
         self.name = name
         self.reads = ReadStats()
         """Of all readers, those that have gone included."""
+        self.evicted_entries = [0] * len(REASONS)
+        """By number of the reason."""
         self.readers: ActiveCursors | None = None
         """The log's cursors, for a policy that looks at them; the log says which."""
         self._readers: dict[str, Reader] = {}
+        self._last_number = 0
         self._owner = owner
         self._ledgers: dict[int, RangeCache] = {}
 
@@ -63,11 +95,23 @@ class EntryCache:
         """The reader of that name; a cursor that is made anew goes on with the numbers of the old one."""
         reader = self._readers.get(name)
         if reader is None:
-            reader = self._readers[name] = Reader(name, len(self._readers) + 1)
+            self._last_number += 1
+            reader = self._readers[name] = Reader(name, self._last_number)
+            self._owner.decisions.reader_made(self.name, reader.number, name)
         return reader
 
-    def known_readers(self) -> list[Reader]:
-        return list(self._readers.values())
+    def forget_reader(self, name: str) -> None:
+        """The cursor is gone for good. Its number is not given to another."""
+        self._readers.pop(name, None)
+
+    @property
+    def pending_reads(self) -> PendingReadStats:
+        """Those of the broker: nobody asks for them by log."""
+        return self._owner.stats.pending_reads
+
+    def range_caches(self) -> list[RangeCache]:
+        """One per ledger that has cached entries, or had some."""
+        return list(self._ledgers.values())
 
     @property
     def entries(self) -> int:
@@ -91,14 +135,20 @@ class EntryCache:
         one (5.0), the present one takes its place, so that the reads of both are counted in one place.
         """
         owner = self._owner
-        if not (owner.enabled and entries):
+        if not entries:
             return 0
-        if expected_reads <= 0 and owner.is_full(0):
+        if not owner.enabled:
+            self.note_not_cached(entries, Obstacle.DISABLED, now_ns)
+            return 0
+        if owner.policy.strict and self._has_no_room_for(entries, expected_reads):
+            self.note_not_cached(entries, Obstacle.FULL, now_ns)
             return 0
         head = entries[0]
         ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
         if head.entry_id < ledger.lowest_id:
             ledger.lowest_id = head.entry_id
+        if entries[-1].entry_id > ledger.highest_id:
+            ledger.highest_id = entries[-1].entry_id
         count = owner.policy.initial_count(expected_reads)
         held = ledger.entries
         added = entries
@@ -116,6 +166,7 @@ class EntryCache:
             held[entry_id] = entry
             entry.cached = True
             entry.holder = ledger
+            entry.inserted_at_ns = now_ns
             entry.queued_at_ns = now_ns
             entry.expected_reads = count
             entry.requeue_count = 0
@@ -129,6 +180,13 @@ class EntryCache:
         owner.admit(added, size_bytes, now_ns, slices=slices)
         return len(added)
 
+    def _has_no_room_for(self, entries: list[Entry], expected_reads: int) -> bool:
+        """A strict policy takes in nothing larger than the cache, and while that is full nothing that nobody reads."""
+        owner = self._owner
+        if sum([entry.size for entry in entries]) > owner.settings.size_bytes_max:
+            return True
+        return expected_reads <= 0 and not self.readers and owner.is_full(0)
+
     def _note_offer(self, entry: Entry, expected_reads: int, now_ns: int) -> None:
         decisions = self._owner.decisions
         if decisions.record is not None:
@@ -136,9 +194,23 @@ class EntryCache:
 
     def note_appended(self, entries: list[Entry], now_ns: int) -> None:
         """The log has confirmed a run, whether or not it is cached."""
-        decisions = self._owner.decisions
-        if decisions.record is not None:
-            decisions.entries(Op.APPEND, self.name, entries, 0, 0, now_ns)
+        self._owner.decisions.sized(Op.APPEND, self.name, entries, 0, now_ns)
+
+    def note_fetched(self, entries: list[Entry], expected_reads: int, now_ns: int) -> None:
+        """A run has come from storage, whether or not it is cached."""
+        self._owner.decisions.sized(Op.FETCHED, self.name, entries, expected_reads, now_ns)
+
+    def note_opened(self, continue_ns: int, now_ns: int, *, counts_reads: bool, by_mark_delete: bool) -> None:
+        """The log has its `readers`, as of now; for `continue_ns` see `ActiveCursors`."""
+        detail = COUNTS_READS * counts_reads + BY_MARK_DELETE * by_mark_delete
+        self._owner.decisions.opened(self.name, continue_ns, detail, now_ns)
+
+    def note_not_cached(self, entries: list[Entry], obstacle: Obstacle, now_ns: int) -> None:
+        """A run, confirmed or read from storage, does not enter the cache."""
+        owner = self._owner
+        if owner.decisions.on and entries:
+            stronger = obstacle if owner.enabled else Obstacle.DISABLED
+            owner.decisions.not_cached(self.name, entries, stronger, now_ns)
 
     def _note_inserted(self, added: list[Entry], size_bytes: int, expected_reads: int, now_ns: int) -> None:
         decisions = self._owner.decisions
@@ -174,6 +246,7 @@ class EntryCache:
             held[entry.entry_id] = entry
             entry.cached = True
             entry.holder = ledger
+            entry.inserted_at_ns = now_ns
             entry.queued_at_ns = now_ns
             entry.expected_reads = count
             entry.requeue_count = 0
@@ -183,10 +256,14 @@ class EntryCache:
 
     def _open_ledger(self, head: Entry) -> RangeCache:
         for ledger_id in [key for key, ledger in self._ledgers.items() if not ledger.entries]:
-            del self._ledgers[ledger_id]
+            self._forget_ledger(ledger_id)
         ledger = self._ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
-        self._owner.decisions.ledger_opened(head.ledger_id, self.name)
+        self._owner.ledger_opened(head.ledger_id, self)
         return ledger
+
+    def _forget_ledger(self, ledger_id: int) -> None:
+        del self._ledgers[ledger_id]
+        self._owner.ledger_closed(ledger_id)
 
     # Reading
 
@@ -212,24 +289,31 @@ class EntryCache:
             entry.accessed = True
             taken.append(entry)
         if taken:
-            self._count_hits(reader, ledger_id, first, len(taken), size_bytes)
+            self._count_hits(reader, ledger_id, first, len(taken), size_bytes, HIT_MOVES)
         return taken
 
-    def get(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
+    def get(self, reader: Reader, ledger_id: int, entry_id: int, detail: int = HIT_STAYS) -> Entry | None:
         """The entry, counted as read."""
         entry = self.peek(ledger_id, entry_id)
         if entry is not None:
             entry.accessed = True
-            self._count_hits(reader, ledger_id, entry_id, 1, entry.size)
+            self._count_hits(reader, ledger_id, entry_id, 1, entry.size, detail)
         return entry
 
     def get_again(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, counted as read, for a replay that has waited for it."""
-        entry = self.get(reader, ledger_id, entry_id)
+        entry = self.get(reader, ledger_id, entry_id, HIT_AGAIN)
         if entry is not None:
             self._owner.policy.taken_again(entry)
-            self._owner.decisions.place(Op.TAKEN_AGAIN, self.name, reader.number, ledger_id, entry_id)
         return entry
+
+    def wait_no_longer(self, positions: Iterable[tuple[int, int]]) -> None:
+        """Replays that waited for these entries will not ask for them."""
+        cached = [entry for position in positions if (entry := self.peek(*position)) is not None]
+        for entry in cached:
+            self._owner.policy.taken_again(entry)
+        if self._owner.decisions.record is not None:
+            self._owner.decisions.counted(Op.WAIT_NO_LONGER, cached)
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
         """What is present from `first` to `last`, both included, counted as read; the range may be huge."""
@@ -240,10 +324,12 @@ class EntryCache:
         for entry in present:
             entry.accessed = True
         for _, run_first, count, size_bytes in runs_of(present):
-            self._count_hits(reader, ledger_id, run_first, count, size_bytes)
+            self._count_hits(reader, ledger_id, run_first, count, size_bytes, HIT_STAYS)
         return present
 
-    def _count_hits(self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int) -> None:
+    def _count_hits(
+        self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int, detail: int
+    ) -> None:
         reads, own = self.reads, reader.reads
         reads.hit_entries += count
         reads.hit_bytes += size_bytes
@@ -251,7 +337,7 @@ class EntryCache:
         own.hit_bytes += size_bytes
         decisions = self._owner.decisions
         if decisions.on:
-            decisions.read(Op.HIT, self.name, reader.number, ledger_id, first, count, size_bytes)
+            decisions.read(Op.HIT, self.name, reader, ledger_id, first, count, size_bytes, detail)
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, not counted as read."""
@@ -262,19 +348,28 @@ class EntryCache:
         """MISS or COALESCED when entries are asked for, FAILED when that came to nothing."""
         decisions = self._owner.decisions
         if decisions.on:
-            decisions.read(op, self.name, reader.number, ledger_id, first, count, 0)
+            cached = 0 if op is Op.FAILED else self._cached_between(ledger_id, first, count)
+            decisions.read(op, self.name, reader, ledger_id, first, count, 0, cached)
 
-    def count_misses(self, reader: Reader, entries: int, size_bytes: int) -> None:
-        """Entries have arrived that were read from storage for this reader."""
+    def _cached_between(self, ledger_id: int, first: int, count: int) -> int:
+        ledger = self._ledgers.get(ledger_id)
+        return 0 if ledger is None else len(ledger.ids_between(first, first + count))
+
+    def count_misses(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Consecutive entries, at least one, have arrived that were read from storage for this reader."""
+        size_bytes = sum([entry.size for entry in entries])
         for reads in (self.reads, reader.reads):
-            reads.miss_entries += entries
+            reads.miss_entries += len(entries)
             reads.miss_bytes += size_bytes
+        self._owner.decisions.arrived(Op.MISS, self.name, reader.number, entries, size_bytes)
 
-    def count_coalesced(self, reader: Reader, entries: int, size_bytes: int) -> None:
-        """Entries have arrived from a storage read that another reader had started."""
+    def count_coalesced(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Likewise from a storage read that another reader had started."""
+        size_bytes = sum([entry.size for entry in entries])
         for reads in (self.reads, reader.reads):
-            reads.coalesced_entries += entries
+            reads.coalesced_entries += len(entries)
             reads.coalesced_bytes += size_bytes
+        self._owner.decisions.arrived(Op.COALESCED, self.name, reader.number, entries, size_bytes)
 
     # Invalidating
 
@@ -315,7 +410,8 @@ class EntryCache:
             removed.wanted += wanted
             removed.entries += popped
             if not ledger.entries:
-                del self._ledgers[ledger_id]
+                self._forget_ledger(ledger_id)
+        self.evicted_entries[REASONS.index(reason)] += len(removed.entries)
         self._owner.dismiss(removed, reason)
         return removed
 

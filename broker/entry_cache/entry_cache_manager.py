@@ -15,9 +15,10 @@ from typing import Final
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import PinnedBytes, copy_out_of_idle_buffers
+from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
+from broker.entry_cache.runs import Run, runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
@@ -36,6 +37,7 @@ Observer = Callable[[list[Entry], Reason], None]
 class EntryCacheManager:
     __slots__ = (
         "_admit",
+        "_by_ledger",
         "_caches",
         "_check_in_flight",
         "_invalidated_bytes",
@@ -57,7 +59,10 @@ class EntryCacheManager:
         "used_bytes",
     )
 
-    def __init__(self, settings: EntryCacheSettings, decisions: Decisions | None = None) -> None:
+    def __init__(
+        self, settings: EntryCacheSettings, decisions: Decisions | None = None, pinned: Pinned | None = None
+    ) -> None:
+        """`pinned`: who counts what entries pin, where that is not to be told from their bodies."""
         self.stats = CacheStats()
         self.used_bytes = 0
         self.entries = 0
@@ -69,7 +74,9 @@ class EntryCacheManager:
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._caches: dict[str, EntryCache] = {}
-        self._pinned = PinnedBytes()
+        self._by_ledger: dict[int, EntryCache] = {}
+        """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
+        self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
@@ -84,24 +91,26 @@ class EntryCacheManager:
         """Call with entries that go to a replay queue: one more read of each is to come."""
         self.policy.put_back(entries)
         if self.decisions.on and entries:
-            self.decisions.runs(Op.REPLAY, entries, 0)
+            self.decisions.counted(Op.REPLAY, entries)
 
     def kept_back(self, entries: Sequence[Entry]) -> None:
         """Call with entries that were read and go to a replay queue without having been handed over."""
         self.policy.kept_back(entries)
         if self.decisions.on and entries:
-            self.decisions.runs(Op.KEPT_BACK, entries, 0)
+            self.decisions.counted(Op.KEPT_BACK, entries)
 
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
         delivered = list(entries)
         self.policy.handed_over(delivered)
-        self.decisions.runs(Op.DELIVER, delivered, 0)
+        if delivered and self.decisions.record is not None:
+            self.decisions.counted(Op.DELIVER, delivered)
 
     def reconfigure(self, settings: EntryCacheSettings) -> None:
         """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
         if (settings.policy, settings.profile) != (self.settings.policy, self.settings.profile):
             raise ValueError("the cache policy cannot be changed while entries are cached under it")
-        self._apply(settings)
+        if settings != self.settings:
+            self._apply(settings)
 
     def _apply(self, settings: EntryCacheSettings) -> None:
         self.settings = settings
@@ -109,6 +118,7 @@ class EntryCacheManager:
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
         self.policy.configure(settings)
+        self.decisions.configured(settings.to_text())
 
     # Caches
 
@@ -133,13 +143,26 @@ class EntryCacheManager:
 
     # Called by the caches
 
+    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+        """The cache holds entries of another ledger from now on."""
+        self._by_ledger[ledger_id] = cache
+        self.decisions.ledger_opened(ledger_id, cache.name)
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """It holds none of that ledger any more."""
+        self._by_ledger.pop(ledger_id, None)
+
     def is_full(self, size_bytes: int) -> bool:
         """Whether so many bytes more have no room, for a policy that is strict about it."""
         return self.policy.strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
 
     def _charged_bytes(self) -> int:
         """What counts against the limits."""
-        return self.used_bytes + self._pinned.count if self.policy.strict else self.used_bytes
+        if not self.policy.strict:
+            return self.used_bytes
+        pinned_bytes = self._pinned.count
+        self.decisions.pinned(pinned_bytes)
+        return self.used_bytes + pinned_bytes
 
     def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
@@ -147,7 +170,7 @@ class EntryCacheManager:
             self._admit_slices(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes or slices:
+        if self.used_bytes > self._trigger_bytes or self.policy.strict:
             self._mind_the_size(now_ns)
         self._admit(entries)
 
@@ -179,32 +202,27 @@ class EntryCacheManager:
 
     def dismiss(self, removed: Removed, reason: Reason) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
-        self._invalidated_bytes += removed.size_bytes
-        self._account(removed, reason)
+        if removed.entries:
+            self._invalidated_bytes += removed.size_bytes
+            self._account(removed, reason, runs_of(removed.entries))
 
-    def _account(self, removed: Removed, reason: Reason) -> None:
+    def _account(self, removed: Removed, reason: Reason, runs: Iterable[Run]) -> None:
+        """What has left the caches, at least one entry; `runs`: the same in short."""
         entries = removed.entries
-        if not entries:
-            return
         self.entries -= len(entries)
         self.used_bytes -= removed.size_bytes
         stats = self.stats
         stats.evicted_entries[reason] += len(entries)
         stats.evicted_bytes[reason] += removed.size_bytes
-        stats.evicted_wanted_entries[reason] += removed.wanted
+        if removed.wanted:
+            stats.evicted_wanted_entries[reason] += removed.wanted
+            stats.evicted_wanted_bytes[reason] += _wanted_bytes(removed)
         if self._pinned:
             self._pinned.remove(entries)
         if self.on_evicted is not None:
             self.on_evicted(entries, reason)
         if self.decisions.on:
-            self._note_removed(removed, reason)
-
-    def _note_removed(self, removed: Removed, reason: Reason) -> None:
-        self.decisions.runs(Op.EVICT, removed.entries, REASONS.index(reason))
-
-    def _note_requeued(self, removed: Removed) -> None:
-        for cause, entries in removed.requeued.items():
-            self.decisions.runs(Op.REQUEUE, entries, CAUSES.index(cause))
+            self.decisions.runs(Op.EVICT, runs, REASONS.index(reason))
 
     # Evicting
 
@@ -231,9 +249,7 @@ class EntryCacheManager:
         policy = self.policy
         policy.watched = self.decisions.on
         removed = policy.remove_expired(threshold_ns, now_ns, visits_max)
-        self._account(removed, Reason.TTL)
-        if removed.requeued:
-            self._note_requeued(removed)
+        self._passed(removed, Reason.TTL, now_ns)
         return removed
 
     def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
@@ -247,7 +263,9 @@ class EntryCacheManager:
         return False
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
-        """Begin or go on with a size pass if there is need; whether it is unfinished."""
+        """Begin or go on with a size pass if there is need; whether it is unfinished. What was inserted while one
+        was cut may need another."""
+        resumed = self._size_pass is not None
         charged = self._charged_bytes()
         bytes_to_free = charged - self._target_bytes
         if self._size_pass is None:
@@ -260,18 +278,36 @@ class EntryCacheManager:
             self._size_pass = None
             return False
         removed = self._free(self._size_pass, now_ns, visits_max)
-        if removed.done:
-            self._size_pass = None
-        return not removed.done
+        if not removed.done:
+            return True
+        reached = self._size_pass.bytes_to_free <= 0
+        self._size_pass = None
+        return resumed and reached and self._check_size(now_ns, visits_max - removed.visits)
 
     def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
         policy = self.policy
         policy.watched = self.decisions.on
         removed = policy.free(size_pass, now_ns, visits_max)
-        self._account(removed, Reason.SIZE)
-        if removed.requeued:
-            self._note_requeued(removed)
+        self._passed(removed, Reason.SIZE, now_ns)
         return removed
+
+    def _passed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
+        """A pass, or a slice of it, has run."""
+        stats = self.stats.passes[reason]
+        stats.visits += removed.visits
+        stats.passes += removed.done
+        # Before what was removed, and reads before expected reads: so it was for an entry that met all of it.
+        for cause in sorted(removed.requeued, key=CAUSES.index, reverse=True):
+            self.decisions.runs(Op.REQUEUE, runs_of(removed.requeued[cause]), CAUSES.index(cause))
+        if removed.entries:
+            runs = list(runs_of(removed.entries))
+            stats.removed(removed.entries, runs, now_ns)
+            number = REASONS.index(reason)
+            for ledger_id, _, count, _ in runs:
+                cache = self._by_ledger.get(ledger_id)
+                if cache is not None:
+                    cache.evicted_entries[number] += count
+            self._account(removed, reason, runs)
 
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
         """One time pass with a threshold of the caller's choice."""
@@ -325,3 +361,13 @@ class EntryCacheManager:
         for cache in self._caches.values():
             total.add(cache.reads)
         return total
+
+
+def _wanted_bytes(removed: Removed) -> int:
+    """Of the entries that still had expected reads. Where the policy judges by something else than the counts at the
+    entries, which are then gone, and has removed both kinds together: their share by number."""
+    entries = removed.entries
+    if removed.wanted == len(entries):
+        return removed.size_bytes
+    sizes = [entry.size for entry in entries if entry.expected_reads > 0]
+    return sum(sizes) if len(sizes) == removed.wanted else removed.size_bytes * removed.wanted // len(entries)

@@ -8,6 +8,7 @@ keep much more than it is worth is copied before it is counted.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from broker.model.entry import Entry
 
@@ -26,7 +27,24 @@ def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None
             entry.body = bytes(body)
 
 
+class Pinned(Protocol):
+    """What the manager asks of whoever counts."""
+
+    @property
+    def count(self) -> int: ...
+
+    def __bool__(self) -> bool:
+        """Whether an entry that leaves must be told of."""
+        ...
+
+    def add(self, entries: Iterable[Entry]) -> None: ...
+
+    def remove(self, entries: Iterable[Entry]) -> None: ...
+
+
 class PinnedBytes:
+    """A `Pinned`."""
+
     __slots__ = ("_slices", "count")
 
     def __init__(self) -> None:

@@ -78,9 +78,9 @@ def _distance(reader: Position, position: tuple[int, int]) -> int:
     ledger_id, entry_id = position
     if reader[0] == ledger_id:
         return entry_id - reader[1]
-    return entry_id + LEDGER_ENTRIES_GUESS
+    return entry_id + max(0, LEDGER_ENTRIES_GUESS - reader[1])
 
 
 def entries_moved(before: Position, after: Position) -> int:
-    """How far a cursor has come; 0 if it went back."""
-    return _distance(before, after) if before < after else 0
+    """How far a cursor has come within a ledger; 0 if it went back, or into another one."""
+    return max(0, after.entry_id - before.entry_id) if before.ledger_id == after.ledger_id else 0

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 from broker.entry_cache.policies.names import POLICY_NAMES, PROFILE_NAMES
 
@@ -60,3 +61,14 @@ class EntryCacheSettings:
             raise ValueError(f"no such cache policy: {self.policy}; there are {', '.join(POLICY_NAMES)}")
         if self.profile not in PROFILE_NAMES:
             raise ValueError(f"no such cache profile: {self.profile}; there are {', '.join(PROFILE_NAMES)}")
+
+    def to_text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> EntryCacheSettings:
+        """Of `to_text`. ValueError where it is not that, or of another version of the cache."""
+        try:
+            return cls(**json.loads(text))
+        except TypeError as error:
+            raise ValueError(f"not the settings of this cache: {error}") from None

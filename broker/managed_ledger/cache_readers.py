@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.decisions import Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
@@ -56,7 +56,11 @@ class CacheReaders:
         self._counted = settings.expected_reads
         self._track_mark_delete = settings.track_mark_delete
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
-        self.active = cache.readers = ActiveCursors(continue_ns, ground.now_ns())
+        now_ns = ground.now_ns()
+        self.active = cache.readers = ActiveCursors(continue_ns, now_ns)
+        cache.note_opened(
+            continue_ns, now_ns, counts_reads=self._counted, by_mark_delete=self._track_mark_delete
+        )
         self._slowest: Position | None = None
         """As of the last invalidation that was asked for; only where expected reads are not counted."""
         self._invalidating = False
@@ -67,6 +71,7 @@ class CacheReaders:
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
         self._note(Op.CURSOR_ADDED, cursor, position)
+        self._note(Op.ACK, cursor, cursor.mark_delete_position)
         self._check_slowest()
 
     def deactivated(self, cursor: ReadingCursor) -> None:
@@ -92,14 +97,20 @@ class CacheReaders:
         return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
 
     def _leave(self, cursor: ReadingCursor) -> None:
-        if self.active.remove(cursor.name, self._ground.now_ns()):
-            self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position)
+        now_ns = self._ground.now_ns()
+        if self.active.remove(cursor.name, now_ns):
+            self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position, now_ns)
             self._check_slowest()
 
-    def _note(self, op: Op, cursor: ReadingCursor, position: Position) -> None:
+    def forget(self, cursor: ReadingCursor) -> None:
+        """It was deleted: nobody comes back to where it stood."""
+        self.active.forget(cursor.name)
+        self._note(Op.CURSOR_FORGOTTEN, cursor, cursor.mark_delete_position)
+
+    def _note(self, op: Op, cursor: ReadingCursor, position: Position, at_ns: int | None = None) -> None:
         decisions = self._ground.caches.decisions
         if decisions.record is not None:
-            decisions.place(op, self._cache.name, cursor.reader.number, *position)
+            decisions.place(op, self._cache.name, cursor.reader.number, *position, at_ns=at_ns)
 
     # What the cache is told
 
@@ -109,6 +120,8 @@ class CacheReaders:
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self._counted else NOT_CACHED
             self._cache.insert_run(entries, expected, now_ns)
+        else:
+            self._cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
     def at_or_before(self, cursor: ReadingCursor) -> int:
         """Active cursors that stand where this one does or before, itself included: so many are still to read

@@ -193,7 +193,8 @@ class LogCursors:
             await self.ground.metadata.delete(cursor_key(self.name, name))
         else:
             cursor.abandon()
-        self.readers.active.forget(name)
+        self.readers.forget(cursor)
+        self.cache.forget_reader(name)
         self.cursors.pop(name, None)
         self.trim(self.ground.wall_ms())
 
@@ -201,8 +202,9 @@ class LogCursors:
         """A reader has left for good."""
         assert not cursor.durable
         cursor.abandon()
-        self.readers.active.forget(cursor.name)
+        self.readers.forget(cursor)
         if self.cursors.get(cursor.name) is cursor:
+            self.cache.forget_reader(cursor.name)
             del self.cursors[cursor.name]
 
     def forget_cursor(self, cursor: ReadingCursor) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from broker.entry_cache.cache_stats import PendingReadStats
 from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
@@ -20,23 +21,6 @@ EntriesRead = Callable[[list[Entry], BrokerError | None], None]
 
 ReadStorage = Callable[[int, int, int, Callable[[], int], EntriesRead], None]
 """(ledger id, first, last, how many readers are to come: asked when the entries have arrived, done)"""
-
-
-class PendingReadStats:
-    """Pulsar's counters, in entries."""
-
-    __slots__ = ("matched", "matched_included", "missed", "not_read", "overlapping", "read")
-
-    def __init__(self) -> None:
-        self.read = 0
-        """Asked of storage."""
-        self.not_read = 0
-        """Received from a read that was under way."""
-        self.matched = 0
-        self.matched_included = 0
-        self.missed = 0
-        self.overlapping = {"left": 0, "right": 0, "both": 0}
-        """Received from a read that lacked something on that side."""
 
 
 class _Waiter(NamedTuple):
@@ -83,14 +67,18 @@ class _Joined:
 
 
 class PendingReads:
-    __slots__ = ("_cache", "_read_storage", "_running", "stats")
+    __slots__ = ("_cache", "_read_storage", "_running")
 
     def __init__(self, read_storage: ReadStorage, cache: EntryCache) -> None:
         """`read_storage` never completes inside its call."""
         self._read_storage = read_storage
         self._cache = cache
         self._running: dict[int, dict[tuple[int, int], _RunningRead]] = {}
-        self.stats = PendingReadStats()
+
+    @property
+    def stats(self) -> PendingReadStats:
+        """Of all logs, so that nothing is lost when one is closed."""
+        return self._cache.pending_reads
 
     def read(
         self,
@@ -162,7 +150,7 @@ class PendingReads:
             if waiter.reader is not None:
                 started = waiter is ended.waiters[0]
                 count = self._cache.count_misses if started else self._cache.count_coalesced
-                count(waiter.reader, len(wanted), sum([entry.size for entry in wanted]))
+                count(waiter.reader, wanted)
             waiter.done(wanted, None)
 
     def _note(self, op: Op, ledger_id: int, waiter: _Waiter) -> None:

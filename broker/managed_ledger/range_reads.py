@@ -54,7 +54,7 @@ class RangeReads:
             _GapReads(self, reader, wanted, expected_reads, done).begin(present)
 
     def count_misses(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        self._cache.count_misses(reader, len(entries), sum([entry.size for entry in entries]))
+        self._cache.count_misses(reader, entries)
 
     def note_asked(self, op: Op, reader: Reader, gap: EntryRange) -> None:
         self._cache.note_asked(op, reader, gap.ledger_id, gap.first, gap.last - gap.first + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.entry_cache.decisions import Obstacle
 from broker.entry_cache.entry_cache import EntryCache
 from broker.errors import BrokerError, PersistenceError, ReadTimedOut
 from broker.ledger_client.stored_entries import decode_run
@@ -57,8 +58,12 @@ class StorageReads:
         size_bytes = sum([entry.size for entry in entries])
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
+        now_ns = self._ground.now_ns()
+        self._cache.note_fetched(entries, expected_reads, now_ns)
         if expected_reads >= 0 and self._ground.caches.policy.caches_storage_reads(expected_reads):
-            self._cache.insert_run(entries, expected_reads, self._ground.now_ns())
+            self._cache.insert_run(entries, expected_reads, now_ns)
+        else:
+            self._cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
 
 
 class _StorageRead:

@@ -34,6 +34,7 @@ class Entry:
         "facts",
         "header",
         "holder",
+        "inserted_at_ns",
         "ledger_id",
         "messages",
         "queued_at_ns",
@@ -57,6 +58,8 @@ class Entry:
         self.cached = False
         self.holder: Holder | None = None
         """Set while the entry has a slot in the removal queue, cached or not."""
+        self.inserted_at_ns = 0
+        """When the entry last entered the cache."""
         self.queued_at_ns = 0
         """When the entry last joined the removal queue."""
         self.expected_reads = 0

@@ -49,15 +49,17 @@ class SharedDispatcher(Dispatcher):
 
     def _start_over(self) -> None:
         """The first consumer: nothing is pending anywhere, so everything unacknowledged is read afresh."""
-        self.replay.clear()
+        self._forget_replay()
         self._fetched.clear()
         self.cursor.rewind()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         self._uncount(consumer, consumer.unacked)
-        self._replay_pending(consumer, list(consumer.pending))
-        if not self.consumers:
+        if self.consumers:
+            self._replay_pending(consumer, list(consumer.pending))
+        else:  # Whoever comes next begins at the first unacknowledged entry, so nothing waits for a replay.
+            self._forget_replay()
             self.redeliveries.clear()
         consumer.pending.clear()
         consumer.hashes.clear()
@@ -72,6 +74,10 @@ class SharedDispatcher(Dispatcher):
         peek = self.cursor.ledger.cache.peek
         cached = [entry for key in keys if (entry := peek(*key)) is not None]
         self.cursor.ledger.ground.caches.put_back(cached)
+
+    def _forget_replay(self) -> None:
+        self.cursor.ledger.cache.wait_no_longer(self.replay.keys())
+        self.replay.clear()
 
     def _keep_back(self, entries: list[Entry]) -> None:
         """They go to the replay without having been sent; the cache keeps what is going to be asked for."""
@@ -274,8 +280,8 @@ class SharedDispatcher(Dispatcher):
             self._uncount(owner, before - remaining)
         if not remaining:
             self.redeliveries.pop(key, None)
-            if len(self.replay):
-                self.replay.discard(key)
+            if len(self.replay) and self.replay.discard(key):
+                self.cursor.ledger.cache.wait_no_longer((key,))
 
     def _owner(self, key: Key) -> Consumer | None:
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)

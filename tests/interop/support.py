@@ -49,6 +49,9 @@ class Admin:
         answer: Json = json.loads(self._ask("GET", path) or b"null")
         return answer
 
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path)
+
     def put(self, path: str, body: Json = None) -> None:
         self._ask("PUT", path, body)
 

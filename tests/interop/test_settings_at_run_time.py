@@ -21,7 +21,11 @@ USED, ENTRIES = "pulsar_ml_cache_x_used_bytes", "pulsar_ml_cache_x_entries"
 SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"
 WATERMARK = "managedLedgerCacheEvictionWatermark"
 STOP_MS = "brokerShutdownTimeoutMs"
-SETTINGS: Final = {SIZE: "64", TTL: "60000"}
+SETTINGS: Final = {
+    SIZE: "64",
+    TTL: "60000",
+    "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis": "0",
+}
 """Nothing leaves the cache before a setting is changed."""
 
 Connect = Callable[[str], pulsar.Client]

@@ -41,6 +41,9 @@ SEGMENT_ENTRIES_MAX: Final = 64
 SEGMENTS_PER_TTL: Final = 20
 """A segment takes in entries for this part of the time to live, so its last entries leave that much early."""
 
+VISITS_PER_VIEW: Final = 20
+"""What it costs to look where the readers of a log stand."""
+
 ORDERS_PER_TTL: Final = 4
 """An order of victims serves for this part of the time to live at most."""
 
@@ -67,6 +70,7 @@ class Magnetar:
 
     __slots__ = (
         "_grain_ns",
+        "_held",
         "_kept",
         "_open",
         "_order",
@@ -93,6 +97,8 @@ class Magnetar:
         self._segments: deque[Segment] = deque()
         self._open: dict[RangeCache, Segment] = {}
         """By ledger, the segment that takes in more."""
+        self._held: dict[CachedLog, int] = {}
+        """Bytes in slots, by log; none are left out but logs without any."""
         self._kept: list[Segment] = []
         """What the lap of a size pass has looked at: the front of the queue until the pass ends."""
         self._slots = 0
@@ -136,6 +142,7 @@ class Magnetar:
         self._slots += len(entries)
         head = entries[0]
         holder: RangeCache = head.holder  # type: ignore[assignment]
+        self._held[holder.log] = self._held.get(holder.log, 0) + sum([entry.size for entry in entries])
         segment = self._open.get(holder)
         if (
             segment is not None
@@ -172,14 +179,14 @@ class Magnetar:
 
     def remove_expired(self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         removed = Removed()
-        self._views.clear()
+        threshold_ns = min(threshold_ns, now_ns)  # What is kept is queued now, and must not be met again.
         segments = self._segments
         while segments:
-            if removed.visits >= visits_max:
+            if removed.visits + self._view_visits() >= visits_max:
                 removed.done = False
                 break
             segment = segments[0]
-            if segment.queued_at_ns >= threshold_ns and segment.entries and segment.entries[0].cached:
+            if segment.queued_at_ns >= threshold_ns and any(entry.cached for entry in segment.entries):
                 break
             segments.popleft()
             removed.visits += _visits(segment)
@@ -192,6 +199,10 @@ class Magnetar:
                 if others is not None:
                     self._keep_or_remove(others, *self._claim(others, view, now_ns), now_ns, removed)
             self._keep_or_remove(segment, claim, for_sure, now_ns, removed)
+        removed.visits += self._view_visits()
+        self._views.clear()
+        if self._order is not None and not self._order.is_young(now_ns, self._order_ns):
+            self._order = None  # It would keep alive what it names.
         return removed
 
     def _keep_or_remove(
@@ -225,11 +236,29 @@ class Magnetar:
 
     def _tidy(self, segment: Segment) -> bool:
         """Drop the slots of invalidated entries; whether any entry is left."""
-        self._slots -= segment.forget_invalidated()
+        for entry in segment.forget_invalidated():
+            self._slots -= 1
+            self._forget(segment, entry)
         if segment.entries:
             return True
         self._close(segment)
         return False
+
+    def _forget(self, segment: Segment, entry: Entry) -> None:
+        """The entry has no slot any more."""
+        if entry.expected_reads > 0:
+            self._replays -= entry.expected_reads
+            entry.expected_reads = 0
+        log = segment.holder.log
+        left = self._held[log] - entry.size
+        if left:
+            self._held[log] = left
+        else:
+            del self._held[log]
+
+    def _view_visits(self) -> int:
+        """What the views that were made so far cost, in visits."""
+        return VISITS_PER_VIEW * len(self._views)
 
     def _note(self, segment: Segment, cause: str, removed: Removed) -> None:
         self.requeues[cause] += len(segment.entries)
@@ -244,7 +273,6 @@ class Magnetar:
     def free(self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         assert isinstance(size_pass, RoomPass)
         removed = Removed()
-        self._views.clear()
         order = size_pass.order or self._order
         if order is None or (size_pass.order is None and not order.serves(now_ns, self._order_ns)):
             order = self._begin_lap(size_pass, now_ns)
@@ -255,6 +283,8 @@ class Magnetar:
         if ended and removed.size_bytes < size_pass.bytes_to_free and not size_pass.lapped:
             order = size_pass.order = self._begin_lap(size_pass, now_ns)  # An earlier order has run out.
             ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
+        removed.visits += self._view_visits()
+        self._views.clear()
         size_pass.bytes_to_free -= removed.size_bytes
         removed.done = ended or size_pass.bytes_to_free <= 0
         if removed.done:
@@ -267,9 +297,8 @@ class Magnetar:
         self._kept = []
 
     def _begin_lap(self, size_pass: RoomPass, now_ns: int) -> VictimOrder:
-        levels = [log.size_bytes for log in {holder.log for holder in self._open}]
-        share = max(self._quota_bytes, self._size_bytes_max // max(1, len(levels)))
-        if max(levels, default=0) <= share:
+        share = max(self._quota_bytes, self._size_bytes_max // max(1, len(self._held)))
+        if max(self._held.values(), default=0) <= share:
             share = 0  # Nobody is to be asked first.
         size_pass.lapped = True
         size_pass.left = len(self._segments)
@@ -284,21 +313,26 @@ class Magnetar:
         for segment in reversed(self._segments):
             if segment.queued_at_ns < order.seen_ns:
                 break
+            removed.visits += 1
             if segment.entries and order.seen_ns <= segment.born_ns < until_ns:
                 newcomers.append(segment)
         order.seen_ns = max(order.seen_ns, until_ns)
         for segment in reversed(newcomers):
-            removed.visits += 1
             view = self._view(segment, now_ns)
             claim, _ = self._claim(segment, view, now_ns)
             if claim is Claim.EXPECTED:
+                self._close(segment)
                 order.add(segment, claim, segment.due_us(view), over=order.holds_more(segment))
 
     def _go_on(
         self, size_pass: RoomPass, order: VictimOrder, now_ns: int, removed: Removed, visits_max: int
     ) -> bool:
         """The lap, then victim after victim. Whether nothing is left to take."""
-        while size_pass.left and removed.size_bytes < size_pass.bytes_to_free and removed.visits < visits_max:
+        while (
+            size_pass.left
+            and removed.size_bytes < size_pass.bytes_to_free
+            and removed.visits + self._view_visits() < visits_max
+        ):
             size_pass.left -= 1
             segment = self._segments.popleft()
             removed.visits += _visits(segment)
@@ -350,6 +384,7 @@ class Magnetar:
             self._take(segment, claim, size_pass, removed)
         if segment.entries:
             self._kept.append(segment)
+            self._close(segment)  # What comes later is judged by itself.
             order.add(segment, claim, segment.due_us(view) if claim is Claim.EXPECTED else 0, over=over)
 
     def _take(self, segment: Segment, claim: Claim, size_pass: RoomPass, removed: Removed) -> None:
@@ -376,16 +411,13 @@ class Magnetar:
         holder = segment.holder
         size_bytes = 0
         for entry in taken:
+            self._forget(segment, entry)
+            entry.holder = None
             if not entry.cached:  # Invalidated since the pass looked at its segment.
-                entry.holder = None
                 continue
             del holder.entries[entry.entry_id]
-            entry.holder = None
             entry.cached = False
             size_bytes += entry.size
-            if entry.expected_reads > 0:
-                self._replays -= entry.expected_reads
-                entry.expected_reads = 0
             removed.entries.append(entry)
             removed.wanted += claim is Claim.EXPECTED
         holder.size_bytes -= size_bytes
@@ -409,7 +441,6 @@ class Magnetar:
     def count_wanted(self) -> tuple[int, int]:
         """Those that a reader who gets on, or a replay, will come to."""
         self.drop_invalidated()
-        self._views.clear()
         wanted = [
             entry.size
             for segment in (*self._kept, *self._segments)
@@ -418,9 +449,10 @@ class Magnetar:
             is Claim.EXPECTED
             for entry in segment.entries
         ]
+        self._views.clear()
         return len(wanted), sum(wanted)
 
 
 def _visits(segment: Segment) -> int:
     """A look at a segment costs as much as looking at so many single entries."""
-    return 1 + len(segment.entries) // 8
+    return 10 + len(segment.entries) // 4

@@ -104,6 +104,7 @@ class Pip430Stash:
     def remove_expired(self, threshold_ns: int, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         if self._stashed_left is None:
             self._stashed_left = len(self._stash)
+        self._stashed_left = min(self._stashed_left, len(self._stash))  # A size pass may have come between.
         removed = Removed()
         longer_ns = threshold_ns - self._longer_ns
         while self._stashed_left and removed.visits < visits_max:
@@ -142,6 +143,7 @@ class Pip430Stash:
         assert isinstance(size_pass, StashPass)
         removed = Removed()
         threshold_ns = now_ns - self._ttl_max_ns
+        size_pass.stashed = min(size_pass.stashed, len(self._stash))  # A time pass ran between two slices.
         while removed.visits < visits_max and removed.size_bytes < size_pass.bytes_to_free:
             if size_pass.stashed:
                 size_pass.stashed -= 1

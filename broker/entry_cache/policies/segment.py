@@ -90,13 +90,11 @@ class Segment:
         other.queued_at_ns, other.extensions = self.queued_at_ns, self.extensions
         return other
 
-    def forget_invalidated(self) -> int:
-        """Let go of the slots of entries that were invalidated; how many these were."""
-        live = [entry for entry in self.entries if entry.cached]
-        gone = len(self.entries) - len(live)
+    def forget_invalidated(self) -> list[Entry]:
+        """Let go of the slots of entries that were invalidated, and answer these."""
+        gone = [entry for entry in self.entries if not entry.cached]
         if gone:
-            for entry in self.entries:
-                if not entry.cached:
-                    entry.holder = None
-            self.entries = live
+            self.entries = [entry for entry in self.entries if entry.cached]
+            for entry in gone:
+                entry.holder = None
         return gone

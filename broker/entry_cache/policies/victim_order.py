@@ -30,11 +30,12 @@ class VictimOrder:
         more than their share, the odd one behind it of the others."""
         self._turn = -1
 
+    def is_young(self, now_ns: int, age_ns_max: int) -> bool:
+        return now_ns - self._made_ns <= age_ns_max
+
     def serves(self, now_ns: int, age_ns_max: int) -> bool:
         """Whether a further pass may go on with it."""
-        return (
-            self._turn >= 0 and now_ns - self._made_ns <= age_ns_max and self._gone * USED_UP < self._segments
-        )
+        return self._turn >= 0 and self.is_young(now_ns, age_ns_max) and self._gone * USED_UP < self._segments
 
     def holds_more(self, segment: Segment) -> bool:
         return segment.holder.log.size_bytes > self.share_bytes

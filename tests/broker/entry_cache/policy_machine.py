@@ -7,6 +7,7 @@ its policy may remove. It drives the caches as a broker does: cursors that read,
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -31,6 +32,9 @@ class PolicyMachine(RuleBasedStateMachine):
     def begin(self, requeues_max: int) -> None:
         self.requeues_max = requeues_max
         self.now = 0
+        self.size_max, self.ttl_ns = SIZE_MAX, TTL_NS
+        self.looked_since_change = True
+        """Whether a periodic pass has run since the settings changed: an insert alone asks for none then."""
         self.manager = EntryCacheManager(
             EntryCacheSettings(
                 size_bytes_max=SIZE_MAX,
@@ -75,7 +79,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def insert(self, log: int, first: int, sizes: list[int], expected: int) -> None:
         run = [Entry(log, first + number, b"", bytes(size), 1) for number, size in enumerate(sizes)]
         offered = list(run)
-        refused = self.refuses(expected)
+        refused = not self.size_max or self.refuses(log, sum(sizes), expected)
         before = dict(self.held)
         for entry in run:
             if not refused:
@@ -84,7 +88,7 @@ class PolicyMachine(RuleBasedStateMachine):
         assert self.caches[log].insert_run(run, expected, self.now) == new
         self.inserted += new
 
-    def refuses(self, expected: int) -> bool:
+    def refuses(self, log: int, size_bytes: int, expected: int) -> bool:
         return False
 
     @rule(log=logs, name=names, entry=entry_ids)
@@ -156,14 +160,43 @@ class PolicyMachine(RuleBasedStateMachine):
                     break
             else:
                 raise AssertionError("a pass does not end")
+        self.looked_since_change = True
         self.after_pass()
+
+    @rule(passed_ns=strategies.integers(0, 30), visits=strategies.integers(1, 3))
+    def first_slice_of_a_tick(self, passed_ns: int, visits: int) -> None:
+        """The rest may come at any time later, or begin anew."""
+        self.now += passed_ns
+        self.manager.tick(self.now, visits)
+
+    @rule(
+        size=strategies.sampled_from([0, 60, SIZE_MAX]), ttl_ns=strategies.sampled_from([TTL_NS, 2 * TTL_NS])
+    )
+    def reconfigure(self, size: int, ttl_ns: int) -> None:
+        """Also in the middle of a pass."""
+        self.size_max, self.ttl_ns = size, ttl_ns
+        self.looked_since_change = False
+        settings = replace(self.manager.settings, size_bytes_max=size, ttl_ns=ttl_ns)
+        self.manager.reconfigure(settings)
+
+    @rule(log=logs)
+    def delete_and_create(self, log: int) -> None:
+        """The log's cursors leave, too."""
+        for name in NAMES:
+            self.cursors[log].remove(name, self.now)
+        self.manager.remove(str(log))
+        assert not [key for key in self.held if key[0] == log]
+        self.caches[log] = self.manager.open(str(log))
+        self.readers[log] = {name: self.caches[log].reader(name) for name in NAMES}
+        self.cursors[log] = self.caches[log].readers = ActiveCursors(100, self.now)
 
     @rule(visits=strategies.sampled_from([None, 1, 2]))
     def run_pending(self, visits: int | None) -> None:
         """Perhaps only the first slice: the rest may come at any time later."""
         if visits is None:
             assert not self.manager.run_pending(self.now)
-            self.after_pass()
+            if self.looked_since_change:
+                self.after_pass()
         else:
             self.manager.run_pending(self.now, visits)
 

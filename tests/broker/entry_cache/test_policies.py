@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from hypothesis import Phase, settings
+from hypothesis.stateful import invariant
 
 from broker.entry_cache import Reason
+from broker.entry_cache.policies.magnetar import Magnetar as Ours
 from broker.model.entry import Entry
 from broker.model.position import Position
-from tests.broker.entry_cache.policy_machine import NAMES, SIZE_MAX, TTL_NS, PolicyMachine
-
-TRIGGER = int(SIZE_MAX * 0.98)
+from tests.broker.entry_cache.policy_machine import NAMES, TTL_NS, PolicyMachine
 
 
 class Pip430(PolicyMachine):
     policy = "pip430"
 
     def after_pass(self) -> None:
-        assert self.manager.used_bytes <= TRIGGER
+        assert self.manager.used_bytes <= int(self.size_max * 0.98)
 
 
 class FifoTtl(PolicyMachine):
@@ -25,13 +25,13 @@ class FifoTtl(PolicyMachine):
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """The oldest leave, whoever is still to read them."""
         if reason is Reason.TTL:
-            assert all(entry.queued_at_ns < self.now - TTL_NS for entry in entries)
+            assert all(entry.queued_at_ns < self.now - self.ttl_ns for entry in entries)
         elif reason is Reason.SIZE and self.held:
             oldest_left = min(entry.queued_at_ns for entry in self.held.values())
             assert all(entry.queued_at_ns <= oldest_left for entry in entries)
 
     def after_pass(self) -> None:
-        assert self.manager.used_bytes <= TRIGGER
+        assert self.manager.used_bytes <= int(self.size_max * 0.98)
 
 
 class Pip430Stash(PolicyMachine):
@@ -41,26 +41,36 @@ class Pip430Stash(PolicyMachine):
         """An entry with expected reads leaves after its longer time and never before, room or not."""
         for entry in entries:
             if entry.expected_reads > 0 and reason in (Reason.TTL, Reason.SIZE):
-                assert entry.queued_at_ns < self.now - 3 * TTL_NS
+                assert entry.queued_at_ns < self.now - max(self.ttl_ns, 3 * TTL_NS)
             elif reason is Reason.TTL:
-                assert entry.queued_at_ns < self.now - TTL_NS
+                assert entry.queued_at_ns < self.now - self.ttl_ns
 
     def after_pass(self) -> None:
         protected = sum(entry.size for entry in self.held.values() if entry.expected_reads > 0)
-        assert self.manager.used_bytes <= max(TRIGGER, protected)
+        assert self.manager.used_bytes <= max(int(self.size_max * 0.98), protected)
 
 
 class Magnetar(PolicyMachine):
     policy = "magnetar"
 
-    def refuses(self, expected: int) -> bool:
-        return expected <= 0 and self.manager.used_bytes >= SIZE_MAX
+    def refuses(self, log: int, size_bytes: int, expected: int) -> bool:
+        if size_bytes > self.size_max:
+            return True
+        return expected <= 0 and not len(self.cursors[log]) and self.manager.used_bytes >= self.size_max
+
+    @invariant()
+    def replays_are_counted_at_the_entries(self) -> None:
+        policy = self.manager.policy
+        assert isinstance(policy, Ours)
+        assert policy._replays == sum(entry.expected_reads for entry in policy)
+        held = sum(policy._held.values())
+        assert held == sum(entry.size for entry in policy)
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """Nothing grows too old before a reader who gets on."""
         if reason is not Reason.TTL:
             return
-        patience_ns = TTL_NS * self.requeues_max
+        patience_ns = self.ttl_ns * self.requeues_max
         for entry in entries:
             cursors = self.cursors[entry.ledger_id]
             for name in NAMES:
@@ -69,7 +79,7 @@ class Magnetar(PolicyMachine):
                     assert self.now - self.came_ns[entry.ledger_id, name] > patience_ns
 
     def after_pass(self) -> None:
-        assert self.manager.used_bytes <= TRIGGER
+        assert self.manager.used_bytes <= int(self.size_max * 0.98)
 
 
 STEPS = settings(
