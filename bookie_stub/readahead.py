@@ -8,6 +8,7 @@ passed by one entry. What is cached already is not looked at. Pure: no I/O, no c
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from bookie_stub.record import LENGTH_BYTES
@@ -79,11 +80,20 @@ class Load:
             and (next_id or not limits.stops_at_gap)
         )
 
-    def take(self, entry_id: int, location: int, entry: bytes) -> None:
-        size = len(entry)
-        if self.ids:
-            self._ahead_bytes -= size
-        self._room -= size + LENGTH_BYTES
-        self._end = location + size
-        self.ids.append(entry_id)
-        self.entries.append(entry)
+    def take_run(self, ids: Sequence[int], locations: Sequence[int], entries: Iterable[bytes]) -> bool:
+        """Take entries as they come, up to the first one that does not belong to the load: then False."""
+        limits = self._readahead
+        for entry_id, location, entry in zip(ids, locations, entries, strict=False):
+            touches = location - LENGTH_BYTES == self._end and entry_id == self.ids[-1] + 1
+            # What touches is most often all that there is to ask; whatever else is for `takes` to say.
+            within = self._ahead_bytes > 0 and len(self.ids) <= limits.entries_max
+            if not (touches and within) and not self.takes(entry_id, location):
+                return False
+            size = len(entry)
+            if self.ids:
+                self._ahead_bytes -= size
+            self._room -= size + LENGTH_BYTES
+            self._end = location + size
+            self.ids.append(entry_id)
+            self.entries.append(entry)
+        return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -204,7 +204,7 @@ class Reads:
         halves = self._cache.halves_of(ledger.ledger_id)
         while request.count:
             entry_id = request.next_id
-            record = next((half[entry_id] for half in halves if entry_id in half), None)
+            record = _newest(halves, entry_id) if halves else None
             if record is not None:
                 if not request.take(record[LENGTH_BYTES:]):
                     return True
@@ -312,6 +312,13 @@ class Reads:
     def _refuse_batch(self, done: BatchReadDone, rc: int) -> None:
         self._stats.refused()
         self._answer(partial(done, rc, []))
+
+
+def _newest(halves: Sequence[Mapping[int, bytes]], entry_id: int) -> bytes | None:
+    for half in halves:
+        if entry_id in half:
+            return half[entry_id]
+    return None
 
 
 def _first_of(done: ReadDone, rc: int, entries: list[bytes]) -> None:

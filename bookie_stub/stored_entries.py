@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from operator import sub
 from typing import NamedTuple
 
 from bookie_stub.entry_log import EntryLogReader
@@ -67,8 +68,9 @@ class StoredEntries:
             start = 0
             while start < len(rows.ids) and load.takes(rows.ids[start], rows.locations[start]):
                 stop = near_until(rows.locations, start, load.bytes_left)
-                entries = self._logs.read_run(rows.keys[start:stop], rows.locations[start:stop])
-                if not _take_run(load, rows, start, entries):
+                locations = rows.locations[start:stop]
+                entries = self._logs.read_run(rows.keys[start:stop], locations)
+                if not load.take_run(rows.ids[start:stop], locations, entries):
                     return False
                 start = stop
         except (BookieError, OSError) as error:
@@ -79,19 +81,15 @@ class StoredEntries:
         return start == len(rows.ids)
 
 
-def _take_run(load: Load, rows: Rows, start: int, entries: Iterator[bytes]) -> bool:
-    for number, entry in enumerate(entries, start):
-        if not load.takes(rows.ids[number], rows.locations[number]):
-            return False
-        load.take(rows.ids[number], rows.locations[number], entry)
-    return True
-
-
 def near_until(locations: Sequence[int], start: int, bytes_max: int) -> int:
     """Where the run from `start` on ends because the next entry is elsewhere or far, so that one read is worth it."""
     span_max = min(bytes_max, _SPAN_BYTES_MAX)
-    for index in range(start + 1, len(locations)):
-        gap = locations[index] - locations[index - 1]
+    gaps = list(map(sub, locations[start + 1 :], locations[start:]))
+    if not gaps or (
+        min(gaps) > 0 and max(gaps) <= _NEAR_BYTES and locations[-1] - locations[start] <= span_max
+    ):
+        return len(locations)
+    for index, gap in enumerate(gaps, start + 1):
         if not 0 < gap <= _NEAR_BYTES or locations[index] - locations[start] > span_max:
             return index
     return len(locations)

@@ -21,10 +21,8 @@ MANY = 1 << 30
 
 def grown(load: Load, entries: list[tuple[int, int, int]]) -> list[int]:
     """The ids that the load takes of (id, place, size): place counts bytes from the start of the log."""
-    for entry_id, place, size in entries:
-        if not load.takes(entry_id, place + 4):
-            break
-        load.take(entry_id, place + 4, bytes(size))
+    rows = [(entry_id, place + 4, bytes(size)) for entry_id, place, size in entries]
+    assert load.take_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
     return load.ids
 
 
