@@ -13,6 +13,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-async def _run(directory: Path, scale: Scale, parts: list[str]) -> Results:
+async def _run(directory: Path, scale: Scale, parts: Sequence[str]) -> Results:
     print(f"writing {LEDGERS} ledgers of {scale.entries:,} entries of 1 KiB", flush=True)
     await write_ledgers(directory, scale.entries)
     results = Results([], [], {})

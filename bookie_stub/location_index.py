@@ -58,6 +58,14 @@ class LocationIndex:
                 return
             count_max -= len(found)
 
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        """All entries of the ledger, ascending."""
+        for key, _ in self._rocks.items_from(KEY.pack(ledger_id, 0)):
+            found, entry_id = KEY.unpack(key)
+            if found != ledger_id:
+                return
+            yield entry_id
+
     def last_entry(self, ledger_id: int) -> int:
         """The highest entry id of the ledger, or -1."""
         key = self._rocks.floor(KEY.pack(ledger_id, _ID_MAX))

@@ -33,6 +33,7 @@ from protocol.bookie_frame import (
     RC_NO_ENTRY,
     RC_NO_LEDGER,
     RC_OK,
+    RC_UNKNOWN_LEDGER_STATE,
 )
 
 ReadDone = Callable[[int, bytes], None]
@@ -326,4 +327,4 @@ def _first_of(done: ReadDone, rc: int, entries: list[bytes]) -> None:
 
 
 def _missing(ledger: Ledger) -> int:
-    return RC_IO_ERROR if ledger.limbo else RC_NO_ENTRY
+    return RC_UNKNOWN_LEDGER_STATE if ledger.limbo else RC_NO_ENTRY

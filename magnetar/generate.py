@@ -23,7 +23,7 @@ WIDTH = 110
 EMBEDDED_BOOKIE = [
     (f"Embedded bookie: {title}", [key for key in keys if key.name not in BROKER_KEYS.keys])
     for title, keys in BOOKIE_KEYS.sections
-    if title != "Server"
+    if title not in ("Server", "Metadata store")
 ]
 
 

@@ -329,6 +329,6 @@ class _Cursor:
             simulation.outcome.consumed += 1
             entry = cache.get_again(self.reader, ledger_id, entry_id)
             if entry is None:
-                cache.count_misses(self.reader, 1, self.log.plan.entry_bytes)
+                cache.count_misses(self.reader, [self.log.entry(entry_id)])
             else:
                 simulation.caches.handed_over((entry,))

@@ -11,8 +11,8 @@ RECORD: Section = (
             "entryCacheRecordDirectory",
             "string",
             None,
-            "Folder for Parquet files with every event of the entry cache, see docs/record.md; unset: nothing is"
-            " recorded. Needs the packages of `pip install 'magnetar[record]'`.",
+            "Folder for Parquet files with every event of the entry cache, see docs/record.md; a relative path starts at"
+            " the working directory. Unset: nothing is recorded. Needs `pip install 'magnetar[record]'`.",
             ours=True,
         ),
         Key(

@@ -81,7 +81,7 @@ class Op(IntEnum):
     OPEN = 27
     """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
     left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
-    WAIT_NO_LONGER = 28
+    GIVEN_UP = 28
     """The replays that waited for them are forgotten."""
     NOT_CACHED = 100
     """They did not enter the cache; `detail` = an `Obstacle`. In the ring alone: a replay finds out itself."""
@@ -286,14 +286,14 @@ class Decisions:
                 self.record(row)
 
     def counted(self, op: Op, entries: Sequence[Entry]) -> None:
-        """DELIVER, REPLAY, KEPT_BACK, WAIT_NO_LONGER: any entries. The first and the last are of use to a recorder
+        """DELIVER, REPLAY, KEPT_BACK, GIVEN_UP: any entries. The first and the last are of use to a recorder
         alone."""
         now_ns = self._now_ns()
         names = self._ledgers
         for ledger_id, first, count, size_bytes, gone in _runs_by_absence(entries):
             log = names.get(ledger_id, "")
             row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, gone, (), ())
-            if op is not Op.DELIVER and op is not Op.WAIT_NO_LONGER:
+            if op is not Op.DELIVER and op is not Op.GIVEN_UP:
                 self._ring.append(row)
             if self.record is not None:
                 self.record(row)

@@ -313,7 +313,7 @@ class EntryCache:
         for entry in cached:
             self._owner.policy.taken_again(entry)
         if self._owner.decisions.record is not None:
-            self._owner.decisions.counted(Op.WAIT_NO_LONGER, cached)
+            self._owner.decisions.counted(Op.GIVEN_UP, cached)
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
         """What is present from `first` to `last`, both included, counted as read; the range may be huge."""

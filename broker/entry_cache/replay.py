@@ -327,7 +327,7 @@ _REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.DELIVER: Replay._deliver,
     Op.REPLAY: Replay._put_back,
     Op.KEPT_BACK: Replay._keep_back,
-    Op.WAIT_NO_LONGER: Replay._wait_no_longer,
+    Op.GIVEN_UP: Replay._wait_no_longer,
     Op.CURSOR_ADDED: Replay._cursor_added,
     Op.CURSOR_MOVED: Replay._cursor_moved,
     Op.CURSOR_LEFT: Replay._cursor_left,

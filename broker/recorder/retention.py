@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.recorder.schema import names_name
+from broker.recorder.schema import names_name, start_of
 
 
 def keep_newest(folder: Path, bytes_max: int, current_start: str) -> int:
-    """Remove the oldest complete files of the broker's folder until the rest fits; answers how many. `bytes_max` 0 =
-    all is kept. Names of a run without files go too, unless it is the current one. Raises OSError."""
+    """Remove the oldest files of the broker's folder until the rest fits; answers how many. `bytes_max` 0 = all is
+    kept. Halves that earlier runs left behind count and go like whole files, and names of a run with its last
+    file. Raises OSError."""
     if bytes_max <= 0:
         return 0
-    files = sorted(folder.glob("date=*/hour=*/*.parquet"), key=lambda path: path.name)
+    files = [
+        path
+        for pattern in ("*.parquet", "_*.parquet.part")
+        for path in folder.glob(f"date=*/hour=*/{pattern}")
+        if not (path.name.startswith("_") and start_of(path.name) == current_start)
+    ]
+    files.sort(key=lambda path: path.name.lstrip("_"))
     sizes = {path: path.stat().st_size for path in files}
     total = sum(sizes.values())
     removed = 0
@@ -26,7 +33,7 @@ def keep_newest(folder: Path, bytes_max: int, current_start: str) -> int:
             if not any(empty.iterdir()):
                 empty.rmdir()
     if removed:
-        starts = {path.name.rpartition("-")[0] for path in files[removed:]} | {current_start}
+        starts = {start_of(path.name) for path in files[removed:]} | {current_start}
         wanted = {names_name(start) for start in starts}
         for path in folder.glob("_names-*.jsonl"):
             if path.name not in wanted:

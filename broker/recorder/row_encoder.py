@@ -33,7 +33,7 @@ RUN_OPS: Final = (
     Op.DELIVER,
     Op.REPLAY,
     Op.KEPT_BACK,
-    Op.WAIT_NO_LONGER,
+    Op.GIVEN_UP,
     Op.REQUEUE,
     Op.EVICT,
     Op.OFFER,

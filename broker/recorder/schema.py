@@ -91,6 +91,11 @@ def part_name(name: str) -> str:
     return f"_{name}.part"
 
 
+def start_of(name: str) -> str:
+    """Of a file that has such a name, complete or not."""
+    return name.lstrip("_").rpartition("-")[0]
+
+
 def names_name(start: str) -> str:
     return f"_names-{start}.jsonl"
 

@@ -190,13 +190,17 @@ def test_the_oldest_files_go_when_there_are_too_many_bytes(tmp_path: Path) -> No
     old.write([settings_row(), hit(0, 1)], 0.0)
     old.close(0.0, None)
     (size,) = [path.stat().st_size for path in tmp_path.rglob("*.parquet")]
+    crashed = new_writer(tmp_path, start="20240101T010000.000000")
+    crashed.write([settings_row(), hit(0, 1)], 0.0)
     new = new_writer(tmp_path, file_seconds=10, kept_bytes=int(size * 2.5))
     new.write([settings_row(), hit(0, 1)], 0.0)
     new.tick(10.0)
     assert len(find([tmp_path]).runs) == 2
+    assert len(find([tmp_path]).set_aside) == 1
     for number in range(2, 6):
         new.write([hit(number, 1, at_us=number * HOUR_US)], number * 10.0)
     new.close(70.0, None)
+    assert find([tmp_path]).set_aside == []
     run = only_run(tmp_path)
     assert [file.facts.sequence for file in run.files] == [3, 4]
     assert run.why_not_exact() == f"file 0 of it is missing, the next one there is {file_name(START, 3)}"
