@@ -199,7 +199,7 @@ class Reads:
     def _gather(self, request: _Request, loaded: Mapping[int, bytes] = _NOTHING) -> bool:
         """Take the next entries from memory; whether that is all that the request is to get.
 
-        `loaded` is what its own load has brought, for which the read cache may be too small.
+        `loaded` is what a load has just brought, for which the read cache may be too small.
         """
         ledger, stats = request.ledger, self._stats
         halves = self._cache.halves_of(ledger.ledger_id)
