@@ -144,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, metavar="DIR", help="where to write 0.5 GB (default: the temp directory)"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw the curve, e.g. docs/bookie_reads.svg"
+        "--plot", type=Path, metavar="FILE", help="draw the curve, e.g. docs/images/bookie_reads.svg"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every number")
     return parser
