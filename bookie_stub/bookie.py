@@ -28,7 +28,8 @@ from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Answer, Answers, Post
-from bookie_stub.reader import ReadPool, StoredEntries
+from bookie_stub.read_cache import POLICIES, ReadCache
+from bookie_stub.read_pool import ReadPool
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
 from bookie_stub.record import ENTRY_BYTES_MIN, LENGTH_BYTES, delete_record
 from bookie_stub.start import Disk, Recovered, open_disk, open_journal, recover
@@ -91,17 +92,8 @@ class Bookie:
         self._running: Checkpoint | None = None
         self._held = HeldAdds(settings.throttle_s_max, post, stats)
         self._pool = ReadPool(settings.read_threads, post)
-        stored = StoredEntries(disk.locations, disk.log_reader)
-        self._reads = Reads(
-            ledgers,
-            self._cache,
-            self._hidden,
-            stored,
-            self._pool,
-            self._answer,
-            settings.batch_bytes_max,
-            stats,
-        )
+        self.read_cache: ReadCache = POLICIES[settings.read_cache_policy](settings.read_cache_bytes)
+        self._reads = self._open_reads()
         self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read)
         self._closed = False
         self._long_way = self.read_only
@@ -115,6 +107,19 @@ class Bookie:
             post=post,
             due=self.checkpoint,
             done=self._checkpoint_done,
+        )
+
+    def _open_reads(self) -> Reads:
+        return Reads(
+            self._ledgers,
+            self._cache,
+            self._hidden,
+            self.read_cache,
+            self._disk.stored,
+            self._pool,
+            self._answer,
+            self.settings.batch_bytes_max,
+            self.stats,
         )
 
     @classmethod
@@ -169,6 +174,8 @@ class Bookie:
         active.put(ledger_id, entry_id, record)
         if entry_id > ledger.last:
             ledger.last = entry_id
+        else:
+            self._reads.rewritten(ledger, entry_id)
         self._journal.append(record, done, entry_id)
         if active.size >= self._cache.half_bytes_max:
             self._half_full()
@@ -192,7 +199,10 @@ class Bookie:
             return
         self._records.journal_key(ledger)
         self._cache.active.put(ledger_id, entry_id, record)
-        ledger.last = max(ledger.last, entry_id)
+        if entry_id > ledger.last:
+            ledger.last = entry_id
+        else:
+            self._reads.rewritten(ledger, entry_id)
         self._journal.append(record, done, entry_id)
         self.last_confirmed.added(ledger, record)
         if not ledger.fenced and not ledger.watchers:
@@ -239,7 +249,7 @@ class Bookie:
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """`done(rc, entry)`; entry id -1 asks for the last entry."""
         if self._uncertain and self._is_unknown(ledger_id, entry_id):
-            self.stats.read_requests.failed.count += 1
+            self.stats.refused()
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE, b""))
         else:
             self._reads.read(ledger_id, entry_id, done)
@@ -253,7 +263,7 @@ class Bookie:
         for each entry 4 more than it has (and never more than maxBatchReadSize).
         """
         if self._uncertain and self._is_unknown(ledger_id, first):
-            self.stats.read_requests.failed.count += 1
+            self.stats.refused()
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE, []))
         else:
             self._reads.batch_read(ledger_id, first, count_max, bytes_max, done)
@@ -360,6 +370,7 @@ class Bookie:
         self._running = None
         self._saved_mark = checkpoint.mark
         self._cache.flushed()
+        self._reads.flushed()
         for ledger_id in [key for key, number in self._hidden.items() if number <= checkpoint.number]:
             del self._hidden[ledger_id]
         if self._cache.half_full:
@@ -385,6 +396,7 @@ class Bookie:
             self._answer(partial(done, RC_IO_ERROR, entry_id))
         self._journal.close()
         self._checkpointer.close()
+        self._reads.close()
         self._pool.close()
         clean = self._last_checkpoint()
         self._disk.locations.close()

@@ -42,6 +42,14 @@ class BookieSettings:
     """Both halves together."""
     throttle_s_max: float = 10.0
     """How long an add waits for room in the write cache before it is answered "too many requests"."""
+    read_cache_bytes: int = 64 * _MIB
+    read_cache_policy: str = "ring"
+    """A key of `read_cache.POLICIES`."""
+    readahead_entries: int = 1000
+    """Read ahead of a cold reader with one load, besides the entry that it asked for."""
+    readahead_bytes: int = -1
+    """The same in bytes; 0 and less set no limit of their own."""
+    readahead_stops_at_gap: bool = True
     flush_interval_s: float = 60.0
     entry_log_bytes_max: int = 1 << 30
     read_threads: int = 4
@@ -84,6 +92,11 @@ def from_settings(settings: Settings) -> BookieSettings:
         skip_invalid_records=settings.bool("skipReplayJournalInvalidRecord"),
         write_cache_bytes=settings.int("dbStorage_writeCacheMaxSizeMb") * _MIB,
         throttle_s_max=settings.int("dbStorage_maxThrottleTimeMs") / 1000,
+        read_cache_bytes=settings.int("dbStorage_readAheadCacheMaxSizeMb") * _MIB,
+        read_cache_policy=settings.str("readCachePolicy"),
+        readahead_entries=settings.int("dbStorage_readAheadCacheBatchSize"),
+        readahead_bytes=settings.int("dbStorage_readAheadCacheBatchBytesSize"),
+        readahead_stops_at_gap=settings.bool("readAheadStopsAtGap"),
         flush_interval_s=settings.int("flushInterval") / 1000,
         entry_log_bytes_max=settings.int("logSizeLimit"),
         read_threads=settings.int("numReadWorkerThreads"),

@@ -235,6 +235,46 @@ STORAGE: Section = (
             "Milliseconds that an add waits for room in the write cache before it is refused.",
             low=1,
         ),
+        Key(
+            "dbStorage_readAheadCacheMaxSizeMb",
+            "long",
+            None,
+            "MiB of entries that were read from entry logs and wait for their readers; 0: none are kept and"
+            " nothing is read ahead.",
+            low=0,
+            computed="a quarter of direct memory",
+        ),
+        Key(
+            "readCachePolicy",
+            "string",
+            "ring",
+            "What leaves a full read cache: `ring`, as BookKeeper, the oldest of two or more segments as a"
+            " whole; `lru` what was not used for longest; `served-first` what was already served.",
+            choices=("ring", "lru", "served-first"),
+            ours=True,
+        ),
+        Key(
+            "dbStorage_readAheadCacheBatchSize",
+            "int",
+            1000,
+            "Entries that are read ahead when one has to be read from an entry log.",
+            low=0,
+        ),
+        Key(
+            "dbStorage_readAheadCacheBatchBytesSize",
+            "long",
+            -1,
+            "Bytes after which reading ahead stops; -1 sets no limit but half of the read cache and 16 MiB.",
+            low=-1,
+        ),
+        Key(
+            "readAheadStopsAtGap",
+            "bool",
+            True,
+            "Stop reading ahead where an entry id is missing, as BookKeeper does since 4.16. Without it,"
+            " reading ahead also serves ledgers of which this bookie has every second or third entry only.",
+            ours=True,
+        ),
     ],
 )
 
@@ -244,8 +284,7 @@ allowShadedLedgerManagerFactoryClass allowStorageExpansion auditorPeriodicBookie
 auditorPeriodicCheckInterval=604800 autoRecoveryDaemonEnabled=true bookieAuthProviderFactoryClass
 bookieDeathWatchInterval=1000 byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin
 compactionMaxOutstandingRequests=100000 compactionRate=1000 compactionRateByBytes=1000000
-compactionRateByEntries=1000 dbStorage_readAheadCacheBatchBytesSize=-1
-dbStorage_readAheadCacheBatchSize=1000 dbStorage_readAheadCacheMaxSizeMb dbStorage_rocksDB_blockCacheSize
+compactionRateByEntries=1000 dbStorage_rocksDB_blockCacheSize
 dbStorage_rocksDB_blockSize=4096|65536 dbStorage_rocksDB_bloomFilterBitsPerKey=10
 dbStorage_rocksDB_maxSizeInLevel1MB=256 dbStorage_rocksDB_numFilesInLevel0=4 dbStorage_rocksDB_numLevels=-1
 dbStorage_rocksDB_sstSizeInMB=4|64 dbStorage_rocksDB_writeBufferSizeMB=4|64 disableServerSocketBind

@@ -62,6 +62,7 @@ def bookie_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
             settings.list("ledgerDirectories"), "ledgerDirectories"
         ),
         "dbStorage_writeCacheMaxSizeMb": quarter,
+        "dbStorage_readAheadCacheMaxSizeMb": quarter,
         "metadataServiceUri": _metadata_service_uri,
         "advertisedAddress": lambda settings: Computed(_host_name(), "host name"),
         "bookieId": lambda settings: Computed(

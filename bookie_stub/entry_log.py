@@ -9,7 +9,6 @@ recovery would shorten a ledger by an entry that is only unreadable.
 from __future__ import annotations
 
 import contextlib
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from mmap import ACCESS_READ, mmap
@@ -243,73 +242,71 @@ def scan(path: Path) -> Iterator[ScannedEntry]:
 class _OpenLog:
     """A descriptor that is closed when the last reader lets go of it."""
 
-    __slots__ = ("descriptor",)
+    __slots__ = ("_file_system", "descriptor")
 
-    def __init__(self, path: Path) -> None:
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, path: Path, file_system: FileSystem) -> None:
+        self._file_system = file_system
+        self.descriptor = file_system.open_to_read(path)
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+            self._file_system.close(self.descriptor)
 
 
 class EntryLogReader:
     """Entries by location, from any thread."""
 
-    def __init__(self, directory: Path, open_max: int = 256) -> None:
+    def __init__(
+        self, directory: Path, entry_bytes_max: int, file_system: FileSystem, open_max: int = 256
+    ) -> None:
+        """An entry that says to be longer than `entry_bytes_max` is taken for damaged, before memory is."""
         self._directory = directory
+        self._entry_bytes_max = entry_bytes_max
+        self._file_system = file_system
         self._open_max = open_max
         self._logs: dict[int, _OpenLog] = {}
 
     def read(self, key: bytes, location: int) -> bytes:
         """The entry whose first 16 bytes are `key`. Raises CorruptEntry or OSError."""
-        log_id, offset = location >> 32, location & 0xFFFFFFFF
-        log = self._open(log_id)
-        data = os.pread(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)
-        return self._complete(log, log_id, key, offset, data)
+        return next(self.read_run([key], [location]))
 
-    def read_run(self, keys: Sequence[bytes], locations: Sequence[int], bytes_max: int) -> list[bytes]:
-        """Entries that lie near each other in one log, in ascending order, as many as fit.
+    def read_run(self, keys: Sequence[bytes], locations: Sequence[int]) -> Iterator[bytes]:
+        """Entries that lie near each other in one log, in ascending order, with one read for all of them.
 
-        Each entry counts 4 bytes more than it has; the first one is always returned. Raises CorruptEntry or
-        OSError when the first one cannot be read; a later one that cannot ends the run.
+        Raises CorruptEntry or OSError where one cannot be read, also for those behind it.
         """
         log_id = locations[0] >> 32
         log = self._open(log_id)
         base = locations[0] - LENGTH_BYTES
-        data = os.pread(log.descriptor, locations[-1] - base + _READ_BYTES, base & 0xFFFFFFFF)
-        entries: list[bytes] = []
-        length_at = LENGTH.unpack_from
+        size = locations[-1] - base + _READ_BYTES
+        data = self._file_system.read(log.descriptor, size, base & 0xFFFFFFFF)
+        length_at, size_max = LENGTH.unpack_from, self._entry_bytes_max
         for key, location in zip(keys, locations, strict=True):
             at = location - base
             end = at + length_at(data, at - LENGTH_BYTES)[0] if at <= len(data) else -1
-            if at < end <= len(data) and data.startswith(key, at):
-                entry = data[at:end]
+            if at < end <= len(data) and end - at <= size_max and data.startswith(key, at):
+                yield data[at:end]
             else:
-                try:
-                    entry = self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])
-                except (CorruptEntry, OSError):
-                    if entries:
-                        break  # who asks for the next one is told
-                    raise
-            bytes_max -= len(entry) + LENGTH_BYTES
-            if bytes_max < 0 and entries:
-                break
-            entries.append(entry)
-        return entries
+                yield self._complete(log, log_id, key, location & 0xFFFFFFFF, data[at - LENGTH_BYTES :])
 
     def _complete(self, log: _OpenLog, log_id: int, key: bytes, offset: int, data: bytes) -> bytes:
         """The entry whose size field `data` begins with, reading what `data` does not hold of it."""
+        read = self._file_system.read
         if len(data) < LENGTH_BYTES + KEY.size:
-            data = os.pread(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)
+            data = read(log.descriptor, _READ_BYTES, offset - LENGTH_BYTES)
         if len(data) < LENGTH_BYTES + KEY.size:
             raise CorruptEntry(f"log {log_id:x} ends before the entry at {offset}")
         (size,) = LENGTH.unpack_from(data)
         if size < KEY.size or not data.startswith(key, LENGTH_BYTES):
             raise CorruptEntry(f"log {log_id:x} does not hold entry {KEY.unpack(key)} at {offset}")
+        if size > self._entry_bytes_max:
+            raise CorruptEntry(
+                f"log {log_id:x} has entry {KEY.unpack(key)} at {offset} with {size} bytes, more than"
+                f" {self._entry_bytes_max}: damaged, or nettyMaxFrameSizeBytes was larger when it was written"
+            )
         entry = data[LENGTH_BYTES : LENGTH_BYTES + size]
         if len(entry) < size:
-            entry = os.pread(log.descriptor, size, offset)
+            entry = read(log.descriptor, size, offset)
         if len(entry) < size:
             raise CorruptEntry(f"log {log_id:x} has {len(entry)} of {size} bytes of the entry at {offset}")
         return entry
@@ -326,7 +323,7 @@ class EntryLogReader:
         if log is None:
             path = self._directory / file_name(log_id)
             try:
-                log = _OpenLog(path)
+                log = _OpenLog(path, self._file_system)
             except FileNotFoundError:
                 raise CorruptEntry(f"{path} is missing") from None
             if len(self._logs) >= self._open_max:

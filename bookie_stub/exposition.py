@@ -146,24 +146,19 @@ def _journal(text: _Text, bookie: Bookie) -> None:
 def _storage(text: _Text, bookie: Bookie) -> None:
     stats, cache = bookie.stats, bookie.write_cache
     no_compaction = f"{ALWAYS_ZERO}there is no compaction yet."
-    no_read_cache = f"{ALWAYS_ZERO}there is no read cache yet, the page cache serves."
     text.counter("bookie_WRITE_BYTES", "Bytes of records added.", stats.journal_bytes)
     text.counter("bookie_READ_BYTES", "Bytes of entries read.", stats.read_bytes)
     text.gauge("bookie_write_cache_size", "Bytes in the write cache, both halves.", cache.size)
     text.gauge("bookie_write_cache_count", "Entries in the write cache, both halves.", cache.count())
     text.counter("bookie_write_cache_hits", "Entries served from the write cache.", stats.write_cache_hits)
-    text.counter("bookie_write_cache_misses", "Reads that went to the entry logs.", stats.write_cache_misses)
-    text.gauge("bookie_read_cache_size", f"Bytes in the read cache.{no_read_cache}", 0)
-    text.gauge("bookie_read_cache_count", f"Entries in the read cache.{no_read_cache}", 0)
-    text.counter("bookie_read_cache_hits", f"Entries served from it.{no_read_cache}", 0)
-    text.counter(
-        "bookie_read_cache_misses", "Entries read from an entry log one by one.", stats.read_cache_misses
-    )
-    text.summary(
-        "bookie_readahead_batch_count", "Entries per batch read from the entry logs.", stats.readahead
-    )
+    text.counter("bookie_write_cache_misses", "Entries looked for elsewhere.", stats.write_cache_misses)
+    _read_cache(text, bookie)
     text.outcome("bookie_add_entry", "Milliseconds per add, journal included.", stats.add_entries)
-    text.outcome("bookie_read_entry", "Milliseconds per read; 0 from memory.", stats.read_requests)
+    text.outcome(
+        "bookie_read_entry",
+        "Milliseconds per entry read; counted without a time where memory was enough.",
+        stats.read_entries,
+    )
     text.summary("bookie_flush", "Milliseconds per checkpoint that wrote entries.", stats.flush)
     text.summary("bookie_flush_size", "Entries per checkpoint.", stats.flush_entries)
     text.counter(
@@ -178,6 +173,34 @@ def _storage(text: _Text, bookie: Bookie) -> None:
         "bookie_RECLAIMED_DELETION_SPACE_BYTES",
         "Bytes of entry logs removed because all their ledgers were deleted.",
         stats.reclaimed_bytes,
+    )
+
+
+def _read_cache(text: _Text, bookie: Bookie) -> None:
+    stats, cache = bookie.stats, bookie.read_cache
+    text.gauge("bookie_read_cache_size", "Bytes in the read cache, entries rounded up to 64.", cache.size)
+    text.gauge("bookie_read_cache_count", "Entries in the read cache.", cache.count)
+    text.counter(
+        "bookie_read_cache_hits",
+        "Entries that a load had brought before they were due.",
+        stats.read_cache_hits,
+    )
+    text.counter("bookie_read_cache_misses", "Entries that a load was started for.", stats.read_cache_misses)
+    text.summary(
+        "bookie_readahead_batch_count",
+        "Entries per load besides the one that it was for.",
+        stats.readahead_entries,
+    )
+    text.summary("bookie_readahead_batch_size", "Bytes of these per load.", stats.readahead_bytes)
+    text.gauge(
+        "bookie_readahead_max_batch_size",
+        "dbStorage_readAheadCacheBatchSize.",
+        bookie.settings.readahead_entries,
+    )
+    text.counter("bookie_readahead_time", "Milliseconds of loads that read ahead.", stats.readahead_ns / 1e6)
+    text.counter("bookie_read_entrylog_time", "Milliseconds in entry logs.", stats.read_logs_ns / 1e6)
+    text.counter(
+        "bookie_read_locations_index_time", "Milliseconds in the location index.", stats.read_index_ns / 1e6
     )
 
 

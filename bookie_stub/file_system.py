@@ -1,7 +1,7 @@
-"""The few operations on files that durability depends on, as one object, so that tests can make them fail.
+"""The few operations on files that durability and reads depend on, as one object, so that tests can make them fail.
 
-Everything that the journal, the entry logs and the mark write goes through here; reads of the journal at
-start too. RocksDB has its own files and is not covered. Errors are the operating system's `OSError`.
+Everything that the journal, the entry logs and the mark write goes through here, and what is read of the
+entry logs. RocksDB has its own files and is not covered. Errors are the operating system's `OSError`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ class FileSystem:
     def create(self, path: Path) -> int:
         """A new, empty file; FileExistsError if there is one."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def open_to_read(self, path: Path) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        """Fewer than `size` bytes at the end of the file only."""
+        return os.pread(descriptor, size, offset)
 
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
         """Reserve space that reads as zeros."""

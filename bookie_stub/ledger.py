@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.record import UNSET_KEY, explicit_lac_of
 
 NOT_COUNTED = -2
+
+_serials = count(1)
 
 
 class Ledger:
@@ -24,12 +27,15 @@ class Ledger:
         "ledger_id",
         "limbo",
         "master_key",
+        "serial",
         "watchers",
         "writable_key",
     )
 
     def __init__(self, ledger_id: int, data: LedgerData, *, stored: bool) -> None:
         """`stored`: known from index or journal, so that the location index may have entries of it."""
+        self.serial = next(_serials)
+        """In this process no other ledger has it, not even one of the same id after this one is deleted."""
         self.ledger_id = ledger_id
         self.master_key = data.master_key
         self.key_open = stored and data.master_key in (b"", UNSET_KEY)
@@ -45,7 +51,7 @@ class Ledger:
         self.writable_key: bytes | None = None
         """The key that a plain add may present without any further check; None sends it the long way."""
         self.last = -1
-        """The highest entry id added since the start, or of all when `last_known`."""
+        """The highest entry id added or loaded since the start, or of all when `last_known`."""
         self.last_known = not stored
         self.lac = -1 if data.explicit_lac is None else explicit_lac_of(data.explicit_lac)
         """The highest last add confirmed that was seen, of the entries as far as `lac_entry` says."""

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from bookie_stub.record import KEY
 from bookie_stub.rocks import Breathe, Put, Rocks, no_pause
@@ -18,9 +19,16 @@ from bookie_stub.rocks import Breathe, Put, Rocks, no_pause
 LOCATION = struct.Struct(">q")
 _ID_MAX = 2**63 - 1
 _BUFFER_BYTES = 16 << 20
+_SLICE = 128
+"""Rows that are fetched at a time: about 60 microseconds in which no other thread computes."""
 
 
-Run = tuple[list[bytes], tuple[int, ...]]
+class Rows(NamedTuple):
+    """Rows of one ledger in the order of their ids, with gaps where it has none."""
+
+    ids: list[int]
+    keys: list[bytes]
+    locations: tuple[int, ...]
 
 
 class LocationIndex:
@@ -32,14 +40,23 @@ class LocationIndex:
         value = self._rocks.get(key)
         return 0 if value is None else int.from_bytes(value, "big")
 
-    def run(self, ledger_id: int, first: int, count_max: int) -> Run:
-        """The entries `first`, `first` + 1, ... up to the first gap; keys and locations, equally many."""
+    def rows(self, ledger_id: int, first: int, count_max: int) -> Iterator[Rows]:
+        """The ledger's rows from entry `first` on, at most `count_max`, some at a time and none of them empty."""
         if first < 0:
-            return [], ()
-        found = list(islice(self._rocks.items_from(KEY.pack(ledger_id, first)), count_max))
-        count = _consecutive(found, ledger_id, first)
-        locations = b"".join([value for _, value in found[:count]])
-        return [key for key, _ in found[:count]], struct.unpack(f">{count}q", locations)
+            return
+        if count_max == 1:
+            key = KEY.pack(ledger_id, first)
+            if location := self.get(key):
+                yield Rows([first], [key], (location,))
+            return
+        items = self._rocks.items_from(KEY.pack(ledger_id, first))
+        while found := list(islice(items, min(count_max, _SLICE))):
+            rows = _rows_of(ledger_id, found)
+            if rows.ids:
+                yield rows
+            if len(rows.ids) < len(found):
+                return
+            count_max -= len(found)
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
         """All entries of the ledger, ascending."""
@@ -73,15 +90,11 @@ class LocationIndex:
         self._rocks.close()
 
 
-def _consecutive(found: list[Put], ledger_id: int, first: int) -> int:
-    """How many of the ascending keys have no gap before them: where one fits its place, all before it do."""
-    low, high = 0, len(found)
-    if found and found[-1][0] == KEY.pack(ledger_id, first + high - 1):
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        if found[middle][0] == KEY.pack(ledger_id, first + middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _rows_of(ledger_id: int, found: list[Put]) -> Rows:
+    """Up to the first row that is another ledger's, or says that there is no entry."""
+    keys, values = [key for key, _ in found], [value for _, value in found]
+    ids = [entry_id for ledger, entry_id in KEY.iter_unpack(b"".join(keys)) if ledger == ledger_id]
+    locations = struct.unpack(f">{len(values)}q", b"".join(values))
+    count = locations.index(0) if 0 in locations else len(locations)
+    count = min(count, len(ids))
+    return Rows(ids[:count], keys[:count], locations[:count])

@@ -7,6 +7,8 @@ read by the scrape without a lock; a scrape may miss the group that is just bein
 
 from __future__ import annotations
 
+import time
+
 WINDOW = 1024
 """Observations that a summary's quantiles are taken from: the newest ones."""
 _NS_PER_MS = 1e6
@@ -73,10 +75,15 @@ class BookieStats:
         "journal_groups",
         "journal_syncs",
         "read_bytes",
+        "read_cache_hits",
         "read_cache_misses",
         "read_entries",
+        "read_index_ns",
+        "read_logs_ns",
         "read_requests",
-        "readahead",
+        "readahead_bytes",
+        "readahead_entries",
+        "readahead_ns",
         "reclaimed_bytes",
         "write_cache_hits",
         "write_cache_misses",
@@ -102,16 +109,54 @@ class BookieStats:
         """Records per group."""
         self.journal_syncs = Outcome()
         self.read_bytes = 0
+        self.read_cache_hits = 0
+        """Entries served from the read cache, or by the load of one before them."""
         self.read_cache_misses = 0
-        """Entries read from an entry log one by one."""
-        self.read_entries = 0
+        """Entries that a load was started for, whether they exist or not."""
+        self.read_entries = Outcome()
+        """Per entry; those from memory are counted without a time."""
+        self.read_index_ns = 0
+        self.read_logs_ns = 0
         self.read_requests = Outcome()
-        self.readahead = Summary()
-        """Entries per batch read that went to the entry logs."""
+        """Per request, one for a whole batch."""
+        self.readahead_bytes = Summary()
+        """Bytes per load besides the entry that it was for."""
+        self.readahead_entries = Summary()
+        """Entries per load besides the one that it was for; 0 where nothing follows."""
+        self.readahead_ns = 0
+        """Spent in loads that brought more than the entry that they were for."""
         self.reclaimed_bytes = 0
         """Size of entry logs removed because all their ledgers were deleted."""
         self.write_cache_hits = 0
         self.write_cache_misses = 0
+
+    def served(self, entries: int, size: int, started_ns: int = 0) -> None:
+        """A read that is answered with `entries`; `started_ns` 0 if memory was enough."""
+        requests = 1
+        if started_ns:
+            elapsed_ns = time.perf_counter_ns() - started_ns
+            self.read_entries.observe_ns(True, elapsed_ns)
+            self.read_requests.observe_ns(True, elapsed_ns)
+            entries -= 1
+            requests = 0
+        self.read_bytes += size
+        self.read_entries.ok.count += entries
+        self.read_requests.ok.count += requests
+
+    def refused(self) -> None:
+        """A read that is answered with an error or with "no entry"."""
+        self.read_entries.failed.count += 1
+        self.read_requests.failed.count += 1
+
+    def load(self, entries: int, ahead_bytes: int, index_ns: int, logs_ns: int) -> None:
+        """A load that has ended; `ahead_bytes` are those besides the entry that it was for."""
+        self.read_index_ns += index_ns
+        self.read_logs_ns += logs_ns
+        if entries > 1:
+            self.readahead_ns += index_ns + logs_ns
+        if entries:
+            self.readahead_entries.observe(entries - 1)
+            self.readahead_bytes.observe(ahead_bytes)
 
     def journal_group(self, records: int, size: int, elapsed_ns: int) -> None:
         self.journal_bytes += size

@@ -23,7 +23,9 @@ from bookie_stub.ledger_index import LedgerIndex
 from bookie_stub.location_index import LocationIndex
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Post
+from bookie_stub.readahead import readahead
 from bookie_stub.replay import Replay
+from bookie_stub.stored_entries import StoredEntries
 from bookie_stub.write_cache import CacheHalf
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class Disk(NamedTuple):
     directories: Directories
     logs: EntryLogWriter
     log_reader: EntryLogReader
+    stored: StoredEntries
     locations: LocationIndex
     ledger_index: LedgerIndex
     writer: CheckpointWriter
@@ -56,12 +59,19 @@ def open_disk(
     )
     directories.prepare(settings.bookie_id, cluster)
     logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
-    log_reader = EntryLogReader(directories.ledgers)
+    log_reader = EntryLogReader(directories.ledgers, settings.frame_bytes_max, file_system)
     locations = LocationIndex(directories.index / "locations")
     ledger_index = LedgerIndex(directories.index / "ledgers")
     garbage = GarbageCollector(directories.ledgers, logs, log_reader, file_system)
     writer = CheckpointWriter(directories, logs, locations, ledger_index, garbage, stats)
-    return Disk(directories, logs, log_reader, locations, ledger_index, writer)
+    limits = readahead(
+        settings.readahead_entries,
+        settings.readahead_bytes,
+        settings.read_cache_bytes,
+        settings.readahead_stops_at_gap,
+    )
+    stored = StoredEntries(locations, log_reader, limits)
+    return Disk(directories, logs, log_reader, stored, locations, ledger_index, writer)
 
 
 def open_journal(

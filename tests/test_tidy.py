@@ -70,6 +70,8 @@ WITHOUT_WAITING = (
     "broker.service.consumer_selector",
     "broker.service.draining_hashes",
     "broker.service.key_shared",
+    "bookie_stub.read_cache",
+    "bookie_stub.readahead",
     "bookie_stub.record",
     "bookie_stub.write_cache",
     "pipeline.simulators",

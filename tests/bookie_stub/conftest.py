@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,15 @@ def record_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
 
 
 class FaultyFileSystem(FileSystem):
-    """`fails`: the operations (write, sync_data, allocate, create, truncate) that raise, and what."""
+    """`fails`: the operations (write, sync_data, allocate, create, truncate, read) that raise, and what."""
 
     def __init__(self) -> None:
         self.fails: dict[str, int] = {}
+        self.reads = 0
+        """Reads of entry logs that have begun."""
+        self.may_read = threading.Event()
+        """Cleared: reads of entry logs wait."""
+        self.may_read.set()
         self.writes_half = False
         self.fails_once = False
         self.failures = 0
@@ -53,6 +59,12 @@ class FaultyFileSystem(FileSystem):
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
         self._check("allocate")
         super().allocate(descriptor, offset, length)
+
+    def read(self, descriptor: int, size: int, offset: int) -> bytes:
+        self.reads += 1
+        assert self.may_read.wait(20), "nobody has opened the gate"
+        self._check("read")
+        return super().read(descriptor, size, offset)
 
     def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
         if "write" in self.fails and self.writes_half:
@@ -114,15 +126,23 @@ class Bench:
         self.bookie.add(ledger, entry, record, key, recovery, lambda rc, _: answered.set_result(rc))
         return answered
 
+    async def add_all(self, ledger: int, entries: Iterable[int], payload: bytes = b"payload") -> None:
+        """Payloads are told apart by the entry's id in front."""
+        adds = [self.start_add(ledger, entry, b"%d " % entry + payload) for entry in entries]
+        assert set(await asyncio.gather(*adds)) <= {0}
+
     async def add(self, ledger: int, entry: int, payload: bytes = b"payload", **options: bool) -> int:
         return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), 10)
 
-    async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
+    def start_read(self, ledger: int, entry: int) -> asyncio.Future[tuple[int, bytes]]:
         """(rc, payload)"""
         assert self.bookie is not None
         answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
         self.bookie.read(ledger, entry, lambda rc, found: answered.set_result((rc, found[36:])))
-        return await asyncio.wait_for(answered, 10)
+        return answered
+
+    async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
+        return await asyncio.wait_for(self.start_read(ledger, entry), 10)
 
     async def batch(self, ledger: int, first: int, count: int) -> tuple[int, list[bytes]]:
         assert self.bookie is not None
@@ -154,6 +174,7 @@ async def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.file_system.fails.clear()
+    bench.file_system.may_read.set()
     bench.close()
 
 

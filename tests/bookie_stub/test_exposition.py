@@ -58,21 +58,49 @@ async def test_numbers_follow_what_was_done(bench: Bench) -> None:
     assert found["bookie_write_cache_hits"] == 1
     assert found["bookie_SERVER_STATUS"] == 1
     await bench.checkpoint()
-    await bench.batch(1, 0, 100)
     bookie.delete_ledger(1)
     found = samples(render(bookie))
     assert found["bookie_ACTIVE_ENTRY_LOG_TOTAL"] == 1
     assert found["bookie_write_cache_count"] == 0
-    assert found["bookie_readahead_batch_count_sum"] == 10
     assert found["bookie_DELETED_LEDGER_TOTAL"] == found["bookie_DELETED_LEDGER_COUNT"] == 1
     assert bookie.stats.flush_entries.sum == 10
+
+
+async def test_reads_are_counted_where_they_are_served(bench: Bench) -> None:
+    bookie = bench.open(readahead_entries=5)
+    for entry in range(10):
+        assert await bench.add(1, entry, b"x" * 100) == 0
+    await bench.batch(1, 0, 4)
+    await bench.checkpoint()
+    for entry in range(8):
+        await bench.read(1, entry)
+    await bench.batch(1, 8, 100)
+    await bench.read(1, 10)
+    found = samples(render(bookie))
+    assert found["bookie_write_cache_hits"] == 4
+    assert found["bookie_write_cache_misses"] == 11
+    # Entry 0 brings 1 to 5, entry 6 brings 7 to 9; there is no entry 10, which is a miss too.
+    assert found["bookie_read_cache_misses"] == 3
+    assert found["bookie_read_cache_hits"] == 8
+    assert found["bookie_readahead_batch_count_count"] == 2
+    assert found["bookie_readahead_batch_count_sum"] == 5 + 3
+    assert found["bookie_readahead_batch_size_sum"] == 8 * 136
+    assert found["bookie_readahead_max_batch_size"] == 5
+    assert found["bookie_read_cache_count"] == 10
+    assert found["bookie_read_cache_size"] == 10 * 192  # 136 bytes, rounded up to 64
+    assert found["bookie_read_entry_count|success=true"] == 14
+    assert found["bookie_read_entry_count|success=false"] == 1
+    assert found["bookkeeper_server_READ_ENTRY_count|success=true"] == 10
+    assert found["bookkeeper_server_READ_ENTRY_count|success=false"] == 1
+    assert found["bookie_READ_BYTES"] == 14 * 136
+    for name in ("readahead_time", "read_entrylog_time", "read_locations_index_time", "read_entry_sum"):
+        assert sum(value for key, value in found.items() if key.startswith(f"bookie_{name}")) > 0, name
 
 
 async def test_what_cannot_move_says_so(bench: Bench) -> None:
     text = render(bench.open())
     for name in (
         "bookie_MAJOR_COMPACTION_TOTAL",
-        "bookie_read_cache_hits",
         "bookie_journal_JOURNAL_CB_QUEUE_SIZE",
     ):
         assert re.search(rf"^# HELP {name} .*{ALWAYS_ZERO.strip()}", text, re.MULTILINE), name

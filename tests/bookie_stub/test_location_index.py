@@ -1,0 +1,66 @@
+"""Rows of the location index: one ledger's, in slices, up to where it says that there is no entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.location_index import LOCATION, LocationIndex
+from bookie_stub.record import KEY
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[LocationIndex]:
+    index = LocationIndex(tmp_path / "locations")
+    yield index
+    index.close()
+
+
+def fill(index: LocationIndex, rows: dict[tuple[int, int], int]) -> None:
+    index.write([(KEY.pack(*key), LOCATION.pack(location)) for key, location in rows.items()], [])
+
+
+def listed(index: LocationIndex, ledger: int, first: int, count_max: int) -> list[tuple[int, bytes, int]]:
+    return [row for rows in index.rows(ledger, first, count_max) for row in zip(*rows, strict=True)]
+
+
+def test_rows_are_those_of_one_ledger_with_its_gaps(index: LocationIndex) -> None:
+    fill(index, {(1, 0): 10, (1, 1): 11, (1, 4): 14, (2, 0): 20, (2, 5): 25})
+    assert listed(index, 1, 0, 100) == [(entry, KEY.pack(1, entry), 10 + entry) for entry in (0, 1, 4)]
+    assert [entry for entry, _, _ in listed(index, 1, 2, 100)] == [4]
+    assert [entry for entry, _, _ in listed(index, 2, 0, 1)] == [0]
+    assert not listed(index, 1, 5, 100)
+    assert not listed(index, 3, 0, 100)
+    assert not listed(index, 1, -1, 100)
+    assert not listed(index, 1, 2, 1)
+
+
+def test_rows_come_in_slices_and_no_more_than_asked_for(index: LocationIndex) -> None:
+    fill(index, {(1, entry): 100 + entry for entry in range(500)})
+    sizes = [len(rows.ids) for rows in index.rows(1, 10, 300)]
+    assert sum(sizes) == 300
+    assert len(sizes) > 1
+    assert [entry for entry, _, _ in listed(index, 1, 10, 300)] == list(range(10, 310))
+
+
+@pytest.mark.parametrize("count_max", [1, 2, 100])
+def test_a_location_of_zero_is_no_entry(index: LocationIndex, count_max: int) -> None:
+    fill(index, {(1, 0): 10, (1, 1): 0, (1, 2): 12})
+    assert [entry for entry, _, _ in listed(index, 1, 0, count_max)] == [0]
+    assert not listed(index, 1, 1, count_max)
+
+
+def test_nothing_is_fetched_behind_the_ledgers_last_row(
+    index: LocationIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million rows of other ledgers may follow."""
+
+    def items_from(key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for ledger in range(1, 1000):
+            yield KEY.pack(ledger, 0), LOCATION.pack(7)
+            assert ledger < 200, "still fetching"
+
+    monkeypatch.setattr(index._rocks, "items_from", items_from)
+    assert [entry for entry, _, _ in listed(index, 1, 0, 1 << 30)] == [0]
