@@ -1,0 +1,46 @@
+"""The value of each message as one or more columns, by the topic's schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from pyspark_pulsar.columns.arrow_spans import spread, take_ranges
+from pyspark_pulsar.columns.metadata_columns import Rows
+from pyspark_pulsar.cutting.entry_table import EntryField
+from pyspark_pulsar.cutting.message_table import MessageField
+
+
+class ValueColumns(Protocol):
+    """Must pickle: it is made on the driver and used in tasks."""
+
+    def spark_fields(self) -> StructType:
+        """All columns that a value gives, in order."""
+        ...
+
+    def read(self, rows: Rows, wanted: Sequence[str]) -> dict[str, pa.Array]:
+        """The columns `wanted`, one element per message."""
+        ...
+
+
+def value_bytes(rows: Rows) -> pa.BinaryArray:
+    """Each message's payload, null where it was sent without a value."""
+    messages = rows.messages
+    values = take_ranges(messages.data, messages.starts, messages.ends)
+    null = messages.numbers(rows.entries, MessageField.NULL_VALUE, EntryField.NULL_VALUE) != 0
+    if not null.any():
+        return values
+    return spread(values.filter(pa.array(~null)), ~null)
+
+
+class RawValue:
+    """`value binary`: the payload as it is."""
+
+    def spark_fields(self) -> StructType:
+        return StructType([StructField("value", BinaryType())])
+
+    def read(self, rows: Rows, wanted: Sequence[str]) -> dict[str, pa.Array]:
+        return {"value": value_bytes(rows)} if "value" in wanted else {}

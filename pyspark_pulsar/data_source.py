@@ -1,0 +1,41 @@
+"""The class that Spark finds: it checks options, finds the columns, and makes readers and writers."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from pyspark_pulsar.columns.metadata_columns import DEFAULT_METADATA, METADATA_COLUMNS
+from pyspark_pulsar.columns.value_columns import RawValue, ValueColumns
+from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.options import SourceOptions, source_options
+from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
+
+
+class PulsarDataSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "pulsar"
+
+    def schema(self) -> StructType:
+        options = source_options(self.options, streaming=False)
+        return choose_columns(options, RawValue())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = source_options(self.options, streaming=False)
+        return PulsarBatchReader(options, schema, RawValue())
+
+
+def choose_columns(options: SourceOptions, values: ValueColumns) -> StructType:
+    """The value's columns and the six of the JVM connector, or those that `columns` names, in its order."""
+    known = {field.name: field for field in values.spark_fields().fields}
+    names = [*known, *DEFAULT_METADATA] if options.columns is None else list(options.columns)
+    schema = StructType()
+    for name in names:
+        if name in known:
+            schema.add(known[name])
+        elif name in METADATA_COLUMNS:
+            schema.add(name, METADATA_COLUMNS[name].spark_type)
+        else:
+            raise OptionError(f"columns names {name!r}; there are {', '.join([*known, *METADATA_COLUMNS])}")
+    return schema
