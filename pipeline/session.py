@@ -65,7 +65,8 @@ def start_session(
     for key, value in wanted.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    # What fails is raised, with Python's trace; Spark would write Java's for every attempt before.
+    session.sparkContext.setLogLevel("OFF")
     return session
 
 

@@ -74,6 +74,8 @@ class Connection:
         self._open_requests: set[int] = set()
         self._last_id = 0
         self._buffer = bytearray(BUFFER_BYTES + SLACK_BYTES)
+        self._buffer_bytes = BUFFER_BYTES
+        self._spare: bytearray | None = None
         self._start = 0
         self._end = 0
         self._messages: list[int] = []
@@ -207,17 +209,23 @@ class Connection:
     def take_messages(self) -> Messages:
         """All MESSAGE frames that are whole, with the buffer that they are in."""
         taken = Messages(self._buffer, self._messages)
-        rest = self._buffer[self._start : self._end]
-        self._buffer = bytearray(max(BUFFER_BYTES, len(rest)) + SLACK_BYTES)
-        self._buffer[: len(rest)] = rest
-        self._start, self._end = 0, len(rest)
+        pending = self._end - self._start
+        fresh, self._spare = self._spare, None
+        if fresh is None or len(fresh) < max(self._buffer_bytes, pending) + SLACK_BYTES:
+            fresh = bytearray(max(self._buffer_bytes, pending) + SLACK_BYTES)
+        fresh[:pending] = memoryview(self._buffer)[self._start : self._end]
+        self._buffer = fresh
+        self._start, self._end = 0, pending
         self._messages, self.message_bytes = [], 0
         return taken
 
+    def give_back(self, messages: Messages) -> None:
+        """The taker needs the buffer no more: the one after the next is received into it."""
+        self._spare = messages.buffer
+
     def expect_bytes(self, count: int) -> None:
-        """Make the buffer so large that so many bytes of messages can wait in it."""
-        if len(self._buffer) < count + SLACK_BYTES:
-            self._buffer.extend(bytes(count + SLACK_BYTES - len(self._buffer)))
+        """Receive into buffers in which so many bytes of messages can wait."""
+        self._buffer_bytes = max(self._buffer_bytes, count)
 
     def _make_room(self) -> None:
         if not self._messages and self._start == self._end:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from pyspark_pulsar.columns.arrow_spans import numbers
 from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Origin, Rows
 from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.cutting.entry_table import EntryTable
 from pyspark_pulsar.cutting.message_table import MessageField, MessageTable, cut_messages
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
-
-NO_COLUMNS: Final = pa.schema([])
 
 
 class Cuts(NamedTuple):
@@ -35,22 +34,22 @@ class BatchBuilder:
 
     def build(
         self, entries: EntryTable, rows: Ints, cuts: Cuts, origin: Origin, buffer: bytearray
-    ) -> tuple[pa.RecordBatch, Ints]:
-        """The messages of the entries `rows` in their order, and the entry each is from."""
+    ) -> tuple[pa.RecordBatch | None, Ints]:
+        """The messages of the entries `rows` in their order, and the entry each is from; None for no messages."""
         made: list[tuple[pa.RecordBatch, MessageTable]] = []
         for table in cut_messages(entries, rows, buffer):
             chosen = table.select(_wanted(table, cuts))
             if len(chosen):
                 made.append((self._columns_of(Rows(entries, chosen, origin)), chosen))
         if not made:
-            return pa.RecordBatch.from_pylist([], self.schema), np.zeros(0, np.int64)
+            return None, np.zeros(0, np.int64)
         if len(made) == 1:
             return made[0][0], made[0][1].entry_rows
         entry_rows = np.concatenate([table.entry_rows for _, table in made])
         indexes = np.concatenate([table.batch_indexes for _, table in made])
         order = np.lexsort((indexes, entry_rows))
         together = pa.concat_batches([batch for batch, _ in made])
-        return together.take(pa.array(order)), entry_rows[order]
+        return together.take(numbers(order)), entry_rows[order]
 
     def _columns_of(self, rows: Rows) -> pa.RecordBatch:
         values = self._values.read(rows, self._value_columns) if self._value_columns else {}
@@ -59,8 +58,6 @@ class BatchBuilder:
             column = METADATA_COLUMNS.get(field.name)
             array = values[field.name] if column is None else column.make(rows)
             arrays.append(array if array.type == field.type else array.cast(field.type))
-        if not arrays:
-            return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows.messages), pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 

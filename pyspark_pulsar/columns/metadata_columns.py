@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_pulsar.columns.arrow_spans import as_text, from_rows, take_ranges, take_spans
+from pyspark_pulsar.columns.arrow_spans import as_text, binaries, from_rows, numbers, take_ranges, take_spans
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
 from pyspark_pulsar.cutting.message_table import MessageField, MessageTable
 from pyspark_pulsar.cutting.protobuf_columns import (
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
 
 
 def _topic(rows: Rows) -> pa.Array:
-    return rows.origin.topics.take(pa.array(rows.per_message(rows.origin.topic_rows)))
+    return rows.origin.topics.take(numbers(rows.per_message(rows.origin.topic_rows)))
 
 
 def _partition_numbers(rows: Rows) -> Ints:
@@ -62,7 +62,7 @@ def _partition_numbers(rows: Rows) -> Ints:
 
 
 def _partition(rows: Rows) -> pa.Array:
-    return pa.array(_partition_numbers(rows), pa.int32())
+    return numbers(_partition_numbers(rows), pa.int32())
 
 
 def _key(rows: Rows) -> pa.Array:
@@ -82,7 +82,7 @@ def _from_base64(keys: pa.BinaryArray, encoded: Flags) -> pa.BinaryArray:
                 plain[row] = base64.b64decode(key, validate=True)
             except binascii.Error:
                 plain[row] = key
-    return pa.array(plain, pa.binary())
+    return binaries(plain)
 
 
 def _message_id(rows: Rows) -> pa.Array:
@@ -112,7 +112,7 @@ def _add_where(parts: list[tuple[Bytes, Flags]], tag: bytes, numbers: Ints) -> N
 
 
 def _timestamps(milliseconds: Ints, missing: Flags | None = None) -> pa.Array:
-    return pa.array(milliseconds * 1000, pa.timestamp("us", tz="UTC"), mask=missing)
+    return numbers(milliseconds * 1000, pa.timestamp("us", tz="UTC"), missing=missing)
 
 
 def _publish_time(rows: Rows) -> pa.Array:
@@ -145,36 +145,36 @@ def _properties(rows: Rows) -> pa.Array:
     offsets = np.zeros(len(wanted) + 1, np.int32)
     np.cumsum(np.bincount(found, minlength=len(wanted)), out=offsets[1:])
     return pa.MapArray.from_arrays(
-        pa.array(offsets),
+        numbers(offsets, pa.int32()),
         as_text(take_ranges(data, keys.starts, keys.starts + keys.lengths)),
         as_text(take_ranges(data, values.starts, values.starts + values.lengths)),
     )
 
 
 def _ledger(rows: Rows) -> pa.Array:
-    return pa.array(rows.per_message(rows.entries.ledger_ids))
+    return numbers(rows.per_message(rows.entries.ledger_ids))
 
 
 def _entry(rows: Rows) -> pa.Array:
-    return pa.array(rows.per_message(rows.entries.entry_ids))
+    return numbers(rows.per_message(rows.entries.entry_ids))
 
 
 def _batch_index(rows: Rows) -> pa.Array:
-    return pa.array(rows.messages.batch_indexes, pa.int32())
+    return numbers(rows.messages.batch_indexes, pa.int32())
 
 
 def _producer(rows: Rows) -> pa.Array:
     names = as_text(take_spans(rows.entries.data, rows.entries.metadata.spans(EntryField.PRODUCER_NAME)))
-    return names.take(pa.array(rows.messages.entry_rows))
+    return names.take(numbers(rows.messages.entry_rows))
 
 
 def _sequence(rows: Rows) -> pa.Array:
     of_entry = rows.per_message(rows.entries.metadata.numbers(EntryField.SEQUENCE_ID))
     if rows.messages.fields is None:
-        return pa.array(of_entry)
+        return numbers(of_entry)
     own = rows.messages.fields.numbers(MessageField.SEQUENCE_ID)[rows.messages.field_rows]
     has_own = rows.messages.fields.present(MessageField.SEQUENCE_ID)[rows.messages.field_rows]
-    return pa.array(np.where(has_own, own, of_entry + rows.messages.batch_indexes))
+    return numbers(np.where(has_own, own, of_entry + rows.messages.batch_indexes))
 
 
 def schema_versions(entries: EntryTable) -> Ints:
@@ -190,11 +190,11 @@ def schema_versions(entries: EntryTable) -> Ints:
 
 def _schema_version(rows: Rows) -> pa.Array:
     versions = rows.per_message(schema_versions(rows.entries))
-    return pa.array(versions, mask=versions < 0)
+    return numbers(versions, missing=versions < 0)
 
 
 def _redelivery_count(rows: Rows) -> pa.Array:
-    return pa.array(rows.per_message(rows.entries.redeliveries), pa.int32())
+    return numbers(rows.per_message(rows.entries.redeliveries), pa.int32())
 
 
 class MetadataColumn(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pyspark_pulsar.columns.arrow_spans import spread, take_ranges
+from pyspark_pulsar.columns.arrow_spans import flags, spread, take_ranges
 from pyspark_pulsar.columns.metadata_columns import Rows
 from pyspark_pulsar.cutting.entry_table import EntryField
 from pyspark_pulsar.cutting.message_table import MessageField
@@ -33,7 +33,7 @@ def value_bytes(rows: Rows) -> pa.BinaryArray:
     null = messages.numbers(rows.entries, MessageField.NULL_VALUE, EntryField.NULL_VALUE) != 0
     if not null.any():
         return values
-    return spread(values.filter(pa.array(~null)), ~null)
+    return spread(values.filter(flags(~null)), ~null)
 
 
 class RawValue:

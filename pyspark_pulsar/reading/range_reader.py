@@ -17,6 +17,7 @@ import pyarrow as pa
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, Cluster, ask_last
 from pyspark_pulsar.client.connection import Connection, Messages
+from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
 from pyspark_pulsar.columns.metadata_columns import Origin
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable, cut_entries
@@ -32,6 +33,7 @@ OPEN_AHEAD: Final = 32
 """Topics behind the one being read that are open already."""
 CHUNK_BYTES: Final = 4 << 20
 """What is cut in one go, if so much arrives."""
+BUFFER_BYTES: Final = 2 * CHUNK_BYTES
 QUIET_S: Final = 0.02
 """Silence after which what has arrived is cut."""
 IDLE_CHECK_S: Final = 1.0
@@ -57,7 +59,7 @@ class RangeReader:
         self._settings = settings
         self._lanes = [Lane(number, one) for number, one in enumerate(ranges)]
         self._by_consumer: dict[tuple[int, int], Lane] = {}
-        self._names = pa.array([one.topic for one in ranges], pa.string())
+        self._names = texts([one.topic for one in ranges])
         self._partitions = np.array([partition_of(one.topic) for one in ranges], np.int64)
         self._opened = 0
         self._active: list[Lane] = []
@@ -145,7 +147,7 @@ class RangeReader:
         connection = head.connection
         assert connection is not None
         self._grant(head)
-        connection.expect_bytes(CHUNK_BYTES)
+        connection.expect_bytes(BUFFER_BYTES)
         wait = IDLE_CHECK_S
         while connection.message_bytes < CHUNK_BYTES and connection.poll(wait):
             if connection.message_bytes:
@@ -156,7 +158,9 @@ class RangeReader:
         self._notice_answers(connection)
         self._notice_closed(connection)
         if connection.message_bytes:
-            self._receive(connection, connection.take_messages())
+            messages = connection.take_messages()
+            self._receive(connection, messages)
+            connection.give_back(messages)
         elif time.monotonic() - head.last_heard > IDLE_CHECK_S and head.state is LaneState.READING:
             self._check_silence(head)
 
@@ -244,14 +248,16 @@ class RangeReader:
             lane_numbers[entries.consumer_ids == consumer_id] = lane.number
         origin = Origin(self._names, self._partitions, lane_numbers)
         batch, entry_rows = self._builder.build(entries, rows, cuts, origin, buffer)
+        if batch is None:
+            return
         of_rows = lane_numbers[entry_rows]
-        if batch.num_rows and of_rows[0] == of_rows[-1] and (of_rows == of_rows[0]).all():
+        if (of_rows == of_rows[0]).all():
             self._lanes[of_rows[0]].add_rows(batch)
             return
         order = np.argsort(of_rows, kind="stable")
-        grouped = batch.take(pa.array(order))
-        numbers, firsts, counts = np.unique(of_rows[order], return_index=True, return_counts=True)
-        for number, first, count in zip(numbers.tolist(), firsts.tolist(), counts.tolist(), strict=True):
+        grouped = batch.take(numbers(order))
+        found, firsts, counts = np.unique(of_rows[order], return_index=True, return_counts=True)
+        for number, first, count in zip(found.tolist(), firsts.tolist(), counts.tolist(), strict=True):
             self._lanes[number].add_rows(grouped.slice(first, count))
 
     def _close_if_done(self, lane: Lane) -> None:
