@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from pyspark_pulsar.columns.metadata_columns import DEFAULT_METADATA, METADATA_COLUMNS
@@ -10,6 +10,7 @@ from pyspark_pulsar.columns.value_columns import RawValue, ValueColumns
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SourceOptions, source_options
 from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
+from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
 
 
 class PulsarDataSource(DataSource):
@@ -18,12 +19,17 @@ class PulsarDataSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        options = source_options(self.options, streaming=False)
+        options = source_options(self.options, streaming=None)
         return choose_columns(options, RawValue())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = source_options(self.options, streaming=False)
         return PulsarBatchReader(options, schema, RawValue())
+
+    # Spark's own name.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        options = source_options(self.options, streaming=True)
+        return PulsarStreamReader(options, schema, RawValue())
 
 
 def choose_columns(options: SourceOptions, values: ValueColumns) -> StructType:

@@ -244,10 +244,13 @@ def parse_time_ms(text: str | int) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """OptionError that names the option, what was given and what is expected."""
+def source_options(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
+    """OptionError that names the option, what was given and what is expected.
+
+    `streaming` None: not known yet, so what is wrong for one kind of query only is not looked for.
+    """
     given = _Given(options, SOURCE_NAMES)
-    if not streaming:
+    if streaming is False:
         for name in ("maxBytesPerTrigger", "maxEntriesPerTrigger", "maxRowsPerTrigger"):
             if given.text(name) is not None:
                 raise OptionError(
@@ -369,7 +372,7 @@ def full_topic_name(name: str) -> str:
     return f"persistent://{'/'.join(rest)}"
 
 
-def _places(given: _Given, offsets: str, time: str, default: Place, streaming: bool) -> PlaceChoice:
+def _places(given: _Given, offsets: str, time: str, default: Place, streaming: bool | None) -> PlaceChoice:
     by_place, by_time = given.text(offsets), given.text(time)
     if by_place is not None and by_time is not None:
         raise OptionError(f"{offsets} and {time} are both given: only one can hold")
@@ -382,7 +385,7 @@ def _places(given: _Given, offsets: str, time: str, default: Place, streaming: b
     if by_place is None:
         return PlaceChoice(default, {})
     choice = _read_places(offsets, by_place, default)
-    if not streaming and not ends and LATEST in (choice.default, *choice.by_topic.values()):
+    if streaming is False and not ends and LATEST in (choice.default, *choice.by_topic.values()):
         raise OptionError("startingOffsets is latest: a batch query would have nothing to read")
     if ends and EARLIEST in (choice.default, *choice.by_topic.values()):
         raise OptionError("endingOffsets is earliest: a batch query would have nothing to read")
