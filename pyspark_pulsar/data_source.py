@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_pulsar.columns.metadata_columns import DEFAULT_METADATA, METADATA_COLUMNS
 from pyspark_pulsar.columns.value_columns import RawValue, ValueColumns
 from pyspark_pulsar.errors import OptionError
-from pyspark_pulsar.options import SourceOptions, source_options
+from pyspark_pulsar.options import SourceOptions, sink_options, source_options
 from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
 from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
+from pyspark_pulsar.writing.writer import PulsarBatchWriter, PulsarStreamWriter
 
 
 class PulsarDataSource(DataSource):
@@ -30,6 +37,18 @@ class PulsarDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = source_options(self.options, streaming=True)
         return PulsarStreamReader(options, schema, RawValue())
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        options = sink_options(self.options)
+        if overwrite:
+            raise OptionError('mode "overwrite" cannot be: a topic only grows; use mode("append")')
+        return PulsarBatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        options = sink_options(self.options)
+        if overwrite:
+            raise OptionError('outputMode "complete" cannot be: a topic only grows; use "append" or "update"')
+        return PulsarStreamWriter(options, schema)
 
 
 def choose_columns(options: SourceOptions, values: ValueColumns) -> StructType:
