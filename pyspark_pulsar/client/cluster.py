@@ -42,6 +42,25 @@ class FirstEntry(NamedTuple):
     payload_bytes: int
 
 
+class SchemaVersions:
+    """Definitions by topic and version, each asked for once."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[tuple[str, int], str] = {}
+
+    def definition(self, topic: str, version: int) -> str:
+        """BrokerRefused where there is none."""
+        key = (topic, version)
+        if key not in self._known:
+            found = self._cluster.schemas([(topic, version.to_bytes(8, "big"))])[0]
+            if found is None:
+                doing = f"asking for version {version} of the schema of {topic}"
+                raise BrokerRefused(doing, "TopicNotFound", "there is none")
+            self._known[key] = found.schema.schema_data.decode()
+        return self._known[key]
+
+
 class TopicSchema(NamedTuple):
     schema: Schema
     version: bytes

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_pulsar.columns.arrow_spans import numbers
 from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Origin, Rows
-from pyspark_pulsar.columns.value_columns import ValueColumns
+from pyspark_pulsar.columns.value_columns import SchemaSource, ValueColumns
 from pyspark_pulsar.cutting.entry_table import EntryTable
 from pyspark_pulsar.cutting.message_table import MessageField, MessageTable, cut_messages
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
@@ -26,10 +26,13 @@ class Cuts(NamedTuple):
 class BatchBuilder:
     """Made once per task."""
 
-    def __init__(self, columns: Sequence[str], schema: pa.Schema, values: ValueColumns) -> None:
+    def __init__(
+        self, columns: Sequence[str], schema: pa.Schema, values: ValueColumns, schemas: SchemaSource
+    ) -> None:
         self._columns = list(columns)
         self.schema = schema
         self._values = values
+        self._schemas = schemas
         self._value_columns = [name for name in columns if name not in METADATA_COLUMNS]
 
     def build(
@@ -52,7 +55,7 @@ class BatchBuilder:
         return together.take(numbers(order)), entry_rows[order]
 
     def _columns_of(self, rows: Rows) -> pa.RecordBatch:
-        values = self._values.read(rows, self._value_columns) if self._value_columns else {}
+        values = self._values.read(rows, self._value_columns, self._schemas) if self._value_columns else {}
         arrays = []
         for field in self.schema:
             column = METADATA_COLUMNS.get(field.name)

@@ -12,6 +12,13 @@ from pyspark_pulsar.columns.arrow_spans import flags, spread, take_ranges
 from pyspark_pulsar.columns.metadata_columns import Rows
 from pyspark_pulsar.cutting.entry_table import EntryField
 from pyspark_pulsar.cutting.message_table import MessageField
+from pyspark_pulsar.cutting.protobuf_columns import Flags
+
+
+class SchemaSource(Protocol):
+    """Where a task finds the schema that a message was written with."""
+
+    def definition(self, topic: str, version: int) -> str: ...
 
 
 class ValueColumns(Protocol):
@@ -21,19 +28,22 @@ class ValueColumns(Protocol):
         """All columns that a value gives, in order."""
         ...
 
-    def read(self, rows: Rows, wanted: Sequence[str]) -> dict[str, pa.Array]:
-        """The columns `wanted`, one element per message."""
+    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        """The columns `wanted`, one element per message. MalformedEntry where a value is not of the schema."""
         ...
+
+
+def is_null(rows: Rows) -> Flags:
+    """Which messages were sent without a value."""
+    null: Flags = rows.messages.numbers(rows.entries, MessageField.NULL_VALUE, EntryField.NULL_VALUE) != 0
+    return null
 
 
 def value_bytes(rows: Rows) -> pa.BinaryArray:
     """Each message's payload, null where it was sent without a value."""
-    messages = rows.messages
-    values = take_ranges(messages.data, messages.starts, messages.ends)
-    null = messages.numbers(rows.entries, MessageField.NULL_VALUE, EntryField.NULL_VALUE) != 0
-    if not null.any():
-        return values
-    return spread(values.filter(flags(~null)), ~null)
+    values = take_ranges(rows.messages.data, rows.messages.starts, rows.messages.ends)
+    null = is_null(rows)
+    return spread(values.filter(flags(~null)), ~null) if null.any() else values
 
 
 class RawValue:
@@ -42,5 +52,5 @@ class RawValue:
     def spark_fields(self) -> StructType:
         return StructType([StructField("value", BinaryType())])
 
-    def read(self, rows: Rows, wanted: Sequence[str]) -> dict[str, pa.Array]:
-        return {"value": value_bytes(rows)} if "value" in wanted else {}
+    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        return {"value": value_bytes(rows)}

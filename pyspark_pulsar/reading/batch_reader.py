@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_pulsar.client.cluster import open_cluster
+from pyspark_pulsar.client.cluster import SchemaVersions, open_cluster
 from pyspark_pulsar.columns.batch_builder import BatchBuilder
 from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.options import SourceOptions
@@ -65,7 +65,7 @@ def read_ranges(
         options.fail_on_data_loss, options.poll_timeout_s, f"{reader_name}-{uuid.uuid4().hex[:6]}"
     )
     with open_cluster(options.cluster) as cluster:
-        builder = BatchBuilder(schema.names, arrow_schema, values)
+        builder = BatchBuilder(schema.names, arrow_schema, values, SchemaVersions(cluster))
         yield from RangeReader(cluster, ranges, builder, settings).batches()
 
 

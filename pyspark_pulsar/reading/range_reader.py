@@ -209,11 +209,14 @@ class RangeReader:
         for lane in lanes:
             rows = np.flatnonzero(lane.rows_of(entries, connection))
             lane.heard(int(counts[rows].sum()))
-            kept = self._keep(lane, entries, rows, cuts)
-            chosen.append(kept)
+            chosen.append(self._keep(lane, entries, rows, cuts))
         if chosen:
             self._make_rows(entries, np.sort(np.concatenate(chosen)), cuts, messages.buffer)
+        # Only now: if anything above failed, the same entries are asked for again.
         for lane in lanes:
+            rows = np.flatnonzero(lane.rows_of(entries, connection))
+            if rows.size and lane.state is not LaneState.DONE:
+                lane.move_to(Position(int(entries.ledger_ids[rows[-1]]), int(entries.entry_ids[rows[-1]])))
             self._close_if_done(lane)
 
     def _lanes_of(self, connection: Connection, entries: EntryTable) -> list[Lane]:
@@ -224,7 +227,7 @@ class RangeReader:
         return [lane for lane in found if lane is not None]
 
     def _keep(self, lane: Lane, entries: EntryTable, rows: Ints, cuts: Cuts) -> Ints:
-        """Those of a lane's entries that are in its range and were not read before; the lane moves on."""
+        """Those of a lane's entries that are in its range and were not read before."""
         if not rows.size or lane.state is LaneState.DONE:
             return rows[:0]
         ledgers, ids = entries.ledger_ids[rows], entries.entry_ids[rows]
@@ -237,7 +240,6 @@ class RangeReader:
         first = rows[(ledgers == start.ledger) & (ids == start.entry)]
         cuts.behind[first] = start.batch
         cuts.last[rows[(ledgers == end.ledger) & (ids == end.entry)]] = end.batch
-        lane.move_to(Position(int(ledgers[-1]), int(ids[-1])))
         times = entries.metadata.numbers(EntryField.PUBLISH_TIME)[rows]
         inside &= (times >= lane.range.from_ms) & (times <= lane.range.to_ms)
         return rows[inside]

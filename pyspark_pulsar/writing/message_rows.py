@@ -162,8 +162,7 @@ def _event_times(batch: pa.RecordBatch) -> Ints | None:
         found: Ints = column.to_numpy(zero_copy_only=False) // 1000
         return found
     if pa.types.is_int64(column.type):
-        found = column.fill_null(0).to_numpy(zero_copy_only=False)
-        return found
+        return column.fill_null(0).to_numpy(zero_copy_only=False)
     raise OptionError(f"{EVENT_TIME} is of type {column.type}: timestamp or long (milliseconds) is expected")
 
 
@@ -197,10 +196,9 @@ def _properties(batch: pa.RecordBatch) -> pa.BinaryArray | None:
     middles = from_rows(*join_rows([constant_bytes(b"\x12", count), write_varints(_lengths(values))]))
     pairs = pc.binary_join_element_wise(heads, keys, middles, values, _EMPTY)
     offsets = _offsets(pairs)[borders]
-    rows = pa.BinaryArray.from_buffers(
+    return pa.BinaryArray.from_buffers(
         pa.binary(), len(column), [None, numbers(offsets, pa.int32()).buffers()[1], pairs.buffers()[2]]
     )
-    return rows
 
 
 def _text(values: pa.Array) -> pa.BinaryArray:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import base64
+import datetime
+import json
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +24,20 @@ from pyspark.sql.types import (
 )
 
 from protocol.pulsar_api_pb2 import Schema
-from pyspark_pulsar.columns.arrow_spans import from_rows, validity
+from pyspark_pulsar.columns.arrow_spans import binaries, from_rows, validity
+from pyspark_pulsar.columns.avro_schema import definition_of
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SchemaChoice
+from pyspark_pulsar.writing.avro_writer import write_records
 from pyspark_pulsar.writing.message_rows import SINK_METADATA
 
 
 class ValueEncoder(Protocol):
-    def pulsar_schema(self) -> Schema | None: ...
+    """Must pickle."""
+
+    def pulsar_schema(self) -> Schema | None:
+        """What the topic's schema is to be; None leaves it alone."""
+        ...
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
         """One payload per row, null for a message without a value."""
@@ -82,20 +91,75 @@ class PrimitiveValue:
         return pa.BinaryArray.from_buffers(pa.binary(), len(plain), [validity(missing), *plain.buffers()[1:]])
 
 
+class AvroValue:
+    """Several columns as a record; what Spark's rows can leave out is a union with null."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+        self._definition = json.dumps(definition_of(schema))
+
+    def pulsar_schema(self) -> Schema | None:
+        return Schema(name="", schema_data=self._definition.encode(), type=Schema.Avro)
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        return write_records(batch.select(self._schema.names))
+
+
+class JsonValue:
+    """Several columns as a JSON object per row, made one by one; columns without a value are left out."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+        self._definition = json.dumps(definition_of(schema))
+
+    def pulsar_schema(self) -> Schema | None:
+        return Schema(name="", schema_data=self._definition.encode(), type=Schema.Json)
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        rows = batch.select(self._schema.names).to_pylist(maps_as_pydicts="lossy")
+        return binaries([_json_bytes(row) for row in rows])
+
+
+def _json_bytes(row: dict[str, Any]) -> bytes:
+    there = {name: value for name, value in row.items() if value is not None}
+    return json.dumps(there, default=_json_of, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _json_of(value: object) -> object:
+    """As Pulsar's clients write it: bytes in base64, times as the numbers of their logical types."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, datetime.datetime):
+        zoned = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
+        return int(zoned.timestamp() * 1_000_000)
+    if isinstance(value, datetime.date):
+        return (value - datetime.date(1970, 1, 1)).days
+    raise OptionError(f"a value of type {type(value).__name__} cannot be written as JSON: cast the column")
+
+
 def make_encoder(schema: StructType, choice: SchemaChoice | None) -> ValueEncoder:
-    """OptionError where rows have nothing that could be a value."""
+    """By the columns and, where several forms would do, by schemaType. OptionError."""
     fields = [field for field in schema.fields if field.name not in SINK_METADATA]
-    if len(fields) != 1:
-        names = ", ".join(field.name for field in fields) or "none"
+    if not fields:
         raise OptionError(
-            f"one column must hold the message's value, besides {', '.join(SINK_METADATA)}; found {names}"
+            f"no column holds a message's value; besides it there may be {', '.join(SINK_METADATA)}"
         )
+    wanted = None if choice is None else choice.type_name
+    if choice is not None and choice.definition is not None:
+        raise OptionError(
+            "schemaDefinition is given to a writer, whose definition follows from the columns: leave it out"
+        )
+    if wanted == "JSON":
+        return JsonValue(StructType(fields))
+    if wanted == "AVRO" or len(fields) > 1 or isinstance(fields[0].dataType, StructType):
+        return AvroValue(StructType(fields))
     field = fields[0]
     kind = type(field.dataType)
-    if kind in (BinaryType, StringType):
-        return RawValue(field.name, text=kind is StringType)
-    if kind in _PRIMITIVES:
+    if kind in (BinaryType, StringType) and wanted in (None, "BYTES", "STRING"):
+        return RawValue(field.name, text=wanted == "STRING" or (kind is StringType and wanted is None))
+    if kind in _PRIMITIVES and wanted in (None, _PRIMITIVES[kind][1].upper()):
         return PrimitiveValue(field.name, kind)
     raise OptionError(
-        f"column {field.name} is of type {field.dataType.simpleString()}, which cannot be a value"
+        f"column {field.name} is of type {field.dataType.simpleString()}, which cannot be a value of type "
+        f"{wanted or 'BYTES'}: cast it, or set schemaType=AVRO or JSON"
     )
