@@ -106,7 +106,9 @@ def zigzag_bytes(value: int) -> bytes:
 
 def read_one(value: bytes, definition: dict[str, Any]) -> dict[str, Any]:
     data = np.frombuffer(value + bytes(16), np.uint8)
-    found = read_records(data, np.array([0]), np.array([len(value)]), parse_definition(json.dumps(definition)))
+    found = read_records(
+        data, np.array([0]), np.array([len(value)]), parse_definition(json.dumps(definition))
+    )
     return {name: column.to_pylist()[0] for name, column in found.items()}
 
 
@@ -128,7 +130,11 @@ def record(kind: Any) -> dict[str, Any]:
         ({"type": "array", "items": "int"}, b"\x03\x04\x02\x04\x00", [1, 2]),
         ({"type": "array", "items": "int"}, b"\x02\x02\x02\x06\x00", [1, 3]),
         ({"type": "map", "values": "int"}, b"\x02\x02a\x0a\x00", [("a", 5)]),
-        ({"type": "long", "logicalType": "timestamp-millis"}, zigzag_bytes(1), datetime.timedelta(milliseconds=1)),
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            zigzag_bytes(1),
+            datetime.timedelta(milliseconds=1),
+        ),
     ],
 )
 def test_types_that_spark_does_not_write(kind: Any, value: bytes, expected: Any) -> None:
