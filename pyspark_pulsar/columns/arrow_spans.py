@@ -56,6 +56,10 @@ def binaries(values: Sequence[bytes | None]) -> pa.BinaryArray:
     return pa.BinaryArray.from_buffers(pa.binary(), len(values), [validity(missing), *plain.buffers()[1:]])
 
 
+def bytes_scalar(value: bytes) -> pa.BinaryScalar:
+    return binaries([value])[0]
+
+
 def validity(missing: Flags | None) -> pa.Buffer | None:
     """Arrow's bits, set where a value is there."""
     if missing is None or not missing.any():

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
+from pyspark_pulsar.columns.arrow_spans import bytes_scalar, numbers
 from pyspark_pulsar.errors import MalformedEntry
 
-_NEWLINE = pa.scalar(b"\n", pa.binary())
-_NOTHING = pa.scalar(b"", pa.binary())
+_NEWLINE, _NOTHING = bytes_scalar(b"\n"), bytes_scalar(b"")
 
 
 def read_json(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
@@ -50,7 +50,7 @@ def _on_wire(kind: pa.DataType) -> pa.DataType:
 
 def _finish(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_timestamp(kind):
-        return pc.multiply(column, pa.scalar(1000, pa.int64())).view(kind)
+        return pc.multiply(column, numbers(np.array([1000]))[0]).view(kind)
     return column if column.type == kind else column.cast(kind)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pulsar.columns.arrow_spans import flags, from_rows, numbers
+from pyspark_pulsar.columns.arrow_spans import bytes_scalar, flags, from_rows, numbers
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints, constant_bytes, join_rows, write_varints
 from pyspark_pulsar.errors import OptionError
 
-_NOTHING = pa.scalar(b"", pa.binary())
+_NOTHING = bytes_scalar(b"")
 _NULL_BRANCH, _VALUE_BRANCH = b"\x00", b"\x02"
 """The first and the second type of a union ["null", …]."""
 

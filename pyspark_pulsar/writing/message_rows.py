@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pulsar.columns.arrow_spans import binaries, from_rows, numbers
+from pyspark_pulsar.columns.arrow_spans import binaries, bytes_scalar, from_rows, numbers
 from pyspark_pulsar.cutting.protobuf_columns import (
     Bytes,
     Flags,
@@ -78,7 +78,7 @@ def message_rows(batch: pa.RecordBatch, payloads: pa.Array, sequence_ids: Ints) 
     return MessageRows(whole.buffers()[2], _offsets(whole), sequence_ids)
 
 
-_EMPTY: Final = pa.scalar(b"", pa.binary())
+_EMPTY: Final = bytes_scalar(b"")
 
 
 def _filled(values: pa.BinaryArray) -> pa.BinaryArray:
