@@ -25,6 +25,8 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # How long a Python worker may take to begin; the default of 15 s is short for a machine that does much else.
+    "spark.python.authenticate.socketTimeout": "120s",
     # The default forks a process for every file of a checkpoint; a local file system needs none of that.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

@@ -100,8 +100,10 @@ def subscribe_reader(
     return command_frame(command)
 
 
-def subscribe_durable(request_id: int, consumer_id: int, topic: str, subscription: str) -> bytes:
-    """A subscription whose cursor keeps what it has not acknowledged; a new one begins with the oldest entry."""
+def subscribe_durable(
+    request_id: int, consumer_id: int, topic: str, subscription: str, *, earliest: bool
+) -> bytes:
+    """A subscription whose cursor keeps what it has not acknowledged; a new one begins with the oldest entry or none."""
     command = api.BaseCommand(type=api.BaseCommand.SUBSCRIBE)
     request = command.subscribe
     request.topic = topic
@@ -109,7 +111,8 @@ def subscribe_durable(request_id: int, consumer_id: int, topic: str, subscriptio
     request.subType = api.CommandSubscribe.Failover
     request.consumer_id = consumer_id
     request.request_id = request_id
-    request.initialPosition = api.CommandSubscribe.Earliest
+    if earliest:
+        request.initialPosition = api.CommandSubscribe.Earliest
     request.force_topic_creation = False
     return command_frame(command)
 
@@ -137,6 +140,16 @@ def last_message_id(request_id: int, consumer_id: int) -> bytes:
     command = api.BaseCommand(type=api.BaseCommand.GET_LAST_MESSAGE_ID)
     command.getLastMessageId.consumer_id = consumer_id
     command.getLastMessageId.request_id = request_id
+    return command_frame(command)
+
+
+def seek(request_id: int, consumer_id: int, entry: tuple[int, int]) -> bytes:
+    """The subscription goes on with this entry; the broker closes its consumers."""
+    command = api.BaseCommand(type=api.BaseCommand.SEEK)
+    command.seek.consumer_id = consumer_id
+    command.seek.request_id = request_id
+    command.seek.message_id.ledgerId = _unsigned(entry[0])
+    command.seek.message_id.entryId = _unsigned(entry[1])
     return command_frame(command)
 
 

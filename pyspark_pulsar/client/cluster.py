@@ -178,6 +178,16 @@ class Cluster:
                 endpoint = service._replace(behind_proxy=f"{endpoint.host}:{endpoint.port}")
         return endpoint, follow, reply.authoritative
 
+    def by_owner(self, topics: Sequence[str]) -> dict[Endpoint, list[str]]:
+        found: dict[Endpoint, list[str]] = {}
+        for topic, owner in zip(topics, self.owners(topics) if topics else [], strict=True):
+            found.setdefault(owner, []).append(topic)
+        return found
+
+    def new_connection(self, endpoint: Endpoint) -> Connection:
+        """One of the caller's own, to be closed by it."""
+        return Connection(endpoint, self.settings.security, self.settings.timeout_s)
+
     def first_entry(self, topic: str, start: tuple[int, int], subscription: str) -> FirstEntry | None:
         """The first entry at or behind `start` (ledger, entry), None where none comes within a second."""
         return self.first_entries([(topic, start, 0)], subscription)[0]
@@ -191,7 +201,7 @@ class Cluster:
         for owner in dict.fromkeys(owners):
             rows = [row for row, one in enumerate(owners) if one == owner]
             # Its own connection: what is sent ahead is thrown away with it, and nobody else's messages are taken.
-            connection = Connection(owner, self.settings.security, self.settings.timeout_s)
+            connection = self.new_connection(owner)
             try:
                 for row, entry in zip(
                     rows, _peek(connection, [wanted[row] for row in rows], subscription), strict=True
@@ -207,7 +217,7 @@ class Cluster:
         found: list[Position] = [EARLIEST] * len(topics)
         for owner in dict.fromkeys(owners):
             rows = [row for row, one in enumerate(owners) if one == owner]
-            connection = Connection(owner, self.settings.security, self.settings.timeout_s)
+            connection = self.new_connection(owner)
             try:
                 consumers = open_readers(
                     connection, [(topics[row], LATEST_ENTRY, 0) for row in rows], subscription
@@ -269,7 +279,7 @@ def open_readers(
     for topic, start, rollback_s in wanted:
         request_id, consumer_id = connection.next_id(), connection.next_id()
         consumers.append(consumer_id)
-        name = f"{subscription}-{consumer_id}"
+        name = f"{subscription}-look-{consumer_id}"
         frame = requests.subscribe_reader(request_id, consumer_id, topic, name, start, rollback_s=rollback_s)
         asked.append((request_id, frame, f"reading {topic}"))
     connection.ask_all(asked)

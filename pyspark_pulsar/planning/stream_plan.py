@@ -26,9 +26,8 @@ FIRST_ROWS: Final = 1.0
 class Admission:
     """Learns how large entries are, and says how far the next batch goes."""
 
-    def __init__(self, cluster: Cluster, watch: TopicWatch, reader: str) -> None:
+    def __init__(self, cluster: Cluster, reader: str) -> None:
         self._cluster = cluster
-        self._watch = watch
         self._reader = reader
         self._turn = 0
         self._sizes: dict[str, tuple[float, float]] = {}

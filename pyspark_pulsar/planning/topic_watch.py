@@ -44,6 +44,8 @@ class TopicWatch:
         self._consumers: dict[str, tuple[Connection, int]] = {}
         self._moved: Ints = np.zeros(0, np.int64)
         self._turn = 0
+        self._not_kept: dict[str, Position] = {}
+        """Where the stream stood when nothing had kept what comes behind."""
 
     def follow(self, topics: tuple[str, ...]) -> None:
         """Watch these topics. Positions of those that were watched before are kept."""
@@ -153,7 +155,9 @@ class TopicWatch:
             answers = connection.try_all(
                 (
                     request_id,
-                    requests.subscribe_durable(request_id, consumer_id, topic, self._subscription),
+                    requests.subscribe_durable(
+                        request_id, consumer_id, topic, self._subscription, earliest=True
+                    ),
                     f"subscribing {self._subscription} to {topic}",
                 )
                 for topic, consumer_id in zip(names, consumer_ids, strict=True)
@@ -168,12 +172,65 @@ class TopicWatch:
                     raise refused
         return gone
 
+    def hold(self, offsets: Offsets) -> None:
+        """Before the first round: have the subscription keep what is behind these positions.
+
+        One that exists has done so all the time. A new one is told to begin at the end, so that its cursor shows
+        that it is new, and is then set back; what was trimmed before that nobody knows.
+        """
+        rows = [row for row in range(len(offsets)) if offsets.ledgers[row] >= 0]
+        topics = [offsets.topics[row] for row in rows]
+        for owner, names in self._cluster.by_owner(topics).items():
+            connection = self._cluster.new_connection(owner)
+            try:
+                self._hold_one_broker(connection, names, offsets)
+            finally:
+                connection.close()
+
+    def _hold_one_broker(self, connection: Connection, names: Sequence[str], offsets: Offsets) -> None:
+        rows = {topic: row for row, topic in enumerate(offsets.topics)}
+        consumer_ids = [connection.next_id() for _ in names]
+        opened = connection.try_all(
+            (
+                request_id,
+                requests.subscribe_durable(
+                    request_id, consumer_id, topic, self._subscription, earliest=False
+                ),
+                f"subscribing {self._subscription} to {topic}",
+            )
+            for topic, consumer_id in zip(names, consumer_ids, strict=True)
+            for request_id in (connection.next_id(),)
+        )
+        there = []
+        for topic, consumer_id, (_, refused) in zip(names, consumer_ids, opened, strict=True):
+            if refused is None:
+                there.append((topic, consumer_id))
+            elif refused.code not in NOT_FOUND:
+                raise refused
+        answers = connection.ask_all(
+            (request_id, requests.last_message_id(request_id, consumer_id), f"asking for the end of {topic}")
+            for topic, consumer_id in there
+            for request_id in (connection.next_id(),)
+        )
+        back = []
+        for (topic, consumer_id), answer in zip(there, answers, strict=True):
+            mark = answer.getLastMessageIdResponse.consumer_mark_delete_position
+            position = offsets.position(rows[topic])
+            if signed(mark.entryId) >= 0 and Position(signed(mark.ledgerId), signed(mark.entryId)) > position:
+                self._not_kept[topic] = position
+                request_id = connection.next_id()
+                frame = requests.seek(request_id, consumer_id, position.first_entry())
+                back.append((request_id, frame, f"setting {self._subscription} back on {topic}"))
+        connection.ask_all(back)
+
     def retained(self, row: int, position: Position) -> bool:
         """Whether the cursor has kept everything behind `position` of a topic.
 
         A cursor in front of a ledger's first entry got there because the ledger before was trimmed when all of it
         had been read.
         """
+        if self._not_kept.get(self.topics[row]) == position:
+            return False
         mark = Position(int(self.mark_ledgers[row]), int(self.mark_entries[row]))
         return mark.ledger >= 0 and (mark.entry < 0 or mark <= position)
 

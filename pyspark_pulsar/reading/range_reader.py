@@ -69,12 +69,15 @@ class RangeReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows of the ranges. DataLoss, BrokerLost, BrokerRefused, MalformedEntry."""
         waiting: list[pa.RecordBatch] = []
+        rows = size = 0
         for lane in self._lanes:
             for batch in self._rows_of(lane):
                 waiting.append(batch)
-                if sum(one.num_rows for one in waiting) >= ROWS_PER_BATCH:
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+                if rows >= ROWS_PER_BATCH or size >= CHUNK_BYTES:
                     yield _together(waiting)
                     waiting = []
+                    rows = size = 0
         if waiting:
             yield _together(waiting)
 

@@ -176,7 +176,8 @@ class StreamDriver:
         if self._watch is None:
             name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
             self._watch = TopicWatch(self._cluster, name)
-            self._admission = Admission(self._cluster, self._watch, f"{name}-peek")
+            self._admission = Admission(self._cluster, f"{name}-peek")
+            self._watch.hold(begin)
         elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:
             return self._watch
         topics = self._list_topics()

@@ -22,7 +22,6 @@ from tests.interop.support import Admin  # noqa: E402
 from tests.vectors.broker_process import Addresses, BrokerProcess  # noqa: E402
 
 OTHER_BROKER, OTHER_ADMIN = "MAGNETAR_SPARK_PULSAR_URL", "MAGNETAR_SPARK_ADMIN_URL"
-SETTINGS = {"brokerDeduplicationEnabled": "true"}
 
 
 @pytest.fixture(scope="session")
@@ -45,11 +44,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+def addresses(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Addresses]:
     if url := os.environ.get(OTHER_BROKER):
         yield Addresses(url, os.environ[OTHER_ADMIN], None)
         return
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), SETTINGS, memory=True) as broker:
+    settings = {"brokerDeduplicationEnabled": "true", **getattr(request.module, "SETTINGS", {})}
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings, memory=True) as broker:
         yield broker.addresses
 
 
@@ -122,18 +124,18 @@ Publish = Callable[..., None]
 
 
 @pytest.fixture
-def publish(client: Any) -> Iterator[Publish]:
+def publish(client: Any) -> Publish:
     """`publish(topic, bodies, **producer options)`: returns when all are stored."""
 
     def send(topic: str, bodies: list[bytes], **options: Any) -> None:
         per_message = options.pop("per_message", lambda number: {})
-        producer = client.create_producer(topic, **options)
+        producer = client.create_producer(topic, block_if_queue_full=True, **options)
         for number, body in enumerate(bodies):
             producer.send_async(body, None, **per_message(number))
         producer.flush()
         producer.close()
 
-    yield send
+    return send
 
 
 @pytest.fixture
