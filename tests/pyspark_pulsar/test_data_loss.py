@@ -19,7 +19,12 @@ from tests.crash.broker_process import BrokerProcess as DurableBroker  # noqa: E
 from tests.interop.support import Admin  # noqa: E402
 from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
 
-SETTINGS = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+SETTINGS = {
+    "managedLedgerMaxEntriesPerLedger": "10",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    # Its cursor keeps ledgers too.
+    "brokerDeduplicationEnabled": "false",
+}
 BODIES = [b"message %d" % number for number in range(400)]
 
 
