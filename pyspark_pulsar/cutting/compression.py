@@ -10,7 +10,7 @@ import pyarrow as pa
 from protocol.pulsar_api_pb2 import CompressionType
 from pyspark_pulsar.errors import MalformedEntry, OptionError
 
-_ARROW_CODECS = {
+_ARROW_CODECS: dict[int, str] = {
     CompressionType.LZ4: "lz4_raw",
     CompressionType.ZSTD: "zstd",
     CompressionType.SNAPPY: "snappy",

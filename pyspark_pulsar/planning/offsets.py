@@ -189,7 +189,8 @@ def _unpack_names(text: str) -> tuple[str, ...]:
 def _decompress(block: bytes, size: int) -> bytes:
     if not 0 <= size <= _BLOCK_BYTES_MAX:
         raise PulsarSourceError(f"the checkpoint's offset claims a block of {size} bytes: it is damaged")
-    return bytes(pa.Codec("zstd").decompress(block, size, asbytes=True))
+    plain: bytes = pa.Codec("zstd").decompress(block, size, asbytes=True)
+    return plain
 
 
 # Columns: whichever of two ways is smaller
@@ -231,7 +232,9 @@ def _pack_column(numbers: Ints) -> bytes:
             best = (_BITS, width, len(packed), squeezed)
     kind, width, size, block = best
     head = bytes([kind]) + least.to_bytes(8, "big", signed=True) + size.to_bytes(8, "big")
-    return head + width.to_bytes(4, "big") + len(block).to_bytes(4, "big") + block
+    sizes: bytes = width.to_bytes(4, "big") + len(block).to_bytes(4, "big")
+    packed_column: bytes = head + sizes + block
+    return packed_column
 
 
 def _unpack_column(packed: bytes, at: int, count: int) -> tuple[Ints, int]:

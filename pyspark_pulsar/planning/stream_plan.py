@@ -10,7 +10,7 @@ import numpy as np
 from pyspark_pulsar.client.cluster import Cluster, FirstEntry
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.options import Limits, PlaceChoice
-from pyspark_pulsar.planning.admission import Backlog, share
+from pyspark_pulsar.planning.admission import Backlog, Floats, share
 from pyspark_pulsar.planning.offsets import Offsets, is_before
 from pyspark_pulsar.planning.position import WHOLE, TopicRange
 from pyspark_pulsar.planning.split import cut_entries_evenly, into_tasks, weight
@@ -73,7 +73,7 @@ class Admission:
         found = self._cluster.first_entries(wanted, self._reader) if wanted else []
         return {row: first for row, first in zip(rows.tolist(), found, strict=True) if first is not None}
 
-    def _estimates(self, topics: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    def _estimates(self, topics: Sequence[str]) -> tuple[Floats, Floats]:
         seen = np.array(list(self._sizes.values()) or [(FIRST_BYTES, FIRST_ROWS)])
         usual = tuple(seen.mean(axis=0))
         table = np.array([self._sizes.get(topic, usual) for topic in topics])

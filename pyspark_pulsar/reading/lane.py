@@ -85,7 +85,8 @@ class Lane:
         self._first_refused = 0.0
 
     def rows_of(self, entries: EntryTable, connection: Connection) -> Flags:
-        return (entries.consumer_ids == self.consumer_id) & (connection is self.connection)
+        found: Flags = (entries.consumer_ids == self.consumer_id) & (connection is self.connection)
+        return found
 
     def move_to(self, position: Position) -> None:
         self.reached = max(self.reached, position)

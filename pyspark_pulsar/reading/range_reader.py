@@ -245,7 +245,8 @@ class RangeReader:
         cuts.last[rows[(ledgers == end.ledger) & (ids == end.entry)]] = end.batch
         times = entries.metadata.numbers(EntryField.PUBLISH_TIME)[rows]
         inside &= (times >= lane.range.from_ms) & (times <= lane.range.to_ms)
-        return rows[inside]
+        kept: Ints = rows[inside]
+        return kept
 
     def _make_rows(self, entries: EntryTable, rows: Ints, cuts: Cuts, buffer: bytearray) -> None:
         lane_numbers = np.zeros(len(entries), np.int64)

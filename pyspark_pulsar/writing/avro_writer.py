@@ -73,7 +73,8 @@ def _plain(column: pa.Array) -> pa.BinaryArray:
 
 
 def _offsets(column: pa.Array) -> Ints:
-    return column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    found: Ints = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    return found
 
 
 def _blocks(offsets: Ints, items: pa.BinaryArray, count: int) -> pa.BinaryArray:

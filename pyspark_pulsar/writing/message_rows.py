@@ -162,7 +162,8 @@ def _event_times(batch: pa.RecordBatch) -> Ints | None:
         found: Ints = column.to_numpy(zero_copy_only=False) // 1000
         return found
     if pa.types.is_int64(column.type):
-        return column.fill_null(0).to_numpy(zero_copy_only=False)
+        given: Ints = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return given
     raise OptionError(f"{EVENT_TIME} is of type {column.type}: timestamp or long (milliseconds) is expected")
 
 
@@ -206,4 +207,5 @@ def _text(values: pa.Array) -> pa.BinaryArray:
 
 
 def _varint_lengths(values: Ints) -> Ints:
-    return write_varints(values)[1].sum(axis=1)
+    lengths: Ints = write_varints(values)[1].sum(axis=1)
+    return lengths

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from pyspark_pulsar.client.cluster import open_cluster
 from pyspark_pulsar.columns.arrow_spans import numbers
 from pyspark_pulsar.cutting.compression import compression_type
+from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SinkOptions, full_topic_name
 from pyspark_pulsar.reading.batch_reader import freeze_imports
@@ -75,7 +76,7 @@ class RowWriter:
 
     def _by_topic(
         self, batch: pa.RecordBatch, first: int
-    ) -> Iterator[tuple[str, pa.RecordBatch, np.ndarray]]:  # type: ignore[type-arg]
+    ) -> Iterator[tuple[str, pa.RecordBatch, Ints]]:
         sequence_ids = np.arange(first, first + batch.num_rows, dtype=np.int64)
         if not batch.num_rows:
             return
