@@ -483,7 +483,4 @@ def _schema(given: _Given) -> SchemaChoice | None:
         if definition is not None:
             raise OptionError("schemaDefinition is given without schemaType: JSON or AVRO is expected")
         return None
-    type_name = given.one_of("schemaType", SCHEMA_TYPES, "BYTES")
-    if type_name == "AVRO" and definition is None:
-        raise OptionError("schemaType is AVRO: schemaDefinition must hold the record's definition")
-    return SchemaChoice(type_name, definition)
+    return SchemaChoice(given.one_of("schemaType", SCHEMA_TYPES, "BYTES"), definition)

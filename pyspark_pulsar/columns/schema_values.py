@@ -252,8 +252,9 @@ def _values(name: str, definition: str | None, given: StructType | None, *, fixe
         return PrimitiveValue(name)
     if definition:
         return RecordValue(name, spark_struct(parse_definition(definition)), definition, fixed=fixed)
-    if given is None:
-        raise OptionError(f"schemaType is {name}: give schemaDefinition, or the columns by .schema(...)")
+    if given is None or name == "AVRO":
+        more = "" if name == "AVRO" else ", or the columns by .schema(...)"
+        raise OptionError(f"schemaType is {name}: give the record's definition as schemaDefinition{more}")
     columns = [part for part in given.fields if part.name not in METADATA_COLUMNS]
     return RecordValue(name, StructType(columns), None, fixed=fixed)
 

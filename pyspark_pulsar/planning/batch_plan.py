@@ -8,8 +8,9 @@ from typing import Final
 
 from pyspark_pulsar.client.cluster import Cluster
 from pyspark_pulsar.options import PlaceChoice, SourceOptions
-from pyspark_pulsar.planning.position import Position, TopicRange
-from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, into_tasks, weight
+from pyspark_pulsar.planning.position import FOREVER_MS, Position, TopicRange
+from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
+from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, weight
 
 ROLLBACK_SLACK_S: Final = 2
 """Brokers go back by whole seconds of their own clock."""
@@ -18,17 +19,15 @@ END_SLACK_S: Final = 10
 LEDGERS_MAX: Final = 256
 """More ledgers of one topic are not told apart."""
 
-_FOREVER_MS: Final = 2**63 - 1
-
 
 def plan_batch(
     cluster: Cluster, topics: Sequence[str], options: SourceOptions, reader: str
-) -> list[list[TopicRange]]:
+) -> list[RangeColumns]:
     """The ranges of each task; `reader` is how the broker is told who asks."""
     ranges = batch_ranges(cluster, topics, options, reader)
     if ranges and len(ranges) < 2 * options.partitions_max:
         ranges = _cut_large(cluster, ranges, options.partitions_max, reader)
-    return into_tasks(ranges, options.partitions_max)
+    return columns_of(ranges).into_tasks(options.partitions_max)
 
 
 def batch_ranges(
@@ -46,7 +45,7 @@ def batch_ranges(
             from_ms = options.start.time_of(topic) or 0
             to_ms = options.end.time_of(topic)
             ranges.append(
-                TopicRange(topic, start, end, False, from_ms, _FOREVER_MS if to_ms is None else to_ms)
+                TopicRange(topic, start, end, False, from_ms, FOREVER_MS if to_ms is None else to_ms)
             )
     return ranges
 

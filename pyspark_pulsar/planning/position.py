@@ -35,6 +35,10 @@ def before(ledger: int, entry: int, batch: int | None) -> Position:
     return Position(ledger, entry, batch - 1)
 
 
+FOREVER_MS: Final = 2**63 - 1
+"""Later than every publish time."""
+
+
 class TopicRange(NamedTuple):
     """What a task reads of one topic: everything behind `start` up to and with `end`."""
 
@@ -44,5 +48,5 @@ class TopicRange(NamedTuple):
     retained: bool = False
     """A subscription has kept everything behind `start`, so nothing can be missing."""
     from_ms: int = 0
-    to_ms: int = 2**63 - 1
+    to_ms: int = FOREVER_MS
     """Publish times of the messages that are wanted, both included."""

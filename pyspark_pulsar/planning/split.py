@@ -1,4 +1,4 @@
-"""Ranges to tasks: few tasks with many topics each, and a large topic cut into several ranges."""
+"""A large topic cut into several ranges, so that tasks can share it."""
 
 from __future__ import annotations
 
@@ -42,17 +42,3 @@ def cut_entries_evenly(topic_range: TopicRange, parts: int) -> list[TopicRange]:
     starts = [start, *borders]
     ends = [*borders, end]
     return [topic_range._replace(start=first, end=last) for first, last in zip(starts, ends, strict=True)]
-
-
-def into_tasks(ranges: Sequence[TopicRange], tasks: int) -> list[list[TopicRange]]:
-    """Ranges in their order, cut into at most `tasks` runs of about the same weight."""
-    total = sum(weight(one) for one in ranges)
-    groups: list[list[TopicRange]] = []
-    taken = 0
-    for one in ranges:
-        group = min(tasks - 1, taken * tasks // max(1, total))
-        while len(groups) <= group:
-            groups.append([])
-        groups[group].append(one)
-        taken += weight(one)
-    return [group for group in groups if group]

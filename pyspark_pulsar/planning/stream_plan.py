@@ -11,9 +11,10 @@ from pyspark_pulsar.client.cluster import Cluster, FirstEntry
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.options import Limits, PlaceChoice
 from pyspark_pulsar.planning.admission import Backlog, Floats, share
-from pyspark_pulsar.planning.offsets import Offsets, is_before
-from pyspark_pulsar.planning.position import WHOLE, TopicRange
-from pyspark_pulsar.planning.split import cut_entries_evenly, into_tasks, weight
+from pyspark_pulsar.planning.offsets import Offsets
+from pyspark_pulsar.planning.position import FOREVER_MS, WHOLE, TopicRange
+from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
+from pyspark_pulsar.planning.split import cut_entries_evenly, weight
 from pyspark_pulsar.planning.topic_watch import TopicWatch
 
 PEEKS_MAX: Final = 500
@@ -108,25 +109,29 @@ def _advance(start: Offsets, last: Offsets, begins: tuple[Ints, Ints], entries: 
 
 def stream_tasks(
     start: Offsets, end: Offsets, watch: TopicWatch, choice: PlaceChoice, tasks: int
-) -> list[list[TopicRange]]:
+) -> list[RangeColumns]:
     """The ranges between two offsets, shared among at most so many tasks."""
     begin = start.aligned_to(end.topics)
-    rows = np.flatnonzero(
-        is_before((begin.ledgers, begin.entries, begin.batches), (end.ledgers, end.entries, end.batches))
+    rows = np.flatnonzero(begin.is_behind(end))
+    topics = [end.topics[row] for row in rows.tolist()]
+    times = np.array([choice.time_of(topic) or 0 for topic in topics], np.int64)
+    columns = RangeColumns(
+        topics,
+        np.stack([begin.ledgers[rows], begin.entries[rows], begin.batches[rows]], axis=1),
+        np.stack([end.ledgers[rows], end.entries[rows], end.batches[rows]], axis=1),
+        watch.retained(begin, rows),
+        times,
+        np.full(len(rows), FOREVER_MS),
     )
-    watched = {topic: row for row, topic in enumerate(watch.topics)} if len(rows) else {}
-    ranges = []
-    for row in rows.tolist():
-        topic = end.topics[row]
-        seen = watched.get(topic)
-        kept = seen is not None and watch.retained(seen, begin.position(row))
-        ranges.append(
-            TopicRange(topic, begin.position(row), end.position(row), kept, choice.time_of(topic) or 0)
-        )
+    if len(rows) < 2 * tasks:
+        columns = columns_of(_cut_large(list(columns.ranges()), tasks))
+    return columns.into_tasks(tasks)
+
+
+def _cut_large(ranges: Sequence[TopicRange], tasks: int) -> list[TopicRange]:
     total = sum(weight(one) for one in ranges)
-    parts = [
+    return [
         part
         for one in ranges
         for part in cut_entries_evenly(one, max(1, round(2 * tasks * weight(one) / max(1, total))))
     ]
-    return into_tasks(parts, tasks)

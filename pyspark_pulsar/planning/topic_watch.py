@@ -7,6 +7,7 @@ a round takes longer than `ROUND_S`, those that moved last are asked first and t
 
 from __future__ import annotations
 
+import bisect
 import logging
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ import numpy as np
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, Cluster, signed
 from pyspark_pulsar.client.connection import Connection
-from pyspark_pulsar.cutting.protobuf_columns import Ints
+from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 from pyspark_pulsar.planning.offsets import Offsets
 from pyspark_pulsar.planning.position import WHOLE, Position
@@ -223,16 +224,31 @@ class TopicWatch:
                 back.append((request_id, frame, f"setting {self._subscription} back on {topic}"))
         connection.ask_all(back)
 
-    def retained(self, row: int, position: Position) -> bool:
-        """Whether the cursor has kept everything behind `position` of a topic.
+    def retained(self, begin: Offsets, rows: Ints) -> Flags:
+        """Of the topics `rows` of an offset: whether the cursor has kept everything behind it.
 
         A cursor in front of a ledger's first entry got there because the ledger before was trimmed when all of it
         had been read.
         """
-        if self._not_kept.get(self.topics[row]) == position:
-            return False
-        mark = Position(int(self.mark_ledgers[row]), int(self.mark_entries[row]))
-        return mark.ledger >= 0 and (mark.entry < 0 or mark <= position)
+        if begin.topics != self.topics:
+            places = {topic: row for row, topic in enumerate(self.topics)}
+            mine = np.array([places.get(begin.topics[row], -1) for row in rows.tolist()], np.int64)
+        else:
+            mine = rows
+        ledgers, entries = self.mark_ledgers[mine], self.mark_entries[mine]
+        behind = (ledgers < begin.ledgers[rows]) | (
+            (ledgers == begin.ledgers[rows]) & (entries <= begin.entries[rows])
+        )
+        kept: Flags = (mine >= 0) & (ledgers >= 0) & ((entries < 0) | behind)
+        for topic, position in self._not_kept.items():
+            at = np.flatnonzero(rows == self._row_of(begin, topic))
+            if at.size and begin.position(int(rows[at[0]])) == position:
+                kept[at] = False
+        return kept
+
+    def _row_of(self, offsets: Offsets, topic: str) -> int:
+        row = bisect.bisect_left(offsets.topics, topic)
+        return row if row < len(offsets) and offsets.topics[row] == topic else -1
 
     def acknowledge(self, offsets: Offsets) -> None:
         """Move the cursors to where the stream has read; what does not arrive is repeated with the next batch."""

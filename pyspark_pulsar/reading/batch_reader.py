@@ -17,6 +17,7 @@ from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.planning.batch_plan import plan_batch
 from pyspark_pulsar.planning.position import TopicRange
+from pyspark_pulsar.planning.range_columns import RangeColumns
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.reading.range_reader import RangeReader, ReadSettings
 
@@ -26,8 +27,12 @@ _frozen = False
 class RangesPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, ranges: Sequence[TopicRange]) -> None:
-        self.ranges = list(ranges)
+    def __init__(self, columns: RangeColumns) -> None:
+        self._columns = columns
+
+    @property
+    def ranges(self) -> list[TopicRange]:
+        return list(self._columns.ranges())
 
 
 class PulsarBatchReader(DataSourceReader):

@@ -28,6 +28,7 @@ from pyspark_pulsar.planning.batch_plan import start_positions
 from pyspark_pulsar.planning.offset_files import OffsetFolder
 from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, to_json
 from pyspark_pulsar.planning.position import WHOLE
+from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
 from pyspark_pulsar.planning.topic_watch import TopicWatch
 from pyspark_pulsar.planning.topics import choose_topics
@@ -82,7 +83,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         tasks = self._open().tasks(start, end)
         # Spark makes a task of its own out of no partition; a range of nothing costs less than asking for one.
-        return [RangesPartition(ranges) for ranges in tasks] or [RangesPartition([])]
+        return [RangesPartition(columns) for columns in tasks] or [RangesPartition(columns_of([]))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangesPartition):
@@ -153,7 +154,7 @@ class StreamDriver:
         self._available_now = True
         self._stop_at = None
 
-    def tasks(self, start: Json, end: Json) -> list[Any]:
+    def tasks(self, start: Json, end: Json) -> list[RangeColumns]:
         begin, last = self._decode(start), self._decode(end)
         if self._watch is None:
             # A batch that was planned before a restart.

@@ -55,6 +55,9 @@ class RowWriter:
     def write(self, batches: Iterator[pa.RecordBatch], producer_name: str, batch_number: int) -> Written:
         freeze_imports()
         options = self._options
+        if not options.exactly_once:
+            # A name of its own, so that what the broker remembers of others is no concern.
+            producer_name += f"-{uuid.uuid4().hex[:8]}"
         settings = PublishSettings(
             EntrySettings(
                 options.batch_messages_max, options.batch_bytes_max, compression_type(options.compression)
@@ -74,9 +77,7 @@ class RowWriter:
             publisher.finish()
         return Written(row)
 
-    def _by_topic(
-        self, batch: pa.RecordBatch, first: int
-    ) -> Iterator[tuple[str, pa.RecordBatch, Ints]]:
+    def _by_topic(self, batch: pa.RecordBatch, first: int) -> Iterator[tuple[str, pa.RecordBatch, Ints]]:
         sequence_ids = np.arange(first, first + batch.num_rows, dtype=np.int64)
         if not batch.num_rows:
             return

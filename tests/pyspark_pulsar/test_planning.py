@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -11,13 +12,15 @@ import pytest
 np = pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
+
 from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
 from pyspark_pulsar.options import Limits  # noqa: E402
 from pyspark_pulsar.planning.admission import Backlog, share, water_level  # noqa: E402
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
 from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json  # noqa: E402
 from pyspark_pulsar.planning.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
-from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers, into_tasks  # noqa: E402
+from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
+from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers  # noqa: E402
 
 # Offsets
 
@@ -97,7 +100,7 @@ def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OptionError, match="offsetsLocation is .*, which cannot be used"):
+    with pytest.raises(OptionError, match=r"offsetsLocation is .*, which cannot be used"):
         OffsetFolder(str(tmp_path / "file" / "below"))
 
 
@@ -173,7 +176,7 @@ def test_a_range_is_cut_without_gaps() -> None:
     assert len(parts) == 4
     assert parts[0].start == whole.start
     assert parts[-1].end == whole.end
-    assert all(first.end == second.start for first, second in zip(parts, parts[1:], strict=False))
+    assert all(first.end == second.start for first, second in itertools.pairwise(parts))
     assert cut_entries_evenly(TopicRange("t", Position(3, 9), Position(3, 12)), 4) == [
         TopicRange("t", Position(3, 9), Position(3, 12))
     ]
@@ -189,7 +192,7 @@ def test_a_range_over_ledgers_is_cut_at_them() -> None:
 
 def test_tasks_get_runs_of_about_the_same_weight() -> None:
     ranges = [TopicRange(f"t{n:03d}", Position(n, -1), Position(n, 9)) for n in range(100)]
-    tasks = into_tasks(ranges, 8)
-    assert [one for task in tasks for one in task] == ranges
+    tasks = columns_of(ranges).into_tasks(8)
+    assert [one for task in tasks for one in task.ranges()] == ranges
     assert {len(task) for task in tasks} <= {12, 13}
-    assert into_tasks([], 8) == []
+    assert columns_of([]).into_tasks(8) == []
