@@ -169,6 +169,10 @@ class SinkOptions:
     schema: SchemaChoice | None
 
 
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Spark hands these on to the sink of a stream."""
+
+
 class _Given:
     """Options as given, by any spelling of upper and lower case."""
 
@@ -176,7 +180,7 @@ class _Given:
         self._names = {name.lower(): name for name in names}
         self._values = {key.lower(): value for key, value in options.items()}
         for key in self._values:
-            if key not in self._names:
+            if key not in self._names and key not in _OF_SPARK:
                 raise OptionError(f"no option {_as_given(key, options)!r}{_nearest(key, self._names)}")
 
     def text(self, name: str) -> str | None:

@@ -134,11 +134,13 @@ class TopicProducer:
         self.is_proven = False
         """The broker has shown that it remembers sequence ids."""
         self.pending: deque[Entry] = deque()
+        self._first_refused = 0.0
         self._cutter = EntryCutter(settings)
         self._settings = settings
 
     def opened(self, producer_id: int, last_sequence_id: int, schema_version: bytes) -> None:
         self.producer_id = producer_id
+        self._first_refused = 0.0
         self.schema_version = schema_version
         self.stored = max(self.stored, last_sequence_id)
         self.is_proven |= last_sequence_id >= 0
@@ -173,8 +175,16 @@ class TopicProducer:
         head = requests.send_head(self.producer_id, entry.first, entry.last, entry.messages, len(entry.body))
         return head + entry.body
 
-    def confirmed(self, sequence_id: int) -> None:
-        """A receipt came; receipts come in the order of the entries."""
+    def may_wait(self, timeout_s: float) -> bool:
+        """Whether it is worth trying to open it again: for so long since the first time it was refused."""
+        now = time.monotonic()
+        self._first_refused = self._first_refused or now
+        return now - self._first_refused < timeout_s
+
+    def confirmed(self, sequence_id: int) -> int:
+        """A receipt came; receipts come in the order of the entries. Answers the entry's bytes."""
         if not self.pending or self.pending[0].first != sequence_id:
             raise PulsarSourceError(f"{self.topic}: a receipt for {sequence_id}, which was not sent")
-        self.stored = max(self.stored, self.pending.popleft().last)
+        entry = self.pending.popleft()
+        self.stored = max(self.stored, entry.last)
+        return len(entry.body)

@@ -71,7 +71,9 @@ class RowWriter:
             for batch in batches:
                 first = (batch_number << SEQUENCE_BITS) + row
                 row += batch.num_rows
-                for topic, part, sequence_ids in self._by_topic(batch, first):
+                parts = list(self._by_topic(batch, first))
+                publisher.open([topic for topic, _, _ in parts])
+                for topic, part, sequence_ids in parts:
                     payloads = self._encoder.encode(part)
                     publisher.publish(topic, message_rows(part, payloads, sequence_ids))
             publisher.finish()
