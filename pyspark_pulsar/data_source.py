@@ -18,10 +18,11 @@ from pyspark_pulsar.columns.metadata_columns import DEFAULT_METADATA, METADATA_C
 from pyspark_pulsar.columns.schema_values import same_schema, values_of_choice, values_of_topic
 from pyspark_pulsar.columns.value_columns import RawValue, ValueColumns
 from pyspark_pulsar.errors import OptionError
-from pyspark_pulsar.options import SourceOptions, base_topic, sink_options, source_options
+from pyspark_pulsar.options import SourceOptions, sink_options, source_options
 from pyspark_pulsar.planning.topics import choose_topics
 from pyspark_pulsar.reading.batch_reader import PulsarBatchReader
 from pyspark_pulsar.reading.stream_reader import PulsarStreamReader
+from pyspark_pulsar.topic_names import base_topic
 from pyspark_pulsar.writing.writer import PulsarBatchWriter, PulsarStreamWriter
 
 

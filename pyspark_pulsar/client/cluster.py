@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, CommandLookupTopicResponse, Schema
-from pyspark_pulsar.client.connection import Connection, Endpoint, Security
-from pyspark_pulsar.cutting.entry_table import cut_entries
+from pyspark_pulsar.client.connection import Connection, Endpoint, Messages, Security
+from pyspark_pulsar.cutting.entry_table import EntryTable, cut_entries
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, OptionError
 from pyspark_pulsar.planning.position import EARLIEST, Position
 
@@ -210,6 +210,26 @@ class Cluster:
             finally:
                 connection.close()
         return found
+
+    def run_before(
+        self, topic: str, last: tuple[int, int], count: int, subscription: str
+    ) -> Iterator[tuple[Messages, EntryTable]]:
+        """Up to `count` entries before `last` (ledger, entry), of the same ledger."""
+        ledger, entry = last
+        first = max(0, entry - count)
+        connection = self.new_connection(self.owners([topic])[0])
+        try:
+            (consumer_id,) = open_readers(connection, [(topic, (ledger, first), 0)], subscription)
+            connection.send(requests.flow(consumer_id, count))
+            reached = (ledger, first - 1)
+            while reached < (ledger, entry - 1) and connection.poll(PEEK_QUIET_S):
+                if connection.message_bytes:
+                    messages = connection.take_messages()
+                    entries = cut_entries(messages)
+                    reached = int(entries.ledger_ids[-1]), int(entries.entry_ids[-1])
+                    yield messages, entries
+        finally:
+            connection.close()
 
     def last_entries(self, topics: Sequence[str], subscription: str) -> list[Position]:
         """The newest message's place in each topic, `Position(-1, -1)` or entry -1 where there is none."""

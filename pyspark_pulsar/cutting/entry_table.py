@@ -57,6 +57,7 @@ class EntryTable:
         "entry_ids",
         "ledger_ids",
         "metadata",
+        "metadata_starts",
         "payload_ends",
         "payload_starts",
         "redeliveries",
@@ -70,6 +71,7 @@ class EntryTable:
         self.entry_ids = message_id.numbers(_ENTRY_ID)
         self.payload_ends = ends
         self.payload_starts: Ints
+        self.metadata_starts: Ints
         self.metadata: Fields
 
     def __len__(self) -> int:
@@ -82,11 +84,6 @@ class EntryTable:
         return np.maximum(self.metadata.numbers(EntryField.MESSAGES_IN_BATCH, 1), 1)
 
 
-def consumers_of(messages: Messages) -> Ints:
-    """Only who each message is for."""
-    return _read_commands(*_frames(messages))[0].numbers(_CONSUMER_ID)
-
-
 def cut_entries(messages: Messages) -> EntryTable:
     """MalformedEntry where a checksum or a size is wrong."""
     data, starts, command_starts, command_ends = _frames(messages)
@@ -95,7 +92,7 @@ def cut_entries(messages: Messages) -> EntryTable:
     table = EntryTable(data, command, message_id, ends)
     bodies = _behind_entry_metadata(data, command_ends)
     bodies = _check_sums(messages.buffer, data, bodies, ends, table)
-    metadata_starts = bodies + 4
+    table.metadata_starts = metadata_starts = bodies + 4
     table.payload_starts = metadata_starts + _u32(data, bodies)
     if (table.payload_starts > ends).any():
         raise MalformedEntry("an entry's metadata reaches behind its end")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from pyspark_pulsar.client.cluster import Cluster
-from pyspark_pulsar.options import PlaceChoice, SourceOptions
+from pyspark_pulsar.options import SourceOptions
+from pyspark_pulsar.places import PlaceChoice
 from pyspark_pulsar.planning.position import FOREVER_MS, Position, TopicRange
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.split import LAST_ENTRY, cut_entries_evenly, cut_ledgers, weight

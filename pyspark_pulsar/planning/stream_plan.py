@@ -9,7 +9,8 @@ import numpy as np
 
 from pyspark_pulsar.client.cluster import Cluster, FirstEntry
 from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
-from pyspark_pulsar.options import Limits, PlaceChoice
+from pyspark_pulsar.options import Limits
+from pyspark_pulsar.places import PlaceChoice
 from pyspark_pulsar.planning.admission import Backlog, Floats, share
 from pyspark_pulsar.planning.offsets import Offsets
 from pyspark_pulsar.planning.position import FOREVER_MS, WHOLE, TopicRange

@@ -7,7 +7,8 @@ import time
 
 from pyspark_pulsar.client.cluster import NOT_FOUND, Cluster
 from pyspark_pulsar.errors import BrokerRefused, OptionError
-from pyspark_pulsar.options import TopicChoice, base_topic
+from pyspark_pulsar.options import TopicChoice
+from pyspark_pulsar.topic_names import base_topic
 
 WAIT_PAUSE_S = 5.0
 _PERSISTENT = "persistent://"

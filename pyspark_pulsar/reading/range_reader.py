@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ from pyspark_pulsar.client.connection import Connection, Messages
 from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
 from pyspark_pulsar.columns.metadata_columns import Origin
+from pyspark_pulsar.cutting.chunks import Chunks, Parts, parts_of
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable, cut_entries
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, DataLoss, PulsarSourceError
-from pyspark_pulsar.options import partition_of
 from pyspark_pulsar.planning.position import WHOLE, Position, TopicRange
 from pyspark_pulsar.reading.lane import Lane, LaneState
+from pyspark_pulsar.topic_names import partition_of
 
 log = logging.getLogger("pyspark_pulsar")
 
@@ -40,6 +42,8 @@ IDLE_CHECK_S: Final = 1.0
 """Silence after which the broker is asked whether there is anything to come."""
 ROWS_PER_BATCH: Final = 8192
 """Smaller batches are put together."""
+LOOK_BACK_ENTRIES: Final = 1000
+"""How far before its last chunk a message's first one is looked for."""
 LOST_PAUSE_S: Final = 0.2
 
 
@@ -61,6 +65,7 @@ class RangeReader:
         self._by_consumer: dict[tuple[int, int], Lane] = {}
         self._names = texts([one.topic for one in ranges])
         self._partitions = np.array([partition_of(one.topic) for one in ranges], np.int64)
+        self._chunks = Chunks()
         self._opened = 0
         self._active: list[Lane] = []
         """Opened and not done."""
@@ -203,24 +208,37 @@ class RangeReader:
                 lane.connection.send(requests.flow(lane.consumer_id, permits))
 
     def _receive(self, connection: Connection, messages: Messages) -> None:
-        entries = cut_entries(messages)
-        lanes = self._lanes_of(connection, entries)
-        counts = entries.message_counts()
-        self._bytes_per_message = _sizes(entries) / max(1, int(counts.sum()))
-        chosen: list[Ints] = []
-        cuts = Cuts(np.full(len(entries), -1, np.int64), np.full(len(entries), WHOLE, np.int64))
+        arrived = cut_entries(messages)
+        lanes = self._lanes_of(connection, arrived)
+        counts = arrived.message_counts()
+        self._bytes_per_message = _sizes(arrived) / max(1, int(counts.sum()))
         for lane in lanes:
-            rows = np.flatnonzero(lane.rows_of(entries, connection))
-            lane.heard(int(counts[rows].sum()))
-            chosen.append(self._keep(lane, entries, rows, cuts))
+            lane.heard(int(counts[lane.rows_of(arrived, connection)].sum()))
+        whole = self._chunks.join(messages, arrived, partial(self._look_back, connection, arrived))
+        entries = arrived if whole is messages else cut_entries(whole)
+        cuts = Cuts(np.full(len(entries), -1, np.int64), np.full(len(entries), WHOLE, np.int64))
+        chosen = [
+            self._keep(lane, entries, np.flatnonzero(lane.rows_of(entries, connection)), cuts)
+            for lane in lanes
+        ]
         if chosen:
-            self._make_rows(entries, np.sort(np.concatenate(chosen)), cuts, messages.buffer)
+            self._make_rows(entries, np.sort(np.concatenate(chosen)), cuts, whole.buffer)
         # Only now: if anything above failed, the same entries are asked for again.
         for lane in lanes:
-            rows = np.flatnonzero(lane.rows_of(entries, connection))
-            if rows.size and lane.state is not LaneState.DONE:
-                lane.move_to(Position(int(entries.ledger_ids[rows[-1]]), int(entries.entry_ids[rows[-1]])))
+            rows = np.flatnonzero(lane.rows_of(arrived, connection))
+            if lane.state is not LaneState.DONE:
+                lane.move_to(Position(int(arrived.ledger_ids[rows[-1]]), int(arrived.entry_ids[rows[-1]])))
             self._close_if_done(lane)
+
+    def _look_back(self, connection: Connection, arrived: EntryTable, row: int, uuid: bytes) -> Parts:
+        """Chunks in front of the range, of a message that ends in it."""
+        lane = self._by_consumer[id(connection), int(arrived.consumer_ids[row])]
+        last = int(arrived.ledger_ids[row]), int(arrived.entry_ids[row])
+        run = self._cluster.run_before(lane.range.topic, last, LOOK_BACK_ENTRIES, self._settings.subscription)
+        parts: Parts = {}
+        for messages, entries in run:
+            parts |= parts_of(messages, entries, uuid)
+        return parts
 
     def _lanes_of(self, connection: Connection, entries: EntryTable) -> list[Lane]:
         found = (
@@ -312,6 +330,7 @@ class RangeReader:
 
     def _finish(self, lane: Lane) -> None:
         lane.finish()
+        self._chunks.forget(lane.consumer_id)
         self._active.remove(lane)
 
     def _lost(self, lane: Lane, reason: str, found: str) -> None:

@@ -216,3 +216,21 @@ def test_a_user_given_schema_chooses_columns(source: Source, publish: Publish, t
     assert [(row["__entry"] >= 0, bytes(row.value)) for row in frame.collect()] == [
         (True, b) for b in BODIES[:3]
     ]
+
+
+def test_messages_in_chunks_are_one_row(source: Source, client: Any, topic: str) -> None:
+    """Also where a range begins between the chunks of one."""
+    bodies = [bytes([number]) * 6_000_000 for number in range(3)]
+    producers = [
+        client.create_producer(topic, chunking_enabled=True, batching_enabled=False, compression_type=codec)
+        for codec in (pulsar.CompressionType.NONE, pulsar.CompressionType.LZ4)
+    ]
+    producers[0].send(b"first")
+    for body in bodies:
+        producers[0].send(body)
+    producers[1].send(b"last")
+    rows = source.read(topic=topic, columns="value,__ledger,__entry").collect()
+    assert [bytes(row.value) for row in rows] == [b"first", *bodies, b"last"]
+    middle = f"{rows[1]['__ledger']}:{rows[1]['__entry']}"
+    cut = source.read(topic=topic, columns="value", startingOffsets=middle, endingOffsets=middle)
+    assert values(cut) == [bodies[0]]

@@ -8,7 +8,8 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from protocol.pulsar_api_pb2 import MessageIdData
 from pyspark_pulsar.errors import OptionError
-from pyspark_pulsar.options import parse_bytes, parse_time_ms, source_options
+from pyspark_pulsar.options import parse_bytes, source_options
+from pyspark_pulsar.places import parse_time_ms
 from pyspark_pulsar.planning.position import EARLIEST, Position
 from pyspark_pulsar.planning.topics import pattern_parts
 
