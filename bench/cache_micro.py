@@ -1,6 +1,6 @@
 """What one cached entry costs: insert, reads, hand-over and eviction, in microseconds of CPU per entry.
 
-`python -m bench.cache_micro [--entries N ...] [--run N] [--readers N] [--profile 4.2]`
+`python -m bench.cache_micro [--entries N ...] [--run N] [--readers N] [--policy 4.2]`
 
 Entries are made before the clock starts. They come in runs of `--run`, are taken by each reader in runs of 100
 as dispatchers do, and leave by a time pass in slices, of which the worst is shown in milliseconds of CPU.
@@ -14,22 +14,33 @@ import gc
 import time
 from collections.abc import Callable
 
-from broker.entry_cache import PROFILES, VISITS_PER_SLICE, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache import VISITS_PER_SLICE, ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache.policies.names import MAGNETAR, PROFILE_NAMES
 from broker.model.entry import Entry
+from broker.model.position import Position
 
 SECOND = 1_000_000_000
 TAKE = 100
+POLICIES = (*PROFILE_NAMES, MAGNETAR)
 BODY_BYTES = 1024
 COLUMNS = ("insert", "take", "hand over", "requeue", "evict", "all but requeue", "worst slice ms")
 
 
-def measure(entries: int, run: int, readers: int, profile: str, *, shared: bool) -> list[float]:
+def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) -> list[float]:
     manager = EntryCacheManager(
         EntryCacheSettings(
-            size_bytes_max=1 << 50, profile=PROFILES[profile], ttl_ns=SECOND, extend_recently_accessed=False
+            size_bytes_max=1 << 50,
+            policy=policy if policy not in PROFILE_NAMES else "pip430",
+            profile=policy if policy in PROFILE_NAMES else "4.2",
+            ttl_ns=SECOND,
+            extend_recently_accessed=False,
         )
     )
     cache = manager.open("log")
+    reader = Reader("reader", 1)
+    cursors = cache.readers = ActiveCursors(0, 0)
+    for number in range(readers):
+        cursors.add(str(number), Position(1, 0))
     runs = make_runs(entries, run, shared=shared)
     worst_slice = 0.0
 
@@ -39,7 +50,7 @@ def measure(entries: int, run: int, readers: int, profile: str, *, shared: bool)
 
     def take() -> None:
         for first in range(0, entries, TAKE):
-            cache.take_run(1, first, first + TAKE - 1, 5 << 20)
+            cache.take_run(reader, 1, first, first + TAKE - 1, 5 << 20)
 
     def hand_over() -> None:
         for one in runs:
@@ -57,6 +68,8 @@ def measure(entries: int, run: int, readers: int, profile: str, *, shared: bool)
     requeue_s = cpu(lambda: tick(2 * SECOND))
     assert manager.entries == entries
     take_s = sum(cpu(take) for _ in range(readers))
+    for number in range(readers):
+        cursors.update(str(number), Position(1, entries))
     hand_over_s = sum(cpu(hand_over) for _ in range(readers))
     evict_s = cpu(lambda: tick(4 * SECOND))
     assert manager.entries == manager.used_bytes == manager.pinned_bytes == 0
@@ -89,17 +102,17 @@ def main() -> None:
     parser.add_argument("--entries", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--run", type=int, nargs="+", default=[1, 20])
     parser.add_argument("--readers", type=int, default=1)
-    parser.add_argument("--profile", choices=sorted(PROFILES), default="4.2")
+    parser.add_argument("--policy", choices=POLICIES, default="4.2", help="4.2 and 5.0 are those of pip430")
     parser.add_argument("--collect", action="store_true", help="leave the garbage collector on")
     options = parser.parse_args()
     if not options.collect:
         gc.disable()
-    print(f"profile {options.profile}, {options.readers} reader(s), µs of CPU per entry")
+    print(f"policy {options.policy}, {options.readers} reader(s), µs of CPU per entry")
     print(f"{'entries':>9} {'run':>4} {'bodies':>7}" + "".join(f"{name:>16}" for name in COLUMNS))
     for entries in options.entries:
         for run in options.run:
             for shared in (False, True) if entries <= 100_000 else (False,):
-                figures = measure(entries, run, options.readers, options.profile, shared=shared)
+                figures = measure(entries, run, options.readers, options.policy, shared=shared)
                 bodies = "slices" if shared else "own"
                 print(f"{entries:>9} {run:>4} {bodies:>7}" + "".join(f"{one:>16.3f}" for one in figures))
 

@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings, from_settings
@@ -23,6 +24,9 @@ from bookie_stub.errors import BookieError
 from bookie_stub.server import BookieServer
 from settings.errors import SettingsError
 from settings.settings import Note
+
+if TYPE_CHECKING:
+    from bookie_stub.registration import Registration
 
 log = logging.getLogger("bookie_stub")
 
@@ -90,10 +94,19 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
-    bookie = Bookie.open(settings, loop.call_soon_threadsafe)
+    registration = await asyncio.to_thread(_registration, settings)
+    try:
+        bookie = Bookie.open(settings, loop.call_soon_threadsafe, cluster=registration)
+    except BaseException:
+        await asyncio.to_thread(_leave, registration)
+        raise
     server = BookieServer(bookie)
     try:
         await server.start()
+        if registration is not None:
+            await asyncio.to_thread(
+                registration.announce, settings.advertised_address, server.port, read_only=bookie.read_only
+            )
         from bookie_stub.http import HttpServer  # aiohttp comes after the data port, see there
 
         http = HttpServer(bookie, server)
@@ -105,8 +118,22 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
         log.info("stopping")
         await http.close()
     finally:
+        await asyncio.to_thread(_leave, registration)  # first, so that no client chooses a bookie that ends
         await server.close()
     log.info("stopped")
+
+
+def _registration(settings: BookieSettings) -> Registration | None:
+    if settings.metadata is None:
+        return None
+    from bookie_stub.registration import Registration  # only who registers pays for it
+
+    return Registration.connect(settings.metadata, settings.bookie_id, settings.metadata_timeout_s)
+
+
+def _leave(registration: Registration | None) -> None:
+    if registration is not None:
+        registration.close()
 
 
 def _on_signal(stop: asyncio.Event) -> None:

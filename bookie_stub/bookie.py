@@ -9,32 +9,29 @@ also for a ledger without entries. An internal failure is 101, never "no entry".
 from __future__ import annotations
 
 import logging
+import shutil
 import time
+from collections.abc import Callable
 from functools import partial
+from heapq import merge
 
 from bookie_stub.checkpoint import Checkpoint, Checkpointer
 from bookie_stub.config import BookieSettings
+from bookie_stub.directories import Cluster
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
 from bookie_stub.held_adds import HeldAdds
 from bookie_stub.journal import Done, nothing
-from bookie_stub.journal_file import Mark
+from bookie_stub.last_confirmed import LastConfirmed
 from bookie_stub.ledger import Ledger
-from bookie_stub.ledger_index import LedgerData
+from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.metrics import BookieStats
-from bookie_stub.posting import Answers, Post
+from bookie_stub.posting import Answer, Answers, Post
 from bookie_stub.reader import ReadPool, StoredEntries
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
-from bookie_stub.record import (
-    ENTRY_BYTES_MIN,
-    LENGTH_BYTES,
-    MASTER_KEY_BYTES,
-    delete_record,
-    fence_record,
-    master_key_record,
-)
-from bookie_stub.start import Disk, open_disk, open_journal, recover
+from bookie_stub.record import ENTRY_BYTES_MIN, LENGTH_BYTES, delete_record
+from bookie_stub.start import Disk, Recovered, open_disk, open_journal, recover
 from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
     LAST_ENTRY,
@@ -45,9 +42,14 @@ from protocol.bookie_frame import (
     RC_OK,
     RC_READ_ONLY,
     RC_UNAUTHORIZED,
+    RC_UNKNOWN_LEDGER_STATE,
 )
+from protocol.entry_runs import encode_entry_runs
 
 log = logging.getLogger(__name__)
+
+ListDone = Callable[[int, bytes], None]
+"""(rc, the list as `protocol.entry_runs` writes it)"""
 
 _RELEASE_SLICE = 500
 """Held adds that are taken on in one go of the loop: about a millisecond."""
@@ -59,12 +61,12 @@ class Bookie:
         settings: BookieSettings,
         post: Post,
         disk: Disk,
-        ledgers: dict[int, Ledger],
-        mark: Mark,
+        recovered: Recovered,
         stats: BookieStats,
         file_system: FileSystem,
     ) -> None:
         """Use `open`."""
+        ledgers, mark = recovered.ledgers, recovered.mark
         self.settings = settings
         self.stats = stats
         self.read_only = settings.read_only
@@ -72,10 +74,15 @@ class Bookie:
         self._disk = disk
         self._ledgers = ledgers
         self._cache = WriteCache(settings.write_cache_bytes)
-        self._journal = open_journal(settings, disk, mark, file_system, stats, post, self._journal_failed)
+        self._answers = Answers(post)
+        self._answer = self._answers.add
+        self._journal = open_journal(
+            settings, disk, mark, file_system, stats, post, lambda: self._records.journal_failed()
+        )
+        self.lossy = recovered.lossy
+        self._uncertain = self.lossy or any(ledger.limbo for ledger in ledgers.values())
+        self._records = LedgerRecords(ledgers, self._journal, self._answer, self.lossy)
         self._saved_mark = mark
-        self._changed: set[int] = set()
-        """Ledgers whose row in the ledger index is out of date."""
         self._deleted: set[int] = set()
         """Ledgers that the next checkpoint takes out of the indexes."""
         self._hidden: dict[int, int] = {}
@@ -83,8 +90,6 @@ class Bookie:
         self._checkpoint_number = 0
         self._running: Checkpoint | None = None
         self._held = HeldAdds(settings.throttle_s_max, post, stats)
-        self._answers = Answers(post)
-        self._answer = self._answers.add
         self._pool = ReadPool(settings.read_threads, post)
         stored = StoredEntries(disk.locations, disk.log_reader)
         self._reads = Reads(
@@ -97,6 +102,7 @@ class Bookie:
             settings.batch_bytes_max,
             stats,
         )
+        self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read)
         self._closed = False
         self._long_way = self.read_only
         """Plain adds are not to take the short way: read-only, closed, or both halves of the cache full."""
@@ -112,22 +118,30 @@ class Bookie:
         )
 
     @classmethod
-    def open(cls, settings: BookieSettings, post: Post, *, file_system: FileSystem | None = None) -> Bookie:
+    def open(
+        cls,
+        settings: BookieSettings,
+        post: Post,
+        *,
+        file_system: FileSystem | None = None,
+        cluster: Cluster | None = None,
+    ) -> Bookie:
         """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
 
-        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`).
+        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). Without a
+        `cluster` the bookie is on its own.
         """
         started = time.perf_counter()
         file_system = file_system or FileSystem()
         stats = BookieStats()
-        disk = open_disk(settings, file_system, stats)
+        disk = open_disk(settings, file_system, stats, cluster)
         try:
-            ledgers, mark = recover(settings, disk, started)
+            recovered = recover(settings, disk, started)
         except BaseException:
             disk.locations.close()
             disk.ledger_index.close()
             raise
-        bookie = cls(settings, post, disk, ledgers, mark, stats, file_system)
+        bookie = cls(settings, post, disk, recovered, stats, file_system)
         bookie._journal.start()
         bookie._checkpointer.start()
         return bookie
@@ -176,10 +190,13 @@ class Bookie:
             self.stats.add_entries.observe_ns(False, 0)
             self._answer(partial(done, rc, entry_id))
             return
-        self._journal_key(ledger)
+        self._records.journal_key(ledger)
         self._cache.active.put(ledger_id, entry_id, record)
         ledger.last = max(ledger.last, entry_id)
         self._journal.append(record, done, entry_id)
+        self.last_confirmed.added(ledger, record)
+        if not ledger.fenced and not ledger.watchers:
+            ledger.writable_key = ledger.master_key
         if self._cache.half_full:
             self._half_full()
 
@@ -191,45 +208,14 @@ class Bookie:
             return RC_IO_ERROR, None
         if self.read_only and not recovery:
             return RC_READ_ONLY, None
-        if (
-            ledger_id < 0
-            or entry_id < 0
-            or len(record) < LENGTH_BYTES + ENTRY_BYTES_MIN
-            or len(master_key) != MASTER_KEY_BYTES
-        ):
+        if ledger_id < 0 or entry_id < 0 or len(record) < LENGTH_BYTES + ENTRY_BYTES_MIN:
             return RC_BAD_REQUEST, None
-        ledger = self._known(ledger_id, master_key)
+        ledger = self._records.known(ledger_id, master_key)
         if ledger is None:
             return RC_UNAUTHORIZED, None
         if ledger.fenced and not recovery:
             return RC_FENCED, None
         return RC_OK, ledger
-
-    def _known(self, ledger_id: int, master_key: bytes) -> Ledger | None:
-        """The ledger, created if need be; None when its key is another one."""
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None:
-            ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(master_key), stored=False)
-            self._changed.add(ledger_id)
-        elif ledger.key_open:
-            ledger.master_key = master_key
-            ledger.key_open = False
-            self._changed.add(ledger_id)
-        return ledger if ledger.master_key == master_key else None
-
-    def _journal_key(self, ledger: Ledger) -> None:
-        """Before the first record of the ledger: a replay skips ledgers whose key it does not find."""
-        if not ledger.key_journaled:
-            ledger.key_journaled = True
-            self._journal.append(master_key_record(ledger.ledger_id, ledger.master_key), nothing, 0)
-        if not ledger.fenced:
-            ledger.writable_key = ledger.master_key
-
-    def _journal_failed(self) -> None:
-        """Key records may not have been written: every ledger writes its own again."""
-        for ledger in self._ledgers.values():
-            ledger.key_journaled = False
-            ledger.writable_key = None
 
     def _half_full(self) -> None:
         if self._running is None:
@@ -252,7 +238,11 @@ class Bookie:
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
         """`done(rc, entry)`; entry id -1 asks for the last entry."""
-        self._reads.read(ledger_id, entry_id, done)
+        if self._uncertain and self._is_unknown(ledger_id, entry_id):
+            self.stats.read_requests.failed.count += 1
+            self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE, b""))
+        else:
+            self._reads.read(ledger_id, entry_id, done)
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
@@ -262,9 +252,42 @@ class Bookie:
         `count_max` <= 0 sets no count; `bytes_max` is the size of the whole answer on the wire: 36 bytes and
         for each entry 4 more than it has (and never more than maxBatchReadSize).
         """
-        self._reads.batch_read(ledger_id, first, count_max, bytes_max, done)
+        if self._uncertain and self._is_unknown(ledger_id, first):
+            self.stats.read_requests.failed.count += 1
+            self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE, []))
+        else:
+            self._reads.batch_read(ledger_id, first, count_max, bytes_max, done)
 
-    # Fencing and deletion.
+    def _is_unknown(self, ledger_id: int, entry_id: int) -> bool:
+        """Whether neither yes nor no can be said: "no such ledger" of a bookie that may have lost ledgers, and the
+        last entry of a ledger that may have lost entries. A single entry that is there is served."""
+        ledger = self._ledgers.get(ledger_id)
+        return self.lossy if ledger is None else ledger.limbo and entry_id == LAST_ENTRY
+
+    def list_entries(self, ledger_id: int, done: ListDone) -> None:
+        """`done(rc, runs)`: the ids of all entries, as the v3 wire lists them."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None or ledger.limbo:
+            unknown = self.lossy if ledger is None else True
+            self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
+            return
+        cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half})
+        stored = ledger_id not in self._hidden
+        self._pool.submit(
+            partial(self._listed, ledger_id, cached, stored, done), partial(done, RC_IO_ERROR, b"")
+        )
+
+    def _listed(self, ledger_id: int, cached: list[int], stored: bool, done: ListDone) -> Answer:
+        """In a reader's thread."""
+        in_logs = self._disk.locations.entry_ids(ledger_id) if stored else iter(())
+        return partial(done, RC_OK, encode_entry_runs(merge(cached, in_logs)))
+
+    def disk_space(self) -> tuple[int, int]:
+        """Bytes of the ledger directory's disk: all, and free."""
+        usage = shutil.disk_usage(self._disk.directories.ledgers)
+        return usage.total, usage.free
+
+    # Fences, explicit LACs, deletion.
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
         """Refuse plain adds from now on; once that is durable, `done(rc, last entry)`, rc 2 without entries."""
@@ -280,33 +303,32 @@ class Bookie:
         """`done(rc, ledger id)` once the fence is durable: 0, or 102 with another key, 101 when it is not."""
         if self._closed or ledger_id < 0:
             self._answer(partial(done, RC_IO_ERROR if self._closed else RC_NO_LEDGER, ledger_id))
-            return
-        ledger = self._known(ledger_id, master_key)
-        if ledger is None:
-            self._answer(partial(done, RC_UNAUTHORIZED, ledger_id))
-            return
-        if not ledger.fenced:
-            ledger.fenced = True
-            self._changed.add(ledger_id)
-        ledger.writable_key = None
-        if ledger.fence_durable:
-            self._answer(partial(done, RC_OK, ledger_id))
-            return
-        self._journal_key(ledger)
-        self._journal.append(fence_record(ledger_id), partial(self._fence_done, ledger, done), ledger_id)
+        else:
+            self._records.fence(ledger_id, master_key, done)
 
-    def _fence_done(self, ledger: Ledger, done: Done, rc: int, ledger_id: int) -> None:
-        if rc == RC_OK:
-            ledger.fence_durable = True
-        done(rc, ledger_id)
+    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
+        """`done(rc, ledger id)` once an explicit LAC at least as high as the body's is durable."""
+        if self._closed or ledger_id < 0 or self.read_only:
+            rc = RC_IO_ERROR if self._closed else RC_BAD_REQUEST if ledger_id < 0 else RC_READ_ONLY
+            self._answer(partial(done, rc, ledger_id))
+        else:
+            self._records.write_lac(ledger_id, master_key, body, done)
+
+    def force_ledger(self, ledger_id: int, done: Done) -> None:
+        """`done(0, ledger id)` once everything that was added before is durable."""
+        if self._closed:
+            self._answer(partial(done, RC_IO_ERROR, ledger_id))
+        else:
+            self._journal.append(b"", done, ledger_id)
 
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger. Durable with the journal's next group; space comes back with the next checkpoint."""
-        if self._ledgers.pop(ledger_id, None) is None or self._closed:
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is None or self._closed:
             return
         self.stats.deleted_ledgers += 1
         self._cache.forget(ledger_id)
-        self._changed.discard(ledger_id)
+        self._records.forget(ledger)
         self._deleted.add(ledger_id)
         self._hidden[ledger_id] = self._checkpoint_number + 1
         self._journal.append(delete_record(ledger_id), nothing, 0)
@@ -323,12 +345,11 @@ class Bookie:
 
     def _next_checkpoint(self) -> Checkpoint | None:
         mark = self._journal.mark  # before the swap: whatever it covers is then in the swapped half
-        nothing_new = mark == self._saved_mark and not self._changed and not self._deleted
+        nothing_new = mark == self._saved_mark and not self._records.changed and not self._deleted
         if nothing_new and not self._cache.active.entries:
             return None
-        changed = {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self._changed}
+        changed = self._records.take_changed()
         deleted = frozenset(self._deleted)
-        self._changed.clear()
         self._deleted.clear()
         self._checkpoint_number += 1
         return Checkpoint(self._checkpoint_number, mark, self._cache.swap(), changed, deleted)

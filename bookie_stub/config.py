@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookie_stub.metadata_uri import MetadataUri, parse_metadata_uri
 from settings.errors import SettingsError
 from settings.settings import Settings
 
@@ -21,7 +22,12 @@ class BookieSettings:
     ledgers_directory: Path
     index_directory: Path
     bookie_id: str = "127.0.0.1:3181"
-    """Written into the cookie of a new directory."""
+    """Written into the cookie of a new directory, and the name of its nodes in the metadata store."""
+    advertised_address: str = "127.0.0.1"
+    """The host that clients are told to connect to."""
+    metadata: MetadataUri | None = None
+    """None: the bookie registers nowhere, whoever uses it knows its address."""
+    metadata_timeout_s: float = 30.0
     host: str = "127.0.0.1"
     """The address that both ports are bound to."""
     port: int = 3181
@@ -43,6 +49,8 @@ class BookieSettings:
     """Of a whole frame, its length field included."""
     batch_bytes_max: int = 5 * _MIB
     read_only: bool = False
+    integrity_checking: bool = False
+    """After a start that may have lost acknowledged entries: put every ledger in limbo."""
 
 
 def for_directory(data: Path, **changes: object) -> BookieSettings:
@@ -62,6 +70,9 @@ def from_settings(settings: Settings) -> BookieSettings:
         ledgers_directory=_only_directory(settings, "ledgerDirectories"),
         index_directory=_only_directory(settings, "indexDirectories"),
         bookie_id=settings.str("bookieId"),
+        advertised_address=settings.str("advertisedAddress"),
+        metadata=_metadata(settings),
+        metadata_timeout_s=settings.int("zkTimeout") / 1000,
         host=settings.str("bindAddress"),
         port=settings.int("bookiePort"),
         http_port=settings.int("prometheusStatsHttpPort"),
@@ -79,6 +90,7 @@ def from_settings(settings: Settings) -> BookieSettings:
         frame_bytes_max=settings.int("nettyMaxFrameSizeBytes"),
         batch_bytes_max=settings.int("maxBatchReadSize"),
         read_only=settings.bool("forceReadOnlyBookie"),
+        integrity_checking=settings.bool("dataIntegrityCheckingEnabled"),
     )
 
 
@@ -89,6 +101,20 @@ def _only_directory(settings: Settings, key: str) -> Path:
             f"{key}={','.join(directories)}: allowed is one directory (several are not supported)"
         )
     return Path(directories[0])
+
+
+def _metadata(settings: Settings) -> MetadataUri | None:
+    text = settings.str("metadataServiceUri")
+    if not text:
+        return None
+    if settings.int("bookiePort") == 0 and not settings.is_set("bookieId"):
+        raise SettingsError("bookiePort=0: a bookie that registers needs a port or a bookieId to be known by")
+    try:
+        return parse_metadata_uri(text)
+    except ValueError as error:
+        raise SettingsError(
+            f"{settings.origin('metadataServiceUri')}: metadataServiceUri={text}: {error}"
+        ) from None
 
 
 def _power_of_two(settings: Settings, key: str) -> int:

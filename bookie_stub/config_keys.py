@@ -85,6 +85,40 @@ SERVER: Section = (
     ],
 )
 
+METADATA: Section = (
+    "Metadata store",
+    [
+        Key(
+            "metadataServiceUri",
+            "string",
+            None,
+            "Where the bookie registers, so that BookKeeper's clients find it: `zk+hierarchical://host:port/path`,"
+            " `;` between several hosts. Needs the package kazoo (`pip install magnetar[zookeeper]`).",
+            computed="zkServers and zkLedgersRootPath; without zkServers the bookie registers nowhere",
+        ),
+        Key(
+            "zkServers",
+            "string",
+            "",
+            "ZooKeeper as host:port, comma between several; what metadataServiceUri is made from where it is unset.",
+        ),
+        Key(
+            "zkLedgersRootPath",
+            "string",
+            "/ledgers",
+            "Path in ZooKeeper that goes with zkServers.",
+        ),
+        Key(
+            "zkTimeout",
+            "int",
+            30_000,
+            "Milliseconds of the session with ZooKeeper: how long a start waits for it, and how long the place of a"
+            " bookie that died is kept.",
+            low=1,
+        ),
+    ],
+)
+
 JOURNAL: Section = (
     "Journal",
     [
@@ -143,6 +177,14 @@ JOURNAL: Section = (
             False,
             "At start, give damaged records of the journal up although acknowledged ones follow, instead of"
             " stopping.",
+        ),
+        Key(
+            "dataIntegrityCheckingEnabled",
+            "bool",
+            False,
+            "When a start may have lost confirmed entries (a crash of the machine without journalSyncData, or"
+            " skipped records of the journal), fence every ledger and answer what it does not have as"
+            " unknown, so that no recovery takes a lost entry for one that never was.",
         ),
     ],
 )
@@ -219,7 +261,7 @@ journalFormatVersionToWrite=5 journalMaxGroupWaitMSec=1 journalRemoveFromPageCac
 journalWriteBufferSizeKB=64 journalWriteData=true ledgerManagerFactoryClass ledgerManagerType
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage listeningInterface
 lostBookieRecoveryDelay=0 majorCompactionInterval=86400 majorCompactionThreshold=0.5
-maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500 metadataServiceUri
+maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500
 minorCompactionInterval=3600 minorCompactionThreshold=0.2 minUsableSizeForIndexFileCreation=1073741824
 numAddWorkerThreads=0 numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads
 openFileLimit=0 openLedgerRereplicationGracePeriod=30000 pageLimit=0 pageSize persistBookieStatusEnabled
@@ -232,8 +274,7 @@ statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvi
 tlsClientAuthentication tlsKeyStore tlsKeyStorePasswordPath tlsKeyStoreType=JKS tlsProvider
 tlsProviderFactoryClass tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType=JKS
 useHostNameAsBookieID=false useShortHostName useV2WireProtocol=true verifyMetadataOnGC
-writeBufferSizeBytes=65536 zkEnableSecurity=false zkLedgersRootPath=/ledgers zkRetryBackoffMaxMs
-zkRetryBackoffStartMs zkServers=localhost:2181 zkTimeout=30000
+writeBufferSizeBytes=65536 zkEnableSecurity=false zkRetryBackoffMaxMs zkRetryBackoffStartMs
 """
 
-BOOKIE_KEYS = KeyTable("bookkeeper", (SERVER, JOURNAL, STORAGE), unused=UNUSED)
+BOOKIE_KEYS = KeyTable("bookkeeper", (SERVER, METADATA, JOURNAL, STORAGE), unused=UNUSED)

@@ -62,12 +62,18 @@ def bookie_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
             settings.list("ledgerDirectories"), "ledgerDirectories"
         ),
         "dbStorage_writeCacheMaxSizeMb": quarter,
+        "metadataServiceUri": _metadata_service_uri,
         "advertisedAddress": lambda settings: Computed(_host_name(), "host name"),
         "bookieId": lambda settings: Computed(
             f"{settings.str('advertisedAddress')}:{settings.int('bookiePort')}",
             "advertisedAddress:bookiePort",
         ),
     }
+
+
+def _metadata_service_uri(settings: Settings) -> Computed:
+    servers, root = settings.str("zkServers"), settings.str("zkLedgersRootPath")
+    return Computed(f"zk+null://{servers}{root}" if servers else "", "zkServers and zkLedgersRootPath")
 
 
 def _below(settings: Settings, name: str) -> str:

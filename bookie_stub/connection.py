@@ -1,48 +1,28 @@
-"""One connection of a client that speaks BookKeeper's v2 wire: frames in, answers out, one write per turn.
+"""One connection to the bookie: frames in, answers out, one write per turn; the language is found out by itself.
 
-What is not the language closes the connection with one log line and harms no other. A connection stops
-reading while what it has asked for is more than it may have outstanding, or while it does not take its
-answers, so a peer costs a bounded amount of memory. Answers may come in another order than the requests.
+A connection begins with BookKeeper's v3 and goes over to v2 for good with the first packet that is not v3. What is
+neither closes the connection with one log line and harms no other. A connection stops reading while what it has asked
+for is more than it may have outstanding, or while it does not take its answers, so a peer costs a bounded amount of
+memory. Answers may come in another order than the requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Protocol, cast
 
 from bookie_stub.bookie import Bookie
-from protocol.bookie_frame import (
-    FLAG_FENCE,
-    FLAG_HIGH_PRIORITY,
-    FLAG_RECOVERY_ADD,
-    LENGTH,
-    LENGTH_BYTES,
-    RC_BAD_REQUEST,
-    RC_BAD_VERSION,
-    RC_OK,
-    RC_READ_ONLY,
-    VERSION,
-    AddRequest,
-    AuthRequest,
-    BatchReadRequest,
-    FrameError,
-    ReadRequest,
-    ShortAddRequest,
-    decode_request,
-    encode_add_response,
-    encode_auth_response,
-    encode_batch_read_response,
-    encode_read_response,
-)
+from bookie_stub.v2_requests import V2Requests
+from bookie_stub.v3_requests import V3Requests
+from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
 
 log = logging.getLogger(__name__)
 
-AUTH_DISABLED = "AuthDisabledPlugin"
 READ_COST_BYTES = 256 << 10
-"""What a read counts for until it is answered: its size is not known before."""
+"""What a read counts for until it is answered, at least: its size is not known before."""
 
 
 class ServerSide(Protocol):
@@ -51,8 +31,6 @@ class ServerSide(Protocol):
     bookie: Bookie
     frame_bytes_max: int
     outstanding_bytes_max: int
-    adds_in_progress: int
-    reads_in_progress: int
     blocked: int
 
     def has_answers(self, connection: BookieConnection) -> None:
@@ -67,15 +45,23 @@ class ServerSide(Protocol):
 class BookieConnection(asyncio.Protocol):
     def __init__(self, server: ServerSide) -> None:
         self._server = server
-        self._bookie = server.bookie
+        self.bookie = server.bookie
         self._transport: asyncio.Transport | None = None
-        self._peer = "?"
+        self._address = "?"
         self._chunks: list[bytes] = []
         """Received and not yet cut into frames."""
         self._waiting_bytes = 0
         self._wanted_bytes = LENGTH_BYTES
         """How many of them make the next frame complete, as far as is known."""
-        self._outstanding_bytes = 0
+        self._v3 = V3Requests(self)
+        self._take: Callable[[memoryview], None] = self._take_either
+        self.adds = 0
+        """Adds and reads that are not yet answered."""
+        self.reads = 0
+        self._adding_bytes = 0
+        self._read_cost = server.frame_bytes_max
+        """The largest answer of late; before the first one, the worst is assumed."""
+        self._postponed: deque[Callable[[], None]] = deque()
         self._reading_paused = False
         self._writing_paused = False
         self._answers: list[bytes] = []
@@ -83,19 +69,20 @@ class BookieConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
         peer = transport.get_extra_info("peername")
-        self._peer = f"{peer[0]}:{peer[1]}" if peer else "?"
+        self._address = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._server.opened(self)
-        log.debug("+ %s", self._peer)
+        log.debug("+ %s", self._address)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._chunks.clear()
-        self._waiting_bytes = 0
+        self._v3.close()
+        self._postponed.clear()
+        self._forget_received()
         if self._reading_paused:
             self._server.blocked -= 1
             self._reading_paused = False
         self._server.closed(self)
-        log.debug("- %s%s", self._peer, f": {error}" if error else "")
+        log.debug("- %s%s", self._address, f": {error}" if error else "")
 
     def close(self) -> None:
         """After the answers that are waiting to be written."""
@@ -103,34 +90,41 @@ class BookieConnection(asyncio.Protocol):
             self.write_answers()
             self._transport.close()
 
-    # Requests.
+    # Frames.
 
     def data_received(self, data: bytes) -> None:
         self._chunks.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= self._wanted_bytes:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """What was postponed, then the frames that have come, as far as there is room."""
+        while self._postponed and not self._blocked:
+            self._postponed.popleft()()
+        try:
             self._cut_frames()
+        except FrameError as error:
+            log.warning("! %s: %s; connection closed", self._address, error)
+            self._forget_received()
+            self.close()
+            return
+        self._pace()
 
     def _cut_frames(self) -> None:
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         view = memoryview(data)
         offset = 0
         self._wanted_bytes = LENGTH_BYTES
-        try:
-            while not self._blocked and offset + LENGTH_BYTES <= len(data):
-                end = offset + LENGTH_BYTES + self._frame_length(data, offset)
-                if end > len(data):
-                    self._wanted_bytes = end - offset
-                    break
-                self._request(view[offset + LENGTH_BYTES : end])
-                offset = end
-        except FrameError as error:
-            log.warning("! %s: %s; connection closed", self._peer, error)
-            self._abort()
-            return
+        while not self._blocked and offset + LENGTH_BYTES <= len(data):
+            end = offset + LENGTH_BYTES + self._frame_length(data, offset)
+            if end > len(data):
+                self._wanted_bytes = end - offset
+                break
+            self._take(view[offset + LENGTH_BYTES : end])
+            offset = end
         self._chunks = [data[offset:]] if offset < len(data) else []
         self._waiting_bytes = len(data) - offset
-        self._pace()
 
     def _frame_length(self, data: bytes, offset: int) -> int:
         length: int = LENGTH.unpack_from(data, offset)[0]
@@ -140,116 +134,66 @@ class BookieConnection(asyncio.Protocol):
             )
         return length
 
-    def _request(self, packet: memoryview) -> None:
-        request = decode_request(packet)
-        if type(request) is AddRequest:
-            self._add(request)
-        elif type(request) is ReadRequest:
-            self._read(request)
-        elif type(request) is BatchReadRequest:
-            self._batch_read(request)
-        elif type(request) is ShortAddRequest:
-            rc = RC_BAD_REQUEST if request.version <= VERSION else RC_BAD_VERSION
-            self._send(encode_add_response(request.version, rc, request.ledger_id, request.entry_id))
-        else:
-            assert isinstance(request, AuthRequest)
-            self._send(encode_auth_response(request.version, AUTH_DISABLED, b""))
+    def _take_either(self, packet: memoryview) -> None:
+        if not self._v3.take(packet):
+            self._take = V2Requests(self).take
+            self._take(packet)
 
-    def _add(self, request: AddRequest) -> None:
-        version, flags, master_key, ledger_id, entry_id, record = request
-        if version > VERSION:
-            self._send(encode_add_response(version, RC_BAD_VERSION, ledger_id, entry_id))
-            return
-        recovery = flags & FLAG_RECOVERY_ADD != 0
-        if self._bookie.read_only and not (recovery and flags & FLAG_HIGH_PRIORITY):
-            self._send(encode_add_response(version, RC_READ_ONLY, ledger_id, entry_id))
-            return
-        self._outstanding_bytes += len(record)
-        self._server.adds_in_progress += 1
-        done = partial(self._added, version, ledger_id, len(record))
-        self._bookie.add(ledger_id, entry_id, record, master_key, recovery, done)
+    def _forget_received(self) -> None:
+        self._chunks.clear()
+        self._waiting_bytes = 0
+        self._wanted_bytes = LENGTH_BYTES
 
-    def _added(self, version: int, ledger_id: int, size: int, rc: int, entry_id: int) -> None:
-        self._server.adds_in_progress -= 1
-        self._outstanding_bytes -= size
-        self._send(encode_add_response(version, rc, ledger_id, entry_id))
+    # What the requests say of themselves.
 
-    def _read(self, request: ReadRequest) -> None:
-        version, flags, ledger_id, entry_id, master_key = request
-        if version > VERSION:
-            self._send(encode_read_response(version, RC_BAD_VERSION, ledger_id, entry_id))
-            return
-        self._begin_read()
-        done = partial(self._read_done, version, ledger_id, entry_id)
-        if flags & FLAG_FENCE:
-            read = partial(self._bookie.read, ledger_id, entry_id, done)
-            self._fence_first(ledger_id, master_key, read, lambda rc: done(rc, b""))
-        else:
-            self._bookie.read(ledger_id, entry_id, done)
+    def begin_add(self, size: int) -> None:
+        self.adds += 1
+        self._adding_bytes += size
 
-    def _read_done(self, version: int, ledger_id: int, entry_id: int, rc: int, entry: bytes) -> None:
-        self._end_read()
-        self._send(encode_read_response(version, rc, ledger_id, entry_id, entry))
+    def end_add(self, size: int, answer: bytes) -> None:
+        self.adds -= 1
+        self._adding_bytes -= size
+        self.send(answer)
 
-    def _batch_read(self, request: BatchReadRequest) -> None:
-        version, flags, ledger_id, first, request_id, count_max, bytes_max, master_key = request
-        if version > VERSION:
-            rc = RC_BAD_VERSION
-            self._send(encode_batch_read_response(version, rc, ledger_id, first, request_id))
-            return
-        self._begin_read()
-        done = partial(self._batch_read_done, version, ledger_id, first, request_id)
-        read = partial(self._bookie.batch_read, ledger_id, first, count_max, bytes_max, done)
-        if flags & FLAG_FENCE:
-            self._fence_first(ledger_id, master_key, read, lambda rc: done(rc, []))
-        else:
-            read()
+    def begin_read(self) -> None:
+        self.reads += 1
 
-    def _batch_read_done(
-        self, version: int, ledger_id: int, first: int, request_id: int, rc: int, entries: list[bytes]
-    ) -> None:
-        self._end_read()
-        self._send(encode_batch_read_response(version, rc, ledger_id, first, request_id, entries))
+    def end_read(self, answer: bytes) -> None:
+        self.reads -= 1
+        self._read_cost = max(len(answer), self._read_cost - (self._read_cost >> 3), READ_COST_BYTES)
+        self.send(answer)
 
-    def _fence_first(
-        self, ledger_id: int, master_key: bytes, read: Callable[[], None], refuse: Callable[[int], None]
-    ) -> None:
-        def fenced(rc: int, _ledger_id: int) -> None:
-            if rc == RC_OK:
-                read()
-            else:
-                refuse(rc)
-
-        self._bookie.fence_ledger(ledger_id, master_key, fenced)
-
-    def _begin_read(self) -> None:
-        self._server.reads_in_progress += 1
-        self._outstanding_bytes += READ_COST_BYTES
-
-    def _end_read(self) -> None:
-        self._server.reads_in_progress -= 1
-        self._outstanding_bytes -= READ_COST_BYTES
-
-    # Answers.
-
-    def _send(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         if self._transport is not None:
             if not self._answers:
                 self._server.has_answers(self)
             self._answers.append(frame)
+
+    def when_room(self, work: Callable[[], None]) -> None:
+        """For requests that have waited: now, or when this connection may ask for more again."""
+        if self._transport is None:
+            return
+        if self._blocked or self._postponed:
+            self._postponed.append(work)
+        else:
+            work()
+        self._pace()
+
+    # Answers and pace.
 
     def write_answers(self) -> None:
         answers, self._answers = self._answers, []
         if self._transport is not None and answers:
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
         if self._reading_paused and not self._blocked:
-            self._cut_frames()
-
-    # Pace.
+            self._go_on()
 
     @property
     def _blocked(self) -> bool:
-        return self._writing_paused or self._outstanding_bytes > self._server.outstanding_bytes_max
+        return (
+            self._writing_paused
+            or self._adding_bytes + self.reads * self._read_cost > self._server.outstanding_bytes_max
+        )
 
     def _pace(self) -> None:
         """Read from the socket only while there is room for more requests."""
@@ -269,12 +213,4 @@ class BookieConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         if not self._blocked:
-            self._cut_frames()
-
-    def _abort(self) -> None:
-        self._chunks.clear()
-        self._waiting_bytes = 0
-        self._wanted_bytes = LENGTH_BYTES
-        if self._transport is not None:
-            self.write_answers()
-            self._transport.close()
+            self._go_on()

@@ -26,8 +26,12 @@ DASHBOARD_DIRECTORY = "_pulsar_data_bookkeeper_ledgers_0"
 class Load(Protocol):
     """What the TCP side has in hand."""
 
-    adds_in_progress: int
-    reads_in_progress: int
+    @property
+    def adds_in_progress(self) -> int: ...
+
+    @property
+    def reads_in_progress(self) -> int: ...
+
     blocked: int
 
 

@@ -82,6 +82,8 @@ class JournalReader:
         self.path = path
         self._journal_id = int(path.stem, 16)
         self.end = max(offset, HEADER_BYTES)
+        self.damaged = False
+        """Acknowledged records were left out, as `skip_invalid` allows."""
         self._skip_invalid = skip_invalid
 
     def __iter__(self) -> Iterator[bytes]:
@@ -110,6 +112,7 @@ class JournalReader:
                 continue
             if length < 0:
                 if self._skip_invalid:
+                    self.damaged = True
                     return
                 raise CorruptJournal(f"{self.path}: record of length {length} at {self.end}")
             stop = self.end + LENGTH_BYTES + length
@@ -134,6 +137,7 @@ class JournalReader:
                     f"{self.path}: damaged at {self.end}, but intact records follow at {following};"
                     " skipReplayJournalInvalidRecord=true gives the damaged ones up"
                 )
+            self.damaged = True
             self.end = following
 
 

@@ -1,9 +1,13 @@
-"""A ledger as the bookie knows it while it runs: its key, whether it is fenced, its highest entry."""
+"""A ledger as the bookie knows it while it runs: its key, whether it is fenced, its highest entry, its LAC."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bookie_stub.ledger_index import LedgerData
-from bookie_stub.record import UNSET_KEY
+from bookie_stub.record import UNSET_KEY, explicit_lac_of
+
+NOT_COUNTED = -2
 
 
 class Ledger:
@@ -13,11 +17,14 @@ class Ledger:
         "fenced",
         "key_journaled",
         "key_open",
+        "lac",
+        "lac_entry",
         "last",
         "last_known",
         "ledger_id",
         "limbo",
         "master_key",
+        "watchers",
         "writable_key",
     )
 
@@ -30,8 +37,9 @@ class Ledger:
         self.fenced = data.fenced
         self.fence_durable = data.fenced and stored
         self.explicit_lac = data.explicit_lac
+        """The body of the highest WRITE_LAC, as its writer made it."""
         self.limbo = data.limbo
-        """Its negatives are not to be believed (BP-46): "no entry" is answered as I/O error."""
+        """Entries of it may be lost (BP-46): what is there is served, whatever is not there is unknown."""
         self.key_journaled = False
         """The master key record was written by this process, and its write did not fail."""
         self.writable_key: bytes | None = None
@@ -39,6 +47,26 @@ class Ledger:
         self.last = -1
         """The highest entry id added since the start, or of all when `last_known`."""
         self.last_known = not stored
+        self.lac = -1 if data.explicit_lac is None else explicit_lac_of(data.explicit_lac)
+        """The highest last add confirmed that was seen, of the entries as far as `lac_entry` says."""
+        self.lac_entry = NOT_COUNTED
+        """The last entry when `lac` was taken from it; another one since makes `lac` a lower bound."""
+        self.watchers: dict[Callable[[], None], int] = {}
+        """To be called once, when the LAC passes the number or the ledger is fenced or deleted."""
 
     def data(self) -> LedgerData:
         return LedgerData(self.master_key, self.fenced, self.explicit_lac, self.limbo)
+
+    def lac_moved(self, lac: int) -> None:
+        """To `lac`, which is higher than what was known."""
+        self.lac = lac
+        self._wake([watcher for watcher, beyond in self.watchers.items() if beyond < lac])
+
+    def ended(self) -> None:
+        """Fenced or deleted: nobody is to wait for more."""
+        self._wake(list(self.watchers))
+
+    def _wake(self, watchers: list[Callable[[], None]]) -> None:
+        for watcher in watchers:
+            del self.watchers[watcher]
+            watcher()

@@ -18,6 +18,8 @@ from bookie_stub.rocks import Rocks
 _KEY = struct.Struct(">q")
 FLAGS_KEY = -0xEEFD
 """BookKeeper keeps storage flags under this id; it is no ledger."""
+_LOSSY = 1
+"""The flag for "needs an integrity check": ledgers may have been lost. The flags are a big-endian int64."""
 _BUFFER_BYTES = 1 << 20
 
 
@@ -63,13 +65,22 @@ class LedgerIndex:
     def __init__(self, path: Path) -> None:
         self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES)
 
-    def load(self) -> dict[int, LedgerData]:
+    def load(self) -> tuple[dict[int, LedgerData], bool]:
+        """All ledgers, and whether some may have been lost."""
         found = {}
+        flags = 0
         for key, value in self._rocks.items_from(b""):
             (ledger_id,) = _KEY.unpack(key)
-            if ledger_id != FLAGS_KEY:
+            if ledger_id == FLAGS_KEY:
+                flags = int.from_bytes(value, "big")
+            else:
                 found[ledger_id] = decode(value)
-        return found
+        return found, flags & _LOSSY != 0
+
+    def note_lossy(self) -> None:
+        """For this and every later start; durable on return."""
+        flags = int.from_bytes(self._rocks.get(_KEY.pack(FLAGS_KEY)) or b"", "big") | _LOSSY
+        self._rocks.write([(_KEY.pack(FLAGS_KEY), _KEY.pack(flags))], deletes=[], ranges=[])
 
     def write(self, changed: Mapping[int, LedgerData], deleted: Iterable[int]) -> None:
         """Delete, then put; durable on return. Raises BookieStorageError."""

@@ -8,7 +8,7 @@ log proves nothing, because one of them may have been rewritten since.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -40,6 +40,14 @@ class LocationIndex:
         count = _consecutive(found, ledger_id, first)
         locations = b"".join([value for _, value in found[:count]])
         return [key for key, _ in found[:count]], struct.unpack(f">{count}q", locations)
+
+    def entry_ids(self, ledger_id: int) -> Iterator[int]:
+        """All entries of the ledger, ascending."""
+        for key, _ in self._rocks.items_from(KEY.pack(ledger_id, 0)):
+            found, entry_id = KEY.unpack(key)
+            if found != ledger_id:
+                return
+            yield entry_id
 
     def last_entry(self, ledger_id: int) -> int:
         """The highest entry id of the ledger, or -1."""

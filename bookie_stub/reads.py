@@ -23,6 +23,7 @@ from protocol.bookie_frame import (
     RC_NO_ENTRY,
     RC_NO_LEDGER,
     RC_OK,
+    RC_UNKNOWN_LEDGER_STATE,
 )
 
 ReadDone = Callable[[int, bytes], None]
@@ -182,7 +183,7 @@ class Reads:
 
 
 def _missing(ledger: Ledger) -> int:
-    return RC_IO_ERROR if ledger.limbo else RC_NO_ENTRY
+    return RC_UNKNOWN_LEDGER_STATE if ledger.limbo else RC_NO_ENTRY
 
 
 def _cached_run(halves: tuple[dict[int, bytes], ...], first: int, count_max: int, room: int) -> list[bytes]:

@@ -15,6 +15,9 @@ KEY = struct.Struct(">qq")
 LENGTH_BYTES = LENGTH.size
 ENTRY_BYTES_MIN = 24
 """Ledger, entry and LAC: what BookKeeper insists on."""
+_LAC = struct.Struct(">q")
+EXPLICIT_LAC_BYTES_MIN = KEY.size
+"""Ledger and LAC; a digest of the writer's follows."""
 RECORD_KEY = slice(LENGTH_BYTES, LENGTH_BYTES + KEY.size)
 
 MASTER_KEY_ID = -0x1000
@@ -42,8 +45,23 @@ def fence_record(ledger_id: int) -> bytes:
     return frame(KEY.pack(ledger_id, FENCE_ID))
 
 
+def explicit_lac_record(ledger_id: int, body: bytes) -> bytes:
+    return frame(KEY.pack(ledger_id, EXPLICIT_LAC_ID) + LENGTH.pack(len(body)) + body)
+
+
 def delete_record(ledger_id: int) -> bytes:
     return frame(KEY.pack(ledger_id, DELETE_ID))
+
+
+def lac_of(entry: bytes, start: int = 0) -> int:
+    """What the entry's writer knew as confirmed when it sent the entry, which begins at `start`."""
+    lac: int = _LAC.unpack_from(entry, start + KEY.size)[0]
+    return lac
+
+
+def explicit_lac_of(body: bytes) -> int:
+    """-1 for a body that is too short to say."""
+    return int(KEY.unpack_from(body)[1]) if len(body) >= EXPLICIT_LAC_BYTES_MIN else -1
 
 
 def special_body(record: bytes) -> bytes:

@@ -23,6 +23,7 @@ from bookie_stub.record import (
     LENGTH_BYTES,
     MASTER_KEY_ID,
     UNSET_KEY,
+    explicit_lac_of,
     special_body,
 )
 from bookie_stub.write_cache import CacheHalf
@@ -42,6 +43,8 @@ class Replay:
         self.deleted: set[int] = set()
         self.records = 0
         self.skipped = 0
+        self.damaged = False
+        """Records that were acknowledged were given up."""
 
     def run(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
         """Returns where the last journal ends. Raises CorruptJournal."""
@@ -53,6 +56,7 @@ class Replay:
             reader = JournalReader(directory / file_name(journal_id), offset, skip_invalid=skip_invalid)
             for record in reader:
                 self._apply(record)
+            self.damaged |= reader.damaged
             end = Mark(journal_id, reader.end)
         return end
 
@@ -106,8 +110,9 @@ class Replay:
 
     def _explicit_lac(self, ledger_id: int, body: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
-        if ledger is not None:
+        if ledger is not None and explicit_lac_of(body) >= ledger.lac:
             ledger.explicit_lac = body
+            ledger.lac = explicit_lac_of(body)
             self.changed.add(ledger_id)
 
     def _delete(self, ledger_id: int) -> None:

@@ -23,8 +23,6 @@ class BookieServer:
         self.bookie = bookie
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         self.outstanding_bytes_max = outstanding_bytes_max
-        self.adds_in_progress = 0
-        self.reads_in_progress = 0
         self.blocked = 0
         """Connections that are not read from until some of their requests are answered."""
         self._connections: set[BookieConnection] = set()
@@ -44,6 +42,14 @@ class BookieServer:
         assert self._server is not None, "not started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    @property
+    def adds_in_progress(self) -> int:
+        return sum(connection.adds for connection in self._connections)
+
+    @property
+    def reads_in_progress(self) -> int:
+        return sum(connection.reads for connection in self._connections)
 
     async def close(self) -> None:
         """Stops the bookie too."""

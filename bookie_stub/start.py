@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
 from bookie_stub.config import BookieSettings
-from bookie_stub.directories import Directories
+from bookie_stub.directories import Cluster, Directories, LastRun
 from bookie_stub.entry_log import EntryLogReader, EntryLogWriter
 from bookie_stub.file_system import FileSystem
 from bookie_stub.garbage_collector import GarbageCollector
@@ -40,11 +40,21 @@ class Disk(NamedTuple):
     writer: CheckpointWriter
 
 
-def open_disk(settings: BookieSettings, file_system: FileSystem, stats: BookieStats) -> Disk:
+class Recovered(NamedTuple):
+    ledgers: dict[int, Ledger]
+    mark: Mark
+    """Behind everything that was replayed."""
+    lossy: bool
+    """Whole ledgers may have been lost (BP-46)."""
+
+
+def open_disk(
+    settings: BookieSettings, file_system: FileSystem, stats: BookieStats, cluster: Cluster | None
+) -> Disk:
     directories = Directories(
         settings.journal_directory, settings.ledgers_directory, settings.index_directory, file_system
     )
-    directories.prepare(settings.bookie_id)
+    directories.prepare(settings.bookie_id, cluster)
     logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
     log_reader = EntryLogReader(directories.ledgers)
     locations = LocationIndex(directories.index / "locations")
@@ -80,14 +90,12 @@ def open_journal(
     )
 
 
-def recover(settings: BookieSettings, disk: Disk, started: float) -> tuple[dict[int, Ledger], Mark]:
+def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
     """Ledgers from index and journal; what was replayed is in the logs when this returns."""
     directories = disk.directories
-    unclean = directories.begin()
-    ledgers = {
-        ledger_id: Ledger(ledger_id, data, stored=True)
-        for ledger_id, data in disk.ledger_index.load().items()
-    }
+    last_run = directories.begin(journal_synced=settings.journal_sync_data)
+    found, lossy = disk.ledger_index.load()
+    ledgers = {ledger_id: Ledger(ledger_id, data, stored=True) for ledger_id, data in found.items()}
     mark = directories.read_mark()
 
     def flush() -> None:
@@ -99,16 +107,45 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> tuple[dict[
 
     replay = Replay(ledgers, settings.write_cache_bytes // 2, flush)
     end = replay.run(directories.journal, mark, skip_invalid=settings.skip_invalid_records)
-    if replay.records:
+    loss = _loss(last_run, replay)
+    if loss and settings.integrity_checking:
+        lossy = True
+        _put_in_limbo(ledgers.values(), replay.changed)
+        disk.ledger_index.note_lossy()
+    if replay.records or replay.changed:
         flush()
     if end != mark:
         disk.writer.move_mark(end)
+    if loss:
+        log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
     log.info(
         "bookie opened in %.0f ms: %d ledgers, %d journal records replayed, %d skipped%s",
         (time.perf_counter() - started) * 1000,
         len(ledgers),
         replay.records,
         replay.skipped,
-        ", the last stop was not clean" if unclean else "",
+        "" if last_run is LastRun.CLEAN else ", the last stop was not clean",
     )
-    return ledgers, end
+    return Recovered(ledgers, end, lossy)
+
+
+_CONSEQUENCE = {
+    True: "; every ledger is fenced, and what it does not have is answered as unknown",
+    False: "; dataIntegrityCheckingEnabled=true would have answered them as unknown instead of missing",
+}
+
+
+def _loss(last_run: LastRun, replay: Replay) -> str:
+    """Why acknowledged entries may be missing after the replay, or nothing."""
+    if replay.damaged:
+        return "damaged records of the journal were given up (skipReplayJournalInvalidRecord)"
+    if last_run is LastRun.UNSYNCED:
+        return "the machine went down while the journal was not synced (journalSyncData=false)"
+    return ""
+
+
+def _put_in_limbo(ledgers: Iterable[Ledger], changed: set[int]) -> None:
+    """Fenced, because a fence may be among what was lost."""
+    for ledger in ledgers:
+        ledger.limbo = ledger.fenced = ledger.fence_durable = True
+        changed.add(ledger.ledger_id)

@@ -1,8 +1,8 @@
 """BrokerService: builds the rooms, starts them from the ground up, stops them from the top down.
 
-Start: metadata, namespaces, topics' ground, both ports open, and only then the admin server behind the second one:
-a request that comes early waits in the port's queue while aiohttp is imported. Stop: no new connections, topics
-closed (acknowledgements and positions written), clients disconnected, admin, ledgers, metadata.
+Start: what was set at run time before, namespaces, topics' ground, both ports open, and only then the admin server
+behind the second one: a request that comes early waits in the port's queue while aiohttp is imported. Stop: no new
+connections, topics closed (acknowledgements and positions written), clients disconnected, admin, ledgers, metadata.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import Protocol
 
 from broker import clock
 from broker.background_tasks import BackgroundTasks
+from broker.dynamic_settings import DynamicSettings
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.entry_cache.totals import totals_of
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.ground import Ground
@@ -27,11 +30,13 @@ from broker.metrics_source import scraper_of
 from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
+from broker.recorder.recorder import Recorder
 from broker.room_settings import (
     cache_settings,
     ledger_settings,
     net_settings,
     reads_limiter,
+    record_settings,
     service_settings,
 )
 from broker.service.namespaces import Namespaces
@@ -47,6 +52,7 @@ IDLE_CACHE_LOOK_S = 0.1
 """How often an empty cache is looked at: nothing in it can expire sooner than a time threshold later."""
 FLUSH_CURSORS_S = 0.2
 ROLL_CHECK_S = 30.0
+BACKLOG_CHECK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,17 @@ class BrokerService:
         version: str,
     ) -> None:
         self.settings = settings
+        self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self.metadata = metadata
         self.ledgers = ledgers
         self.turn = turn
         self.version = version
         self.started_ms = clock.wall_ms()
         self.tasks = BackgroundTasks()
-        self.caches = EntryCacheManager(cache_settings(settings))
+        # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
+        self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
+        self.recorder = _recorder(settings, version, self.decisions)
+        self.caches = EntryCacheManager(cache_settings(settings), self.decisions)
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
@@ -120,6 +130,9 @@ class BrokerService:
     # Start
 
     async def start(self) -> Addresses:
+        await self.dynamic_settings.open()
+        if self.recorder is not None:
+            self.recorder.open()
         await self.namespaces.open()
         self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
@@ -134,6 +147,7 @@ class BrokerService:
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
+        self._every(BACKLOG_CHECK_S, self._check_backlogs)
         admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
         self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
@@ -154,6 +168,14 @@ class BrokerService:
             ),
             "metrics windows",
         )
+
+    def reconfigure(self, settings: Settings) -> None:
+        """Hand every room its values anew: all that a setting does when it changes at run time."""
+        self.settings = settings
+        self.decisions.keep(settings.int("entryCacheDecisionsKept"))
+        self.caches.reconfigure(cache_settings(settings))
+        self.registry.reconfigure(ledger_settings(settings), service_settings(settings))
+        self.net.reconfigure(net_settings(settings))
 
     async def _count_start(self) -> int:
         """How often a broker has started on this metadata: part of the producer names that it makes up."""
@@ -176,24 +198,36 @@ class BrokerService:
         """The periodic pass (PIP-430), in slices that leave the loop free for the sockets in between."""
         if self._stopping:
             return
-        if not self.caches.queue_length:
-            delay = IDLE_CACHE_LOOK_S
-        elif self.caches.tick(clock.monotonic_ns(), VISITS_PER_SLICE):
-            delay = 0.0
-        else:
-            delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
-        self._loop.call_later(delay, self._look_after_cache)
+        delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
+        try:
+            if not self.caches.queue_length:
+                delay = IDLE_CACHE_LOOK_S
+            elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
+                delay = 0.0
+        finally:  # A defect in one pass must not be the last of all passes.
+            self._loop.call_later(delay, self._look_after_cache)
 
     def _check_cache_size(self, now_ns: int) -> None:
         """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
-        if self.caches.run_pending(now_ns, VISITS_PER_SLICE):
+        if self._run_slice("insert", self.caches.run_pending, now_ns):
             self._loop.call_soon(self.turn.write, self._check_cache_size)
+
+    def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
+        began_ns = time.perf_counter_ns()
+        more = slice_of(now_ns, VISITS_PER_SLICE)
+        self.caches.stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
+        return more
 
     def _roll_ledgers(self) -> None:
         now_ns = clock.monotonic_ns()
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.ledger.roll_if_due(now_ns)
+
+    def _check_backlogs(self) -> None:
+        for topic in self.registry.topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.ledger.check_backlogs()
 
     def _trim_ledgers(self) -> None:
         for topic in self.registry.topics.values():
@@ -214,9 +248,21 @@ class BrokerService:
         if self._admin is not None:
             await self._admin.close()
         await self.tasks.close()
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close, totals_of(self.caches))
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)
+
+
+def _recorder(settings: Settings, version: str, decisions: Decisions) -> Recorder | None:
+    """Listens before anything happens in the cache, so that the record is complete. None where nothing is recorded."""
+    recorded = record_settings(settings)
+    if recorded is None:
+        return None
+    recorder = Recorder(recorded, version)
+    decisions.listen(recorder.record)
+    return recorder
 
 
 def _listeners(settings: Settings) -> dict[str, str]:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 
-monotonic_ns = time.monotonic_ns
-"""For intervals: cache age, keep-alive, rates."""
+
+def monotonic_ns() -> int:
+    """For intervals: cache age, keep-alive, rates. In whole microseconds, so that a record of decisions, which
+    keeps microseconds, repeats them exactly."""
+    return time.monotonic_ns() // 1000 * 1000
 
 
 def wall_ms() -> int:

@@ -5,6 +5,7 @@ BrokerError
 │   └── BadVersion             somebody else wrote first
 ├── PersistenceError           an add or a read of a ledger failed; trying again may help
 │   ├── LedgerFenced           another broker took the ledger over
+│   ├── ReadTimedOut           storage did not answer in time
 │   ├── NoSuchEntry            the bookie has no such entry (it knows the ledger)
 │   └── NoSuchLedger
 ├── ServiceNotReady            not served here, not yet open, closing
@@ -43,6 +44,10 @@ class PersistenceError(BrokerError):
 
 class LedgerFenced(PersistenceError):
     retriable = False
+
+
+class ReadTimedOut(PersistenceError):
+    status = 504
 
 
 class NoSuchEntry(PersistenceError):

@@ -6,10 +6,13 @@ one by one over a copy of the registry, because the scrape gives the loop a turn
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from broker.entry_cache import Reason
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.expected_level import ExpectedLevel, count_expected
+from broker.entry_cache.pass_stats import TimeHistogram
 from broker.managed_ledger.ground import Ground
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.scraper import Scraper
@@ -17,11 +20,14 @@ from broker.metrics.snapshot import (
     BrokerStats,
     CacheStats,
     ConsumerStats,
+    Histogram,
     ProducerStats,
+    RecordStats,
     SubscriptionStats,
     TopicStats,
 )
 from broker.net.net_ground import NetGround
+from broker.recorder.recorder import Recorder
 from broker.service.consumer import Consumer
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
@@ -32,6 +38,7 @@ from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
 NS_PER_MS = 1e6
+NS_PER_SECOND = 1e9
 
 
 class BrokerRooms(Protocol):
@@ -40,6 +47,7 @@ class BrokerRooms(Protocol):
     settings: Settings
     registry: TopicRegistry
     caches: EntryCacheManager
+    recorder: Recorder | None
     ground: Ground
     net: NetGround
     version: str
@@ -54,9 +62,17 @@ def scraper_of(broker: BrokerRooms) -> Scraper:
         producer_level=settings.bool("exposeProducerLevelMetricsInPrometheus"),
         managed_ledger=settings.bool("exposeManagedLedgerMetricsInPrometheus"),
         split_partition=settings.bool("splitTopicAndPartitionLabelInPrometheus"),
+        cache_subscriptions_max=settings.int("entryCacheSubscriptionMetricsMax"),
     )
     source = MetricsSource(broker, consumers=exposition.consumer_level, producers=exposition.producer_level)
-    return Scraper(exposition, broker.version, source.topics, source.broker_stats, broker.ground.now_ns)
+    return Scraper(
+        exposition,
+        broker.version,
+        source.topics,
+        source.broker_stats,
+        broker.ground.now_ns,
+        source.count_levels,
+    )
 
 
 class MetricsSource:
@@ -64,6 +80,13 @@ class MetricsSource:
         self._broker = broker
         self._consumers = consumers
         self._producers = producers
+        self._expected = ExpectedLevel(0, 0)
+
+    def count_levels(self) -> Iterator[None]:
+        """What takes a walk over the cache, in slices; `broker_stats` says it until the next walk."""
+        caches = self._broker.caches
+        keeps_no_count = caches.policy.initial_count(1) <= 0
+        self._expected = yield from count_expected(caches.caches, by_position=keeps_no_count)
 
     def topics(self) -> Iterator[TopicStats]:
         for topic in list(self._broker.registry.topics.values()):
@@ -107,6 +130,7 @@ class MetricsSource:
             read_errors=stats.read_errors,
             cache_hits=log.cache.reads.hit_entries,
             cache_misses=log.cache.reads.miss_entries,
+            cache_coalesced=log.cache.reads.coalesced_entries,
             write_latency=tuple(stats.add_latency_buckets),
             write_latency_sum_ms=stats.add_latency_sum_ns / NS_PER_MS,
             entry_size=tuple(stats.entry_size_buckets),
@@ -115,6 +139,7 @@ class MetricsSource:
 
     def _subscription(self, subscription: Subscription) -> SubscriptionStats:
         consumers, dispatcher = subscription.consumers, subscription.dispatcher
+        reads = subscription.cursor.reader.reads
         result = SubscriptionStats(
             name=subscription.name,
             backlog=subscription.cursor.backlog,
@@ -123,6 +148,9 @@ class MetricsSource:
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,
             msgs_redelivered=subscription.retired_redelivered,
+            cache_hits=reads.hit_entries,
+            cache_misses=reads.miss_entries,
+            cache_coalesced=reads.coalesced_entries,
             consumer_stats=self._consumer_stats(consumers) if self._consumers else (),
         )
         for one in consumers:
@@ -192,13 +220,15 @@ class MetricsSource:
             connections_active=len(net.connections),
             connections_created=net.counters.created,
             connections_closed=net.counters.closed,
+            record=self._record_stats(),
             topic_loads=registry.loads,
             topic_loads_ms=list(registry.load_times_ms),
         )
 
     def _cache_stats(self) -> CacheStats:
         caches = self._broker.caches
-        reads, queue = caches.reads(), caches.queue
+        reads, stats = caches.reads(), caches.stats
+        passes = {reason.value: each for reason, each in stats.passes.items()}
         limiter = self._broker.ground.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
@@ -206,30 +236,63 @@ class MetricsSource:
             entries=caches.entries,
             pinned_bytes=caches.pinned_bytes,
             queue_length=caches.queue_length,
+            tombstones=caches.tombstones,
+            expected_entries=self._expected.entries,
+            expected_bytes=self._expected.size_bytes,
+            duplicates=stats.refused_entries,
             hits=reads.hit_entries,
             hit_bytes=reads.hit_bytes,
             misses=reads.miss_entries,
             miss_bytes=reads.miss_bytes,
+            coalesced=reads.coalesced_entries,
+            coalesced_bytes=reads.coalesced_bytes,
             insertions=caches.inserted_entries,
-            evictions={reason.value: count for reason, count in caches.stats.evicted_entries.items()},
-            size_passes=caches.stats.size_evictions,
-            requeues={
-                "expected_reads": queue.requeued_expected,
-                "recently_accessed": queue.requeued_accessed,
-            },
+            evictions=_by_name(stats.evicted_entries),
+            evicted_bytes=_by_name(stats.evicted_bytes),
+            evicted_expected=_by_name(stats.evicted_wanted_entries),
+            evicted_expected_bytes=_by_name(stats.evicted_wanted_bytes),
+            evicted_ages={reason: _histogram(each.age) for reason, each in passes.items()},
+            evicted_idle={reason: _histogram(each.idle) for reason, each in passes.items()},
+            passes={reason: each.passes for reason, each in passes.items()},
+            visits={reason: each.visits for reason, each in passes.items()},
+            pass_slices={trigger: _histogram(times) for trigger, times in stats.slices.items()},
+            size_passes=stats.size_evictions,
+            requeues=dict(caches.policy.requeues),
             joined_reads=self._joined_reads(),
             inflight_bytes=limiter.budget_bytes - limiter.remaining_bytes if limiter.enabled else -1,
             inflight_available_bytes=limiter.remaining_bytes if limiter.enabled else -1,
+            inflight_limit_bytes=limiter.budget_bytes if limiter.enabled else -1,
+            reads_waiting=limiter.queued,
+        )
+
+    def _record_stats(self) -> RecordStats:
+        recorder = self._broker.recorder
+        if recorder is None:
+            return RecordStats()
+        return RecordStats(
+            rows=recorder.rows,
+            dropped=recorder.dropped,
+            size_bytes=recorder.bytes,
+            files=recorder.files,
+            errors=recorder.errors,
         )
 
     def _joined_reads(self) -> dict[str, int]:
-        """Of the topics that are open; those that were unloaded are no longer counted."""
-        totals = {"entries_read": 0, "entries_notread": 0, "matched": 0, "missed": 0}
-        for topic in self._broker.registry.topics.values():
-            if isinstance(topic, PersistentTopic):
-                stats = topic.ledger.reads.stats
-                totals["entries_read"] += stats.read
-                totals["entries_notread"] += stats.not_read
-                totals["matched"] += stats.matched + stats.matched_included
-                totals["missed"] += stats.missed
-        return totals
+        stats = self._broker.caches.stats.pending_reads
+        overlaps = {f"matched_overlapping_miss_{side}": count for side, count in stats.overlapping.items()}
+        return overlaps | {
+            "entries_read": stats.read,
+            "entries_notread": stats.not_read,
+            "matched": stats.matched,
+            "matched_included": stats.matched_included,
+            "missed": stats.missed,
+        }
+
+
+def _by_name(counts: Mapping[Reason, int]) -> dict[str, int]:
+    return {reason.value: count for reason, count in counts.items()}
+
+
+def _histogram(times: TimeHistogram) -> Histogram:
+    bounds = [bound / NS_PER_SECOND for bound in times.bounds_ns]
+    return Histogram(bounds, list(times.counts), times.sum_ns / NS_PER_SECOND)

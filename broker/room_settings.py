@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from broker.entry_cache.profile import PROFILE_4_2, PROFILE_5_0, Profile
+import re
+from pathlib import Path
+
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.net.settings import NetSettings
+from broker.recorder.settings import RecordSettings
 from broker.service.settings import ServiceSettings
 from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
 from settings.settings import Settings
@@ -64,6 +67,13 @@ def ledger_settings(settings: Settings) -> ManagedLedgerSettings:
         track_mark_delete=settings.bool("cacheEvictionByMarkDeletedPosition"),
         expected_reads=settings.bool("cacheEvictionByExpectedReadCount"),
         continue_caching_ns=continue_ms * NS_PER_MS,
+        backlog_cursors_min_for_caching=settings.int("managedLedgerMinimumBacklogCursorsForCaching"),
+        backlog_entries_min_for_caching=settings.int("managedLedgerMinimumBacklogEntriesForCaching"),
+        backlog_between_cursors_max_for_caching=settings.int(
+            "managedLedgerMaxBacklogBetweenCursorsForCaching"
+        ),
+        cursor_backlogged_threshold=settings.int("managedLedgerCursorBackloggedThreshold"),
+        read_timeout_s=settings.int("managedLedgerReadEntryTimeoutSeconds"),
         bookie_id=_bookie_id(settings),
     )
 
@@ -91,12 +101,29 @@ def cache_settings(settings: Settings) -> EntryCacheSettings:
         ),
         extend_recently_accessed=settings.bool("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed"),
         copy_entries=settings.bool("managedLedgerCacheCopyEntries"),
-        profile=_cache_profile(settings),
+        policy=settings.str("entryCachePolicy"),
+        profile="5.0" if settings.profile == "5.0" else "4.2",
+        ttl_max_ns=settings.int("managedLedgerCacheEvictionTimeThresholdMillisMax") * NS_PER_MS,
+        topic_quota_bytes=settings.int("entryCacheTopicQuotaMB") * MIB,
+        pinned_ratio_max=settings.float("entryCachePinnedRatioMax"),
     )
 
 
-def _cache_profile(settings: Settings) -> Profile:
-    return PROFILE_5_0 if settings.profile == "5.0" else PROFILE_4_2
+def record_settings(settings: Settings) -> RecordSettings | None:
+    """None where nothing is to be recorded."""
+    directory = settings.str("entryCacheRecordDirectory")
+    if not directory:
+        return None
+    name = f"{settings.str('advertisedAddress')}-{settings.int('brokerServicePort')}"
+    return RecordSettings(
+        directory=Path(directory),
+        broker=re.sub(r"[^\w.-]", "_", name),
+        sample=settings.float("entryCacheRecordSample"),
+        file_bytes=settings.int("entryCacheRecordFileMB") * MIB,
+        file_seconds=settings.int("entryCacheRecordFileSeconds"),
+        buffer_rows=settings.int("entryCacheRecordBufferRows"),
+        kept_bytes=settings.int("entryCacheRecordKeptMB") * MIB,
+    )
 
 
 def net_settings(settings: Settings) -> NetSettings:

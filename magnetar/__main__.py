@@ -23,7 +23,11 @@ COMMANDS = MappingProxyType(
         "produce": ("magnetar.produce:main", "send messages to a topic (as pulsar-client produce)"),
         "consume": ("magnetar.consume:main", "print messages of a topic (as pulsar-client consume)"),
         "perf": ("magnetar.perf:main", "measure produce or consume (as pulsar-perf)"),
-        "config": ("magnetar.config_command:main", "show the effective settings and where they come from"),
+        "config": (
+            "magnetar.config_command:main",
+            "show settings and where they come from; change a running broker's",
+        ),
+        "cache": ("magnetar.cache_command:main", "ask a running broker what is in its cache, and why not"),
         "version": ("magnetar.version:main", "print version information"),
     }
 )

@@ -22,7 +22,6 @@ ADDRESSES: Section = (
             "string",
             "http://localhost:8080/",
             "Where the admin API and `/metrics` are.",
-            used=False,
         ),
     ],
 )

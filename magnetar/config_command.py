@@ -1,7 +1,8 @@
 """`magnetar config show`: the effective settings, where they came from, what another profile would change.
 
 Reads what `standalone`, `broker`, `bookie` or a client would read, by the same code, and prints it; starts
-nothing. Notes of the loader go to stderr, settings to stdout.
+nothing. Notes of the loader go to stderr, settings to stdout. The actions that talk to a running broker are in
+`magnetar/dynamic_config.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from magnetar import dynamic_config
 from settings.errors import SettingsError
 from settings.keys import PROFILES, Key
 from settings.settings import Note, Settings
@@ -27,15 +30,21 @@ FILES = {
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser("magnetar config", description="Look at settings.", allow_abbrev=False)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
+    parser = argparse.ArgumentParser(
+        "magnetar config",
+        description="Look at settings, and change those of a running broker.",
+        allow_abbrev=False,
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_show(actions)
+    dynamic_config.add_actions(actions)
+    arguments = parser.parse_args(argv)
+    return show(arguments) if arguments.action == "show" else dynamic_config.run(arguments)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="show")
-    show = actions.add_parser("show", help="print the effective settings", allow_abbrev=False)
-    add = show.add_argument
+def _add_show(actions: argparse._SubParsersAction[Any]) -> None:
+    parser = actions.add_parser("show", help="print the effective settings", allow_abbrev=False)
+    add = parser.add_argument
     add("keys", nargs="*", metavar="KEY", help="only these keys")
     add("--for", dest="role", choices=ROLES, default="standalone", help="whose settings (default standalone)")
     add("-c", "--conf", "--config", type=Path, metavar="FILE", help="configuration file")
@@ -46,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("-o", "--output", choices=("text", "json"), default="text", help="how to print")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def show(arguments: argparse.Namespace) -> int:
     """Returns 0, or 2 after one line on stderr when a setting is wrong."""
     try:
         if arguments.diff is not None:

@@ -76,9 +76,9 @@ def _consume_all(arguments: argparse.Namespace) -> int:
             if end and message.publish_timestamp() > end:
                 break
             wait()
+            got += 1  # Before it is shown, so that whoever sees a message and interrupts finds it counted.
             _show(message, arguments)
             done_with(message)
-            got += 1
     except KeyboardInterrupt:
         print(file=sys.stderr)
     except errors.Interrupted:

@@ -23,7 +23,7 @@ WIDTH = 110
 EMBEDDED_BOOKIE = [
     (f"Embedded bookie: {title}", [key for key in keys if key.name not in BROKER_KEYS.keys])
     for title, keys in BOOKIE_KEYS.sections
-    if title != "Server"
+    if title not in ("Server", "Metadata store")
 ]
 
 
@@ -123,11 +123,41 @@ with a warning that names both. Values of keys that hold secrets are masked wher
 `magnetarProfile` (or `--profile`) chooses whose defaults hold: 4.0, 4.2 or 5.0. Where the table below has one
 default, it holds for all three.
 
-*Dynamic* marks what a running Pulsar broker lets its admin API change; Magnetar reads settings at its start.
-
 "Direct memory", which some defaults are shares of, is what a JVM would be told: `-XX:MaxDirectMemorySize` in
 the environment variable `PULSAR_MEM` where it is given, else the limit of the control group, else the memory
 of the machine. `config show --origin` says which.
+
+## At run time
+
+What the tables below mark as *Dynamic* changes while the broker runs, as in Pulsar 4.2, and for clients that are
+connected:
+
+```
+magnetar config set managedLedgerCacheSizeMB 512        # pulsar-admin brokers update-dynamic-config
+magnetar config unset managedLedgerCacheSizeMB          # delete-dynamic-config: what the broker was started with
+magnetar config dynamic                                 # get-all-dynamic-config: what is set at run time
+magnetar config keys                                    # list-dynamic-config: what may be set
+magnetar config runtime                                 # get-runtime-config: what holds now
+```
+
+They ask the admin API (`--admin-url`, else `webServiceUrl` of `client.conf`), answer to pulsar-admin's names and
+flags too, and work with any Pulsar.
+
+| request below `/admin/v2/brokers` | |
+|---|---|
+| `POST` or `PUT /configuration/KEY/VALUE` | set |
+| `DELETE /configuration/KEY` | unset |
+| `GET /configuration/values` | what is set at run time |
+| `GET /configuration` | keys that may be set |
+| `GET /configuration/runtime` | what holds now |
+
+A change is checked by the rules of a start: each value alone, and beside the others. What a start would refuse is
+answered with 412 and the rule, and changes nothing; what a start would warn of is done, and stands in the log and in
+the answer's `Warning` header. Then it is kept in the metadata store, and only then does it hold. It outranks file,
+environment and `--set`, at the next start too, with the origin `dynamic`; if a file contradicts it by then, it is
+left out with a warning. A computed value follows at run time only if its own key is dynamic:
+`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis` stays what the start made of the time
+threshold.
 """
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bookie_stub.errors import BookieError
 from broker.config import load_broker_settings
+from broker.recorder.errors import RecordError
 from magnetar import __version__
 from magnetar.options import BrokerOptions
 from magnetar.process_settings import load_standalone_settings
@@ -94,7 +95,7 @@ def run(options: BrokerOptions) -> int:
         _run_loop(_serve(settings, options.ready_file))
     except _ToldToStop:
         log.info("stopped before it was ready")
-    except (OSError, BookieError) as error:
+    except (OSError, BookieError, RecordError) as error:
         log.error("cannot start: %s", error)
         return 1
     return 0
@@ -157,7 +158,7 @@ async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
         await stop.wait()
         log.info("stopping: draining what is under way")
     finally:
-        await _stop(service, settings.broker.int("brokerShutdownTimeoutMs") / 1000)
+        await _stop(service, service.settings.int("brokerShutdownTimeoutMs") / 1000)
 
 
 async def _stop(service: BrokerService, seconds_max: float) -> None:

@@ -77,7 +77,9 @@ def java_version(home: Path) -> int | None:
             if line.startswith("JAVA_VERSION=") and (match := _VERSION.match(line.partition("=")[2])):
                 return int(match[1])
     try:
-        asked = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30)
+        asked = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.search(r'version "(\d+)', asked.stderr)

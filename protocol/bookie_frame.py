@@ -35,7 +35,11 @@ RC_BAD_VERSION = 103
 RC_FENCED = 104
 RC_READ_ONLY = 105
 RC_TOO_MANY_REQUESTS = 106
+RC_UNKNOWN_LEDGER_STATE = 107
+"""The bookie may have lost entries of the ledger: its "no" proves nothing. BookKeeper's v2 clients do not know it."""
 
+AUTH_DISABLED = "AuthDisabledPlugin"
+"""What a bookie without authentication calls itself, whoever asks."""
 LAST_ENTRY = -1
 """Entry id of a read that asks for the highest entry."""
 MASTER_KEY_BYTES = 20

@@ -1,4 +1,4 @@
-"""The one thing that can go wrong with settings: a line that the user has to change.
+"""What can go wrong with settings: a line that the user has to change.
 
 The text is the whole answer (where, key, value, what is allowed), fit to be printed alone.
 """
@@ -12,3 +12,7 @@ class SettingsError(Exception):
     @property
     def line(self) -> str:
         return str(self)
+
+
+class NotDynamic(SettingsError):
+    """The key does not exist, or does not change while the process runs."""

@@ -210,6 +210,7 @@ class KeyTable:
     `=`, every value that counts as "left at its default", divided by `|`. Keys that start with one of
     `prefixes` are passed through by Pulsar to a library that we do not have: accepted, not used.
     `removed` says, for those of `unused` that Pulsar itself no longer reads, what to do instead.
+    `dynamic` names those of `unused` that Pulsar lets change at run time; a `Key` says so itself.
     """
 
     def __init__(
@@ -220,11 +221,13 @@ class KeyTable:
         unused: str = "",
         prefixes: tuple[str, ...] = (),
         removed: dict[str, str] | None = None,
+        dynamic: str = "",
     ) -> None:
         self.name = name
         self.sections = list(sections)
         self.prefixes = prefixes
         self.removed = removed or {}
+        self._dynamic_unused_text = dynamic
         self._unused_text = unused
         self._unused: dict[str, tuple[str, ...]] | None = None
         self.keys: dict[str, Key] = {}
@@ -238,6 +241,15 @@ class KeyTable:
         """Known to Pulsar and without effect here."""
         key = self.keys.get(name)
         return name in self if key is None else not key.used
+
+    def dynamic_names(self) -> list[str]:
+        """What may change at run time, sorted; keys without effect are among them, as they are in a file."""
+        named = (key.name for key in self.keys.values() if key.dynamic)
+        return sorted((*named, *self._dynamic_unused_text.split()))
+
+    def is_dynamic(self, name: str) -> bool:
+        key = self.keys.get(name)
+        return name in self._dynamic_unused_text.split() if key is None else key.dynamic
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (

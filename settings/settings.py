@@ -11,8 +11,11 @@ import builtins
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
-from settings.errors import SettingsError
+from settings.errors import NotDynamic, SettingsError
 from settings.keys import KeyTable, Kind, Value, mask
+
+DYNAMIC = "dynamic"
+"""Origin of what was changed at run time."""
 
 
 class Assigned(NamedTuple):
@@ -113,28 +116,38 @@ class Settings:
         """Whether somebody said so, as opposed to a default."""
         return name in self._assigned
 
-    def with_value(self, name: builtins.str, text: builtins.str) -> Settings:
-        """A copy with a dynamic key changed, as by the admin API; empty text takes the default back.
+    def with_dynamic(self, texts: Mapping[builtins.str, builtins.str]) -> Settings:
+        """These settings, as the process started with them, with `texts` by key on top, as set at run time.
 
-        Raises SettingsError when the key is unknown, only changes with a restart, or `text` is not allowed.
+        A computed value follows the keys that it comes from only if its own key is dynamic too: what needs a
+        restart keeps what the start computed. Raises NotDynamic when a key is unknown or needs a restart, and
+        SettingsError when a text is not allowed for its key.
         """
-        key = self.table.keys.get(name)
-        if key is None:
-            raise SettingsError(f"dynamic: {name}={mask(name, text)}: no such key is in use")
-        if not key.dynamic:
-            raise SettingsError(f"dynamic: {name}={mask(name, text)}: this key only changes with a restart")
         assigned = dict(self._assigned)
-        assigned.pop(name, None)
-        if text.strip():
-            assigned[name] = Assigned(parse_value(self.table, name, text.strip(), "dynamic"), "dynamic")
+        for name, text in texts.items():
+            self.check_dynamic(name)
+            if name in self.table.keys:
+                assigned[name] = Assigned(parse_value(self.table, name, text, DYNAMIC), DYNAMIC)
         return Settings(
             self.table,
             self.profile,
             standalone=self.standalone,
             assigned=assigned,
-            rules=self._rules,
+            rules={name: self._rule_at_run_time(name) for name in self._rules},
             notes=self.notes,
         )
+
+    def check_dynamic(self, name: builtins.str) -> None:
+        """Raises NotDynamic, which says whether the key needs a restart or does not exist."""
+        if self.table.is_dynamic(name):
+            return
+        if name in self.table:
+            raise NotDynamic(f"{DYNAMIC}: {name}: this key only changes with a restart")
+        near = self.table.nearest(name)
+        raise NotDynamic(f"{DYNAMIC}: {name}: no such key" + (f"; did you mean {near}?" if near else ""))
+
+    def _rule_at_run_time(self, name: builtins.str) -> Callable[[Settings], Computed]:
+        return self._rules[name] if self.table.is_dynamic(name) else lambda _: self._compute(name)
 
     def _get(self, name: builtins.str, kinds: tuple[Kind, ...]) -> Value | None:
         key = self.table.keys.get(name)

@@ -37,8 +37,10 @@ LEVELS = {
     "broker.net": 5,
     "broker.admin": 5,
     "broker.metrics": 5,
+    "broker.recorder": 5,
     "broker.background_tasks": 6,
     "broker.broker_service": 6,
+    "broker.dynamic_settings": 6,
     "broker.room_settings": 6,
     "broker.metrics_source": 6,
     "broker.__main__": 6,
@@ -55,7 +57,7 @@ SAME_LEVEL = {
 ONLY = {
     "bookie_stub": {"protocol", "settings"},
     "pipeline": {"protocol"},
-    "pyspark_pulsar": {"protocol", "pipeline"},
+    "pyspark_pulsar": {"protocol"},
     # The bare package runs before each of its rooms and must not drag any of them in.
     "broker": set[str](),
 }
@@ -70,6 +72,7 @@ WITHOUT_WAITING = (
     "broker.service.key_shared",
     "bookie_stub.record",
     "bookie_stub.write_cache",
+    "pipeline.simulators",
 )
 """Rooms that decide and never wait: on top of what PURE rules out, no asyncio."""
 PURE = (*WITHOUT_WAITING, "broker.managed_ledger", "broker.service")
@@ -252,6 +255,10 @@ def test_import_circles_are_found_and_named(files: dict[str, str], circles: list
         ("settings", "broker.errors", False),
         ("broker.net", "magnetar", False),
         ("pipeline", "broker.model", False),
+        ("pipeline", "protocol", True),
+        ("pyspark_pulsar", "protocol", True),
+        ("pyspark_pulsar", "pipeline", False),
+        ("broker.service", "pyspark_pulsar", False),
     ],
 )
 def test_the_levels_are_those_of_the_design(room: str, other: str, allowed: bool) -> None:

@@ -8,7 +8,6 @@ from aiohttp import web
 
 from broker.admin.answers import answer
 from broker.admin.service_view import BROKER, HEALTH, BrokerView
-from settings.keys import format_value, mask
 
 
 async def health(request: web.Request) -> web.Response:
@@ -35,18 +34,6 @@ async def version(request: web.Request) -> web.Response:
     return web.Response(text=request.app[BROKER].version, content_type="text/plain")
 
 
-async def runtime_configuration(request: web.Request) -> web.Response:
-    """Every key with its effective value as text; secrets are masked."""
-    settings = request.app[BROKER].settings
-    values = {name: format_value(settings.value(name)) for name in sorted(settings.table.keys)}
-    return answer({name: mask(name, text) for name, text in values.items()})
-
-
-async def dynamic_keys(request: web.Request) -> web.Response:
-    """The keys that can be changed at run time: none yet, a change needs a restart."""
-    return answer([])
-
-
 def _ok() -> web.Response:
     return web.Response(body=b"ok", content_type="application/json")
 
@@ -60,8 +47,6 @@ BROKER_ROUTES = (
     web.get("/admin/v2/brokers/ready", ready),
     web.get("/admin/v2/brokers/version", version),
     web.get("/admin/v2/brokers/leaderBroker", leader),
-    web.get("/admin/v2/brokers/configuration/runtime", runtime_configuration),
-    web.get("/admin/v2/brokers/configuration", dynamic_keys),
     web.get("/admin/v2/brokers", names),
     web.get("/admin/v2/brokers/{cluster}", names),
 )

@@ -15,7 +15,9 @@ from aiohttp import web
 
 from broker.admin.answers import BadRequest, refused
 from broker.admin.brokers import BROKER_ROUTES
+from broker.admin.cache import CACHE_ROUTES
 from broker.admin.clusters import CLUSTER_ROUTES
+from broker.admin.configuration import CONFIGURATION_ROUTES
 from broker.admin.lookup import LOOKUP_ROUTES
 from broker.admin.namespaces import NAMESPACE_ROUTES
 from broker.admin.partitions import PARTITION_ROUTES
@@ -79,7 +81,9 @@ def create_app(
     app[HEALTH] = HealthProbe(broker.ground)
     # The routes with fixed words stand before those that have a name in the same place.
     app.add_routes(CLUSTER_ROUTES)
+    app.add_routes(CONFIGURATION_ROUTES)
     app.add_routes(BROKER_ROUTES)
+    app.add_routes(CACHE_ROUTES)
     app.add_routes(TENANT_ROUTES)
     app.add_routes(NAMESPACE_ROUTES)
     app.add_routes(PARTITION_ROUTES)

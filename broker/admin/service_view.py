@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from aiohttp import web
@@ -12,7 +13,7 @@ from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
 from broker.service.topic_registry import TopicRegistry
-from settings.settings import Settings
+from settings.settings import Note, Settings
 
 
 class AddressesView(Protocol):
@@ -23,12 +24,30 @@ class AddressesView(Protocol):
     def admin_url(self) -> str: ...
 
 
+class DynamicSettingsView(Protocol):
+    """What may be and what is changed at run time; the errors are the settings room's."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    @property
+    def texts(self) -> Mapping[str, str]: ...
+
+    async def set(self, name: str, text: str) -> Sequence[Note]: ...
+
+    async def unset(self, name: str) -> Sequence[Note]: ...
+
+
 class BrokerView(Protocol):
     settings: Settings
+    """Those that hold now."""
     ground: Ground
     registry: TopicRegistry
     namespaces: Namespaces
     version: str
+
+    @property
+    def dynamic_settings(self) -> DynamicSettingsView: ...
 
     @property
     def addresses(self) -> AddressesView:

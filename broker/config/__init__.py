@@ -1,7 +1,7 @@
 """Pulsar's keys: their types, defaults per profile, and where an effective value came from.
 
-`load_broker_settings` is what a process calls, once; rooms are handed the few numbers that they need,
-never the whole.
+`load_broker_settings` is what a process calls, once, and `changed_settings` what holds after a change at run
+time, by the same rules; rooms are handed the few numbers that they need, never the whole.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
+from broker.config.record_keys import RECORD
 from broker.config.rules import broker_rules, check
 from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
 from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS
 from broker.config.topic_keys import DEDUPLICATION, DISPATCH, SUBSCRIPTIONS, TOPICS
-from broker.config.unused_keys import PASSED_THROUGH, REMOVED, UNUSED
+from broker.config.unused_keys import DYNAMIC, PASSED_THROUGH, REMOVED, UNUSED
 from settings.keys import KeyTable
 from settings.load import load_settings
-from settings.settings import Settings
+from settings.settings import Note, Settings
 
 SECTIONS = (
     MAGNETAR,
@@ -30,6 +31,7 @@ SECTIONS = (
     LEDGERS,
     CURSORS,
     ENTRY_CACHE,
+    RECORD,
     BOOKIES,
     METRICS,
 )
@@ -41,6 +43,7 @@ BROKER_KEYS = KeyTable(
     unused=UNUSED,
     prefixes=PASSED_THROUGH,
     removed=REMOVED,
+    dynamic=DYNAMIC,
 )
 
 
@@ -70,4 +73,18 @@ def load_broker_settings(
         rules=broker_rules(environ),
     )
     settings.notes += tuple(check(settings))
+    return settings
+
+
+def changed_settings(started: Settings, texts: Mapping[str, str]) -> Settings:
+    """`started` with the dynamic keys in `texts` changed. `Settings.notes` has what the log should say about them.
+
+    Raises SettingsError as a start with these values would; NotDynamic for a key that needs a restart.
+    """
+    settings = started.with_dynamic(texts)
+    ignored = [name for name in texts if settings.table.is_unused(name)]
+    settings.notes = (
+        *(Note("warning", f"dynamic: {name}: accepted, not used here") for name in ignored),
+        *check(settings),
+    )
     return settings

@@ -11,19 +11,51 @@ from functools import cache
 
 from broker.config.server_keys import INTERCEPTORS
 from settings.errors import SettingsError
+from settings.keys import Value, format_value
 from settings.memory import DirectMemory, direct_memory
-from settings.settings import Computed, Note, Settings
+from settings.settings import DYNAMIC, Computed, Note, Settings
 
 CACHE_SIZE_MIN_MB = 64
 MIB = 1 << 20
 Rule = Callable[[Settings], Computed]
+Condition = Callable[[Settings], bool]
 
-NOT_ABOVE = (
-    ("brokerAdaptiveRecvByteBufAllocatorMinimumSize", "brokerAdaptiveRecvByteBufAllocatorInitialSize"),
-    ("brokerAdaptiveRecvByteBufAllocatorInitialSize", "brokerAdaptiveRecvByteBufAllocatorMaximumSize"),
-    ("pulsarChannelWriteBufferLowWaterMark", "pulsarChannelWriteBufferHighWaterMark"),
+NOT_ABOVE: tuple[tuple[str, str, Condition], ...] = (
+    (
+        "brokerAdaptiveRecvByteBufAllocatorMinimumSize",
+        "brokerAdaptiveRecvByteBufAllocatorInitialSize",
+        lambda settings: True,
+    ),
+    (
+        "brokerAdaptiveRecvByteBufAllocatorInitialSize",
+        "brokerAdaptiveRecvByteBufAllocatorMaximumSize",
+        lambda settings: True,
+    ),
+    (
+        "pulsarChannelWriteBufferLowWaterMark",
+        "pulsarChannelWriteBufferHighWaterMark",
+        lambda settings: True,
+    ),
+    (
+        "managedLedgerMinLedgerRolloverTimeMinutes",
+        "managedLedgerMaxLedgerRolloverTimeMinutes",
+        lambda settings: settings.int("managedLedgerMaxLedgerRolloverTimeMinutes") > 0,
+    ),
+    (
+        "managedLedgerCacheEvictionTimeThresholdMillis",
+        "managedLedgerCacheEvictionTimeThresholdMillisMax",
+        lambda settings: settings.str("entryCachePolicy") == "pip430-stash",
+    ),
+    (
+        "defaultNumPartitions",
+        "maxNumPartitionsPerPartitionedTopic",
+        lambda settings: (
+            settings.int("maxNumPartitionsPerPartitionedTopic") > 0
+            and settings.str("allowAutoTopicCreationType") == "partitioned"
+        ),
+    ),
 )
-"""Pairs of keys of which the first may not be larger than the second."""
+"""Pairs of keys of which the first may not be larger than the second, where the condition holds."""
 
 FORMS = (
     (
@@ -36,8 +68,30 @@ FORMS = (
 )
 """Keys whose texts have a form: (key, pattern of the text or of each text of a list, what is allowed)."""
 
-OUTRANKED = ("cacheEvictionByMarkDeletedPosition",)
-"""Keys without effect while cacheEvictionByExpectedReadCount is true."""
+NEEDED: tuple[tuple[str, Value, tuple[str, ...]], ...] = (
+    (
+        "cacheEvictionByExpectedReadCount",
+        False,
+        (
+            "cacheEvictionByMarkDeletedPosition",
+            "managedLedgerCursorBackloggedThreshold",
+            "managedLedgerMinimumBacklogCursorsForCaching",
+            "managedLedgerMinimumBacklogEntriesForCaching",
+            "managedLedgerMaxBacklogBetweenCursorsForCaching",
+        ),
+    ),
+    (
+        "cacheEvictionByExpectedReadCount",
+        True,
+        (
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis",
+            "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes",
+        ),
+    ),
+    ("entryCachePolicy", "magnetar", ("entryCacheTopicQuotaMB",)),
+    ("entryCachePolicy", "pip430-stash", ("managedLedgerCacheEvictionTimeThresholdMillisMax",)),
+)
+"""A key, its value, and the keys that have no effect while it has another one."""
 
 
 def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
@@ -74,23 +128,58 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 
 def check(settings: Settings) -> list[Note]:
     """Raises SettingsError for values that cannot hold together; notes those that cancel each other."""
+    _check_forms(settings)
+    _check_order(settings)
+    return [*_without_effect(settings), *_smaller_than_a_read(settings)]
+
+
+def _check_forms(settings: Settings) -> None:
     for name, pattern, allowed in FORMS:
         value = settings.value(name) or ()
         for text in value if isinstance(value, tuple) else (str(value),):
             if not re.fullmatch(pattern, text.strip()):
                 raise SettingsError(f"{settings.origin(name)}: {name}={text}: allowed is {allowed}")
-    for low, high in NOT_ABOVE:
-        if settings.int(low) > settings.int(high):
-            culprit = low if settings.is_set(low) else high
+
+
+def _check_order(settings: Settings) -> None:
+    for low, high, holds in NOT_ABOVE:
+        if settings.int(low) > settings.int(high) and holds(settings):
+            culprit = _to_blame(settings, low, high)
             raise SettingsError(
                 f"{settings.origin(culprit)}: {culprit}={settings.int(culprit)}: {low} ({settings.int(low)})"
                 f" may not be above {high} ({settings.int(high)})"
             )
-    if not settings.bool("cacheEvictionByExpectedReadCount"):
+
+
+def _to_blame(settings: Settings, low: str, high: str) -> str:
+    """What was changed at run time, else what somebody set."""
+    changed = [name for name in (low, high) if settings.origin(name) == DYNAMIC]
+    given = [name for name in (low, high) if settings.is_set(name)]
+    return [*changed, *given, high][0]
+
+
+def _without_effect(settings: Settings) -> list[Note]:
+    notes = []
+    for switch, needed, names in NEEDED:
+        value = settings.value(switch)
+        for name in names if value != needed else ():
+            if settings.is_set(name) and not _is_default(settings, name):
+                because = f"no effect while {switch}={format_value(value)}"
+                notes.append(Note("warning", f"{settings.origin(name)}: {name}: {because}"))
+    return notes
+
+
+def _smaller_than_a_read(settings: Settings) -> list[Note]:
+    """A read larger than the whole budget is served all the same, so this is no error."""
+    name = "managedLedgerMaxReadsInFlightSizeInMB"
+    budget_mb, read_bytes = settings.int(name), settings.int("dispatcherMaxReadSizeBytes")
+    if not 0 < budget_mb * MIB < read_bytes:
         return []
-    outranked = [name for name in OUTRANKED if settings.is_set(name) and not _is_default(settings, name)]
-    because = "no effect while cacheEvictionByExpectedReadCount=true"
-    return [Note("warning", f"{settings.origin(name)}: {name}: {because}") for name in outranked]
+    text = (
+        f"{settings.origin(name)}: {name}={budget_mb}: less than one read may bring"
+        f" (dispatcherMaxReadSizeBytes={read_bytes}): such a read waits until it is the only one"
+    )
+    return [Note("warning", text)]
 
 
 def _is_default(settings: Settings, name: str) -> bool:

@@ -215,7 +215,7 @@ FLOW: Section = (
             1024 * 1024,
             "Largest receive buffer of a connection in bytes. Cached entries that share it keep all of it"
             " alive (see managedLedgerCacheCopyEntries), so a smaller one pins less memory.",
-            low=1,
+            low=16,
         ),
         Key(
             "pulsarChannelWriteBufferHighWaterMark",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from settings.keys import COMPUTED, Key, Section
 
+POLICIES = ("pip430", "pip430-stash", "fifo-ttl", "magnetar")
 IGNORED = " Has no effect while cacheEvictionByExpectedReadCount is true."
 
 BOOKIES: Section = (
@@ -42,7 +43,6 @@ BOOKIES: Section = (
             "Seconds after which a read for a subscription has failed; 0 leaves it to"
             " bookkeeperClientTimeoutInSeconds.",
             low=0,
-            used=False,
         ),
         Key(
             "managedLedgerAddEntryTimeoutSeconds",
@@ -214,6 +214,64 @@ ENTRY_CACHE: Section = (
             computed="a fifth of direct memory, at least 64",
         ),
         Key(
+            "entryCachePolicy",
+            "string",
+            "magnetar",
+            "Which entries stay. magnetar: by where the readers stand, see docs/entry_cache.md; pip430: as the Pulsar"
+            " release of magnetarProfile decides; pip430-stash: as the first revision of the proposal; fifo-ttl: the"
+            " oldest leaves first, as before.",
+            choices=POLICIES,
+            ours=True,
+        ),
+        Key(
+            "entryCacheTopicQuotaMB",
+            "int",
+            0,
+            "MiB that one topic may hold before its entries go first, if that is more than an equal share of the"
+            " cache. For the policy magnetar.",
+            low=0,
+            dynamic=True,
+            ours=True,
+        ),
+        Key(
+            "entryCachePinnedRatioMax",
+            "double",
+            1.5,
+            "Copy entries that come together out of a receive buffer that is more than so many times as long as"
+            " they are, so that a cached entry keeps little else alive; 0 = never.",
+            low=0,
+            dynamic=True,
+            ours=True,
+        ),
+        Key(
+            "entryCacheDecisionsKept",
+            "int",
+            20_000,
+            "Newest decisions of the cache that are kept to answer why an entry is or is not cached; 0 = none.",
+            low=0,
+            high=400_000,
+            dynamic=True,
+            ours=True,
+        ),
+        Key(
+            "entryCacheSubscriptionMetricsMax",
+            "int",
+            100,
+            "Subscriptions with series of their own for cache hits and misses, those that read most first; 0 = none.",
+            low=0,
+            high=100_000,
+            ours=True,
+        ),
+        Key(
+            "managedLedgerCacheEvictionTimeThresholdMillisMax",
+            "long",
+            5000,
+            "Milliseconds that an entry stays while somebody is still to read it. For the policy pip430-stash.",
+            low=1,
+            dynamic=True,
+            ours=True,
+        ),
+        Key(
             "managedLedgerCacheCopyEntries",
             "bool",
             False,
@@ -287,7 +345,32 @@ ENTRY_CACHE: Section = (
             1000,
             "Entries of backlog above which a subscription no longer counts as a reader of the cache."
             + IGNORED,
-            used=False,
+            low=1,
+        ),
+        Key(
+            "managedLedgerMinimumBacklogCursorsForCaching",
+            "int",
+            0,
+            "Durable subscriptions with a backlog of similar size from which on entries that one of them"
+            " reads from storage are cached for the others; 0: never." + IGNORED,
+            low=0,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerMinimumBacklogEntriesForCaching",
+            "int",
+            1000,
+            "Entries of backlog from which on a subscription is counted for that." + IGNORED,
+            low=0,
+            dynamic=True,
+        ),
+        Key(
+            "managedLedgerMaxBacklogBetweenCursorsForCaching",
+            "int",
+            1000,
+            "Entries by which two backlogs may differ and still be of similar size." + IGNORED,
+            low=0,
+            dynamic=True,
         ),
         Key(
             "managedLedgerMaxReadsInFlightSizeInMB",

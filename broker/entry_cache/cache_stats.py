@@ -7,6 +7,11 @@ and what has left, so that an insert need not count it.
 from __future__ import annotations
 
 import enum
+from typing import Final
+
+from broker.entry_cache.pass_stats import PassStats, TimeHistogram
+
+SLICE_BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 2, 5, 10, 20, 50, 100))
 
 
 class Reason(enum.Enum):
@@ -51,13 +56,36 @@ class ReadStats:
         self.coalesced_bytes += other.coalesced_bytes
 
 
+class PendingReadStats:
+    """What became of the entries that readers asked of storage. The names are Pulsar's."""
+
+    __slots__ = ("matched", "matched_included", "missed", "not_read", "overlapping", "read")
+
+    def __init__(self) -> None:
+        self.read = 0
+        """Asked of storage."""
+        self.not_read = 0
+        """Received from a read that was under way."""
+        self.matched = 0
+        """Of those, from a read of the same range."""
+        self.matched_included = 0
+        """From a read of a larger range."""
+        self.missed = 0
+        self.overlapping = {"left": 0, "right": 0, "both": 0}
+        """From a read that lacked something on that side; what it lacked is counted when it is asked for."""
+
+
 class CacheStats:
     __slots__ = (
         "evicted_bytes",
         "evicted_entries",
+        "evicted_wanted_bytes",
         "evicted_wanted_entries",
+        "passes",
+        "pending_reads",
         "refused_entries",
         "size_evictions",
+        "slices",
     )
 
     def __init__(self) -> None:
@@ -67,5 +95,10 @@ class CacheStats:
         self.evicted_bytes = dict.fromkeys(Reason, 0)
         self.evicted_wanted_entries = dict.fromkeys(Reason, 0)
         """Those that left although expected reads remained."""
+        self.evicted_wanted_bytes = dict.fromkeys(Reason, 0)
         self.size_evictions = 0
         """Size checks, submitted or periodic, that found something to free."""
+        self.pending_reads = PendingReadStats()
+        self.passes = {Reason.TTL: PassStats(), Reason.SIZE: PassStats()}
+        self.slices = {trigger: TimeHistogram(SLICE_BOUNDS_NS) for trigger in ("periodic", "insert")}
+        """How long slices of passes held the loop, by what made them due. The owner, who has the clock, measures."""

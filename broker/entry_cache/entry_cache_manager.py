@@ -1,4 +1,4 @@
-"""EntryCacheManager: all entry caches of the broker, their bytes, their limits, and when to evict.
+"""EntryCacheManager: all entry caches of the broker, their bytes, their limits, and when to evict. What, the policy says.
 
 One thread calls everything here, and the manager owns no timer: an insert that crosses the trigger only
 asks for a size check (`on_size_check`), and the owner calls `run_pending` soon and `tick` every
@@ -9,13 +9,16 @@ that and answers whether more is to do, so that the loop is never held for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
+from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.pinned_bytes import PinnedBytes
-from broker.entry_cache.removal_queue import NO_LIMIT, RemovalQueue, Removed, SizePass
+from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
+from broker.entry_cache.policies.make import make_policy
+from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
+from broker.entry_cache.runs import Run, runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
@@ -33,64 +36,89 @@ Observer = Callable[[list[Entry], Reason], None]
 
 class EntryCacheManager:
     __slots__ = (
+        "_admit",
+        "_by_ledger",
         "_caches",
         "_check_in_flight",
-        "_enqueue",
         "_invalidated_bytes",
         "_pinned",
-        "_queue",
         "_retired_reads",
         "_size_checks",
         "_size_pass",
         "_target_bytes",
         "_trigger_bytes",
+        "decisions",
         "enabled",
         "entries",
         "handed_over",
         "on_evicted",
         "on_size_check",
-        "put_back",
+        "policy",
         "settings",
         "stats",
         "used_bytes",
     )
 
-    def __init__(self, settings: EntryCacheSettings) -> None:
+    def __init__(
+        self, settings: EntryCacheSettings, decisions: Decisions | None = None, pinned: Pinned | None = None
+    ) -> None:
+        """`pinned`: who counts what entries pin, where that is not to be told from their bodies."""
         self.stats = CacheStats()
         self.used_bytes = 0
         self.entries = 0
-        self.handed_over = settings.profile.handed_over
-        """Call with the entries of a delivery written to a consumer: one read of each is done."""
-        self.put_back = settings.profile.put_back
-        """Call with entries that go to a replay queue: one more read of each is to come."""
+        self.decisions = decisions or Decisions(0, lambda: 0)
+        self.policy: Policy = make_policy(settings)
+        self._admit = self.policy.admit
         self.on_evicted: Observer | None = None
-        """Told of everything that leaves, in order, for recording what the cache decides."""
+        """Told of everything that leaves, in order."""
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
-        self._queue = RemovalQueue(settings.profile, settings.requeues_max, settings.extend_recently_accessed)
-        self._enqueue = self._queue.extend
         self._caches: dict[str, EntryCache] = {}
-        self._pinned = PinnedBytes()
+        self._by_ledger: dict[int, EntryCache] = {}
+        """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
+        self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
         self._check_in_flight = False
         self._size_pass: SizePass | None = None
+        recorded = self.decisions.record is not None
+        self.handed_over: CountReads = self._note_handed_over if recorded else self.policy.handed_over
+        """Call with the entries of a delivery written to a consumer: one read of each is done."""
         self._apply(settings)
 
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Call with entries that go to a replay queue: one more read of each is to come."""
+        self.policy.put_back(entries)
+        if self.decisions.on and entries:
+            self.decisions.counted(Op.REPLAY, entries)
+
+    def kept_back(self, entries: Sequence[Entry]) -> None:
+        """Call with entries that were read and go to a replay queue without having been handed over."""
+        self.policy.kept_back(entries)
+        if self.decisions.on and entries:
+            self.decisions.counted(Op.KEPT_BACK, entries)
+
+    def _note_handed_over(self, entries: Iterable[Entry]) -> None:
+        delivered = list(entries)
+        self.policy.handed_over(delivered)
+        if delivered and self.decisions.record is not None:
+            self.decisions.counted(Op.DELIVER, delivered)
+
     def reconfigure(self, settings: EntryCacheSettings) -> None:
-        """Every value holds from the next visit on. The profile is for the life of the manager."""
-        if settings.profile is not self.settings.profile:
-            raise ValueError("the cache profile cannot be changed while entries are cached under it")
-        self._apply(settings)
+        """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
+        if (settings.policy, settings.profile) != (self.settings.policy, self.settings.profile):
+            raise ValueError("the cache policy cannot be changed while entries are cached under it")
+        if settings != self.settings:
+            self._apply(settings)
 
     def _apply(self, settings: EntryCacheSettings) -> None:
         self.settings = settings
         self.enabled = settings.size_bytes_max > 0
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
-        self._queue.requeues_max = settings.requeues_max
-        self._queue.extend_recently_accessed = settings.extend_recently_accessed
+        self.policy.configure(settings)
+        self.decisions.configured(settings.to_text())
 
     # Caches
 
@@ -107,6 +135,7 @@ class EntryCacheManager:
         if cache is not None:
             cache.clear()
             self._retired_reads.add(cache.reads)
+            self.decisions.place(Op.CLOSE, name, 0, 0, 0)
 
     def clear(self) -> None:
         for cache in self._caches.values():
@@ -114,46 +143,86 @@ class EntryCacheManager:
 
     # Called by the caches
 
-    def admit(self, entries: list[Entry], size_bytes: int, *, slices: bool) -> None:
+    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+        """The cache holds entries of another ledger from now on."""
+        self._by_ledger[ledger_id] = cache
+        self.decisions.ledger_opened(ledger_id, cache.name)
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """It holds none of that ledger any more."""
+        self._by_ledger.pop(ledger_id, None)
+
+    def is_full(self, size_bytes: int) -> bool:
+        """Whether so many bytes more have no room, for a policy that is strict about it."""
+        return self.policy.strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
+
+    def _charged_bytes(self) -> int:
+        """What counts against the limits."""
+        if not self.policy.strict:
+            return self.used_bytes
+        pinned_bytes = self._pinned.count
+        self.decisions.pinned(pinned_bytes)
+        return self.used_bytes + pinned_bytes
+
+    def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
         if slices:
             self._admit_slices(entries)
-        self._enqueue(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes and not self._check_in_flight:
+        if self.used_bytes > self._trigger_bytes or self.policy.strict:
+            self._mind_the_size(now_ns)
+        self._admit(entries)
+
+    def _mind_the_size(self, now_ns: int) -> None:
+        """The entries that ask for it are not in the policy's hands yet, so none of them goes before it was read."""
+        charged = self._charged_bytes()
+        if charged <= self._trigger_bytes:
+            return
+        if self.policy.strict and charged > self.settings.size_bytes_max:
+            self._check_size(now_ns, VISITS_PER_SLICE)
+            charged = self._charged_bytes()
+        if charged > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
             if self.on_size_check is not None:
                 self.on_size_check()
 
     def _admit_slices(self, entries: list[Entry]) -> None:
-        if not self.settings.copy_entries:
-            self._pinned.add(entries)
+        """Entries leave their buffer by setting, and where they use so little of it that sharing is not worth it."""
+        if self.settings.copy_entries:
+            for entry in entries:
+                if type(entry.body) is memoryview:
+                    entry.body = bytes(entry.body)
             return
-        for entry in entries:
-            if type(entry.body) is memoryview:
-                entry.body = bytes(entry.body)
+        ratio_max = self.settings.pinned_ratio_max
+        if ratio_max > 0:
+            copy_out_of_idle_buffers(entries, ratio_max)
+        self._pinned.add(entries)
 
     def dismiss(self, removed: Removed, reason: Reason) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
-        self._invalidated_bytes += removed.size_bytes
-        self._account(removed, reason)
+        if removed.entries:
+            self._invalidated_bytes += removed.size_bytes
+            self._account(removed, reason, runs_of(removed.entries))
 
-    def _account(self, removed: Removed, reason: Reason) -> None:
+    def _account(self, removed: Removed, reason: Reason, runs: Iterable[Run]) -> None:
+        """What has left the caches, at least one entry; `runs`: the same in short."""
         entries = removed.entries
-        if not entries:
-            return
         self.entries -= len(entries)
         self.used_bytes -= removed.size_bytes
         stats = self.stats
         stats.evicted_entries[reason] += len(entries)
         stats.evicted_bytes[reason] += removed.size_bytes
-        stats.evicted_wanted_entries[reason] += removed.wanted
+        if removed.wanted:
+            stats.evicted_wanted_entries[reason] += removed.wanted
+            stats.evicted_wanted_bytes[reason] += _wanted_bytes(removed)
         if self._pinned:
             self._pinned.remove(entries)
         if self.on_evicted is not None:
             self.on_evicted(entries, reason)
+        if self.decisions.on:
+            self.decisions.runs(Op.EVICT, runs, REASONS.index(reason))
 
     # Evicting
 
@@ -164,9 +233,9 @@ class EntryCacheManager:
 
     def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """The periodic pass: what is too old, then the size check. Whether to call again at once."""
+        self.decisions.passed(Op.TICK, now_ns, visits_max)
         if self._size_pass is None:
-            removed = self._queue.remove_expired(now_ns - self.settings.ttl_ns, now_ns, visits_max)
-            self._account(removed, Reason.TTL)
+            removed = self._expire(now_ns - self.settings.ttl_ns, now_ns, visits_max)
             if not removed.done:
                 return True
             visits_max -= removed.visits
@@ -176,8 +245,16 @@ class EntryCacheManager:
         self._let_go_of_invalidated()
         return False
 
+    def _expire(self, threshold_ns: int, now_ns: int, visits_max: int) -> Removed:
+        policy = self.policy
+        policy.watched = self.decisions.on
+        removed = policy.remove_expired(threshold_ns, now_ns, visits_max)
+        self._passed(removed, Reason.TTL, now_ns)
+        return removed
+
     def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """The size checks asked for. Whether to call again at once."""
+        self.decisions.passed(Op.SIZE_CHECK, now_ns, visits_max)
         while self._size_checks:
             if self._check_size(now_ns, visits_max):
                 return True
@@ -186,47 +263,69 @@ class EntryCacheManager:
         return False
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
-        """Begin or go on with a size pass if there is need; whether it is unfinished."""
-        bytes_to_free = self.used_bytes - self._target_bytes
+        """Begin or go on with a size pass if there is need; whether it is unfinished. What was inserted while one
+        was cut may need another."""
+        resumed = self._size_pass is not None
+        charged = self._charged_bytes()
+        bytes_to_free = charged - self._target_bytes
         if self._size_pass is None:
-            if self.used_bytes <= self._trigger_bytes or bytes_to_free <= 0:
+            if charged <= self._trigger_bytes or bytes_to_free <= 0:
                 return False
             self.stats.size_evictions += 1
-            self._size_pass = self._queue.begin_size_pass(bytes_to_free)
+            self._size_pass = self.policy.begin_size_pass(bytes_to_free)
         elif bytes_to_free <= 0:  # Invalidations made the room while the pass was cut.
+            self.policy.abandon(self._size_pass)
             self._size_pass = None
             return False
-        removed = self._queue.free(self._size_pass, now_ns, visits_max)
-        self._account(removed, Reason.SIZE)
-        if removed.done:
-            self._size_pass = None
-        return not removed.done
+        removed = self._free(self._size_pass, now_ns, visits_max)
+        if not removed.done:
+            return True
+        reached = self._size_pass.bytes_to_free <= 0
+        self._size_pass = None
+        return resumed and reached and self._check_size(now_ns, visits_max - removed.visits)
+
+    def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
+        policy = self.policy
+        policy.watched = self.decisions.on
+        removed = policy.free(size_pass, now_ns, visits_max)
+        self._passed(removed, Reason.SIZE, now_ns)
+        return removed
+
+    def _passed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
+        """A pass, or a slice of it, has run."""
+        stats = self.stats.passes[reason]
+        stats.visits += removed.visits
+        stats.passes += removed.done
+        # Before what was removed, and reads before expected reads: so it was for an entry that met all of it.
+        for cause in sorted(removed.requeued, key=CAUSES.index, reverse=True):
+            self.decisions.runs(Op.REQUEUE, runs_of(removed.requeued[cause]), CAUSES.index(cause))
+        if removed.entries:
+            runs = list(runs_of(removed.entries))
+            stats.removed(removed.entries, runs, now_ns)
+            number = REASONS.index(reason)
+            for ledger_id, _, count, _ in runs:
+                cache = self._by_ledger.get(ledger_id)
+                if cache is not None:
+                    cache.evicted_entries[number] += count
+            self._account(removed, reason, runs)
 
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
         """One time pass with a threshold of the caller's choice."""
-        removed = self._queue.remove_expired(threshold_ns, now_ns)
-        self._account(removed, Reason.TTL)
-        return removed
+        return self._expire(threshold_ns, now_ns, NO_LIMIT)
 
     def evict_bytes(self, bytes_to_free: int, now_ns: int) -> Removed:
         """One size pass, whatever the limits say. ValueError unless `bytes_to_free` is positive."""
-        removed = self._queue.free(self._queue.begin_size_pass(bytes_to_free), now_ns)
-        self._account(removed, Reason.SIZE)
-        return removed
+        return self._free(self.policy.begin_size_pass(bytes_to_free), now_ns, NO_LIMIT)
 
     def _let_go_of_invalidated(self) -> None:
         """With a long TTL the head may take long to reach invalidated entries, and their bytes are held."""
         if not self.tombstones:
             self._invalidated_bytes = 0
         elif self._invalidated_bytes > max(INVALIDATED_BYTES_KEPT, self.used_bytes):
-            self._queue.drop_invalidated()
+            self.policy.drop_invalidated()
             self._invalidated_bytes = 0
 
     # Levels
-
-    @property
-    def queue(self) -> RemovalQueue:
-        return self._queue
 
     @property
     def caches(self) -> list[EntryCache]:
@@ -243,12 +342,12 @@ class EntryCacheManager:
 
     @property
     def queue_length(self) -> int:
-        return len(self._queue)
+        return len(self.policy)
 
     @property
     def tombstones(self) -> int:
         """Slots of the queue whose entries were invalidated."""
-        return len(self._queue) - self.entries
+        return len(self.policy) - self.entries
 
     @property
     def pinned_bytes(self) -> int:
@@ -262,3 +361,13 @@ class EntryCacheManager:
         for cache in self._caches.values():
             total.add(cache.reads)
         return total
+
+
+def _wanted_bytes(removed: Removed) -> int:
+    """Of the entries that still had expected reads. Where the policy judges by something else than the counts at the
+    entries, which are then gone, and has removed both kinds together: their share by number."""
+    entries = removed.entries
+    if removed.wanted == len(entries):
+        return removed.size_bytes
+    sizes = [entry.size for entry in entries if entry.expected_reads > 0]
+    return sum(sizes) if len(sizes) == removed.wanted else removed.size_bytes * removed.wanted // len(entries)

@@ -1,17 +1,50 @@
 """PinnedBytes: what cached entries keep alive beyond their own length.
 
 An entry's body may be a slice of the large buffer it was received in; as long as one slice is cached the
-whole buffer stays. Counted per buffer as entries come and go, never by walking over the cache.
+whole buffer stays. Counted per buffer as entries come and go, never by walking over the cache. What would
+keep much more than it is worth is copied before it is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from broker.model.entry import Entry
 
 
+def copy_out_of_idle_buffers(entries: Iterable[Entry], ratio_max: float) -> None:
+    """Give entries bodies of their own where a buffer is more than `ratio_max` times as long as what all of them
+    use of it. A busy connection fills its buffers, so this copies where there is time to."""
+    used: dict[int, int] = {}
+    for entry in entries:
+        body = entry.body
+        if type(body) is memoryview:
+            used[id(body.obj)] = used.get(id(body.obj), 0) + len(body)
+    for entry in entries:
+        body = entry.body
+        if type(body) is memoryview and len(body.obj) > used[id(body.obj)] * ratio_max:  # type: ignore[arg-type]
+            entry.body = bytes(body)
+
+
+class Pinned(Protocol):
+    """What the manager asks of whoever counts."""
+
+    @property
+    def count(self) -> int: ...
+
+    def __bool__(self) -> bool:
+        """Whether an entry that leaves must be told of."""
+        ...
+
+    def add(self, entries: Iterable[Entry]) -> None: ...
+
+    def remove(self, entries: Iterable[Entry]) -> None: ...
+
+
 class PinnedBytes:
+    """A `Pinned`."""
+
     __slots__ = ("_slices", "count")
 
     def __init__(self) -> None:

@@ -10,31 +10,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.profile import CountReads
-from broker.errors import BrokerError
+from broker.entry_cache.policies.policy import CountReads
+from broker.managed_ledger.cache_readers import CacheReaders, ReadingCursor
 from broker.managed_ledger.ground import Ground
-from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.ledger_list import LedgerList
-from broker.managed_ledger.pending_reads import PendingReads
+from broker.managed_ledger.range_reads import RangeReads
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.stats import LogStats
 from broker.model.position import Position
-
-
-class ReportingCursor(Protocol):
-    """What a log looks at in a cursor that reports to it: who it is, where it stands, whether it counts."""
-
-    name: str
-    active: bool
-
-    @property
-    def durable(self) -> bool: ...
-
-    @property
-    def read_position(self) -> Position: ...
-
-    @property
-    def mark_delete_position(self) -> Position: ...
 
 
 class CursorLog(Protocol):
@@ -45,7 +28,8 @@ class CursorLog(Protocol):
     settings: ManagedLedgerSettings
     ledgers: LedgerList
     cache: EntryCache
-    reads: PendingReads
+    reads: RangeReads
+    readers: CacheReaders
     stats: LogStats
     handed_over: CountReads
     """Call with entries that were read and go to no consumer: one read of each is done, for the cache."""
@@ -60,26 +44,10 @@ class CursorLog(Protocol):
 
     def estimated_bytes(self, ledger_id: int, entries: int) -> int: ...
 
-    def readers_at_or_before(self, cursor: ReportingCursor) -> int: ...
-
     def at_end_of_turn(self, callback: Callable[[], None]) -> None: ...
-
-    def with_permits(
-        self, size_bytes: int, begin: Callable[[Permits], None], refuse: Callable[[BrokerError], None]
-    ) -> None: ...
-
-    def give_back(self, permits: Permits) -> None: ...
 
     # What a cursor reports
 
-    def cursor_activated(self, cursor: ReportingCursor) -> None: ...
-
-    def cursor_deactivated(self, cursor: ReportingCursor) -> None: ...
-
-    def cursor_moved(self, cursor: ReportingCursor) -> None: ...
-
-    def active_cursor_acknowledged(self, cursor: ReportingCursor) -> None: ...
-
-    def cursor_closed(self, cursor: ReportingCursor) -> None: ...
+    def forget_cursor(self, cursor: ReadingCursor) -> None: ...
 
     def trim(self, now_ms: int) -> list[int]: ...

@@ -11,6 +11,7 @@ from broker.errors import BrokerError
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.snapshot_writer import DirtyCursors
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.entry import Entry
@@ -51,12 +52,15 @@ class Ground:
     wall_ms: Callable[[], int]
     dirty_cursors: DirtyCursors = field(default_factory=DirtyCursors)
     reads_limiter: InflightReadsLimiter = field(default_factory=lambda: InflightReadsLimiter(0, 0, 0))
-    """`managedLedgerMaxReadsInFlightSizeInMB`; off by default. Permits cover what is read from storage until
-    the reader has taken it; what is in the cache is in the cache's own budget."""
+    """`managedLedgerMaxReadsInFlightSizeInMB`; 0 = no limit. Permits cover what was asked for until it is handed
+    over; what a cursor takes from the cache goes out in the same turn and needs none."""
+    read_deadlines: ReadDeadlines = field(default_factory=ReadDeadlines)
 
     def tick(self, now_ns: int) -> None:
-        """To be called about once a second: cursors whose snapshot is due, reads that have waited too long."""
+        """To be called a few times a second: cursors whose snapshot is due, reads that have waited too long or
+        take too long."""
         self.dirty_cursors.flush_due(now_ns)
         due_ns = self.reads_limiter.timer_due_ns
         if due_ns is not None and now_ns >= due_ns:
             self.reads_limiter.timer_fired(now_ns)
+        self.read_deadlines.fire_due(now_ns)

@@ -1,8 +1,7 @@
-"""LogCursors: the reading half of a log: its cursors, what the cache is told of them, and trimming.
+"""LogCursors: the reading half of a log: its cursors, reading through the cache, and trimming.
 
-Cursors that are active count as expected readers of every entry added (PIP-430). A ledger that every
-durable cursor has acknowledged to its end is removed, first from the list, then from the metadata store,
-then from the bookie, and never the current one.
+A ledger that every durable cursor has acknowledged to its end is removed, first from the list, then from the
+metadata store, then from the bookie, and never the current one.
 """
 
 from __future__ import annotations
@@ -11,13 +10,11 @@ import asyncio
 from collections.abc import Callable
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger, TooManyRequests
+from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger
 from broker.managed_ledger.acks import Acks
-from broker.managed_ledger.active_cursors import ActiveCursors
 from broker.managed_ledger.background import Background
-from broker.managed_ledger.cursor_log import ReportingCursor
+from broker.managed_ledger.cache_readers import CacheReaders, ReadingCursor
 from broker.managed_ledger.ground import Ground
-from broker.managed_ledger.inflight_reads_limiter import Permits
 from broker.managed_ledger.ledger_info import (
     CursorSnapshot,
     cursor_key,
@@ -29,6 +26,8 @@ from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.log_record import LogRecord
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.pending_reads import PendingReads
+from broker.managed_ledger.range_reads import RangeReads
+from broker.managed_ledger.read_permits import ReadPermits
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.snapshot_writer import SnapshotWriter
 from broker.managed_ledger.stats import LogStats
@@ -38,11 +37,12 @@ from broker.model.entry import Entry
 from broker.model.position import LATEST, Position
 
 OVERHEAD_ESTIMATE_BYTES = 64
+PEEKER = "__peek"
+"""The name of the reader that is no cursor."""
 
 
 class LogCursors:
     __slots__ = (
-        "active",
         "background",
         "cache",
         "cursors",
@@ -54,6 +54,8 @@ class LogCursors:
         "ledgers",
         "name",
         "one_change",
+        "peeker",
+        "readers",
         "reads",
         "record",
         "settings",
@@ -70,14 +72,15 @@ class LogCursors:
         """The last entry that can be read; (current ledger, -1) when there is none."""
         self.stats = LogStats(self.ledgers)
         self.cache: EntryCache = ground.caches.open(name)
+        self.peeker = self.cache.reader(PEEKER)
+        """Who looks at single entries for nobody's subscription."""
         self.handed_over = ground.caches.handed_over
-        storage = StorageReads(ground, self.cache, self.stats, settings.read_bytes_max)
-        self.reads = PendingReads(storage.read, self.cache)
-        """Reads from storage, each range once however many want it."""
+        storage = StorageReads(ground, self.cache, self.stats, lambda: self.settings)
+        self.reads = RangeReads(self.cache, PendingReads(storage.read, self.cache), ground.turn)
+        """From the cache and from storage, where each range is read once however many want it."""
+        self.readers = CacheReaders(ground, self.cache, settings)
         self.cursors: dict[str, ManagedCursor] = {}
         """Durable and not, by name."""
-        continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
-        self.active = ActiveCursors(continue_ns, ground.now_ns())
         self.keep_ms = 0
         """Retention of what is acknowledged, since its ledger was closed; -1 = for ever."""
         self.keep_bytes = 0
@@ -190,6 +193,8 @@ class LogCursors:
             await self.ground.metadata.delete(cursor_key(self.name, name))
         else:
             cursor.abandon()
+        self.readers.forget(cursor)
+        self.cache.forget_reader(name)
         self.cursors.pop(name, None)
         self.trim(self.ground.wall_ms())
 
@@ -197,69 +202,19 @@ class LogCursors:
         """A reader has left for good."""
         assert not cursor.durable
         cursor.abandon()
+        self.readers.forget(cursor)
+        if self.cursors.get(cursor.name) is cursor:
+            self.cache.forget_reader(cursor.name)
+            del self.cursors[cursor.name]
+
+    def forget_cursor(self, cursor: ReadingCursor) -> None:
+        """A cursor in memory was closed."""
         if self.cursors.get(cursor.name) is cursor:
             del self.cursors[cursor.name]
 
-    # What cursors report
-
-    def cursor_activated(self, cursor: ReportingCursor) -> None:
-        self.active.add(cursor.name, self._tracked(cursor))
-
-    def cursor_deactivated(self, cursor: ReportingCursor) -> None:
-        self.active.remove(cursor.name, self.ground.now_ns())
-
-    def cursor_moved(self, cursor: ReportingCursor) -> None:
-        """An active cursor has another read position."""
-        if not self.settings.track_mark_delete:
-            self.active.update(cursor.name, cursor.read_position)
-
-    def _tracked(self, cursor: ReportingCursor) -> Position:
-        return cursor.mark_delete_position if self.settings.track_mark_delete else cursor.read_position
-
-    def active_cursor_acknowledged(self, cursor: ReportingCursor) -> None:
-        """An active cursor has another mark-delete position."""
-        if self.settings.track_mark_delete:
-            self.active.update(cursor.name, cursor.mark_delete_position)
-
-    def cursor_closed(self, cursor: ReportingCursor) -> None:
-        if not cursor.durable and self.cursors.get(cursor.name) is cursor:
-            del self.cursors[cursor.name]
-
-    def readers_at_or_before(self, cursor: ReportingCursor) -> int:
-        """Active cursors that stand where this one does or before, itself included: so many are still to read
-        what it reads from storage. Nobody counts them when it is not active, or by setting."""
-        counted = cursor.active and self.settings.expected_reads
-        return self.active.rank(cursor.name) if counted else NOT_CACHED
-
-    def cache_added(self, entries: list[Entry], now_ns: int) -> None:
-        """Confirmed entries enter the cache while there are readers, or have just been some."""
-        if self.active.should_cache_added(now_ns):
-            expected = len(self.active) if self.settings.expected_reads else NOT_CACHED
-            self.cache.insert_run(entries, expected, now_ns)
-
-    def with_permits(
-        self, size_bytes: int, begin: Callable[[Permits], None], refuse: Callable[[BrokerError], None]
-    ) -> None:
-        """Call `begin` as soon as so many bytes may be read; `refuse`, never inside this call, when too many
-        readers wait already or the wait took too long."""
-
-        def granted(permits: Permits | None) -> None:
-            if permits is None:
-                refuse(TooManyRequests(f"{self.name}: waited too long to read {size_bytes} bytes"))
-            else:
-                begin(permits)
-
-        try:
-            permits = self.ground.reads_limiter.acquire(size_bytes, self.ground.now_ns(), granted)
-        except TooManyRequests as error:
-            refusal = error
-            self.at_end_of_turn(lambda: refuse(refusal))
-            return
-        if permits is not None:
-            begin(permits)
-
-    def give_back(self, permits: Permits) -> None:
-        self.ground.reads_limiter.release(permits, self.ground.now_ns())
+    def check_backlogs(self) -> None:
+        """To be called about once a minute."""
+        self.readers.check_backlogs(self.cursors.values(), self.settings)
 
     # Trimming
 
@@ -308,27 +263,37 @@ class LogCursors:
     # Single entries
 
     async def read_entry(self, position: Position) -> Entry:
-        """Through the cache, which it does not fill. Raises NoSuchLedger, NoSuchEntry, PersistenceError."""
+        """Through the cache, which it does not fill. Raises NoSuchLedger, NoSuchEntry, PersistenceError, and
+        TooManyRequests when too much is being read."""
         ledger_id, entry_id = position
         if ledger_id not in self.ledgers:
             raise NoSuchLedger(f"{self.name} has no ledger {ledger_id}")
         if not self.ledgers.has_entry(ledger_id, entry_id):
             raise NoSuchEntry(f"{self.name} has no entry {ledger_id}:{entry_id}")
-        cached = self.cache.get(ledger_id, entry_id)
+        cached = self.cache.get(self.peeker, ledger_id, entry_id)
         if cached is not None:
             return cached
         done: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
-        def arrived(entries: list[Entry], error: BrokerError | None) -> None:
-            if done.done():
-                return
-            if error is not None:
+        def refuse(error: BrokerError) -> None:
+            if not done.done():
                 done.set_exception(error)
-            else:
+
+        def arrived(entries: list[Entry], error: BrokerError | None) -> None:
+            if error is not None:
+                refuse(error)
+            elif not done.done():
                 done.set_result(entries[0])
 
-        self.reads.read(ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
-        return await done
+        def read() -> None:
+            self.reads.read(self.peeker, ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
+
+        permits = ReadPermits(self.ground)
+        permits.ask(self.estimated_bytes(ledger_id, 1), read, refuse)
+        try:
+            return await done
+        finally:
+            permits.release()
 
     async def find_newest(self, older_than_ms: Callable[[Entry], bool]) -> Position | None:
         """The newest entry for which the predicate holds, None when it holds for none. A binary search: it

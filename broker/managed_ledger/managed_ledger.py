@@ -196,7 +196,7 @@ class ManagedLedger(LogCursors):
         current.size_bytes += self.stats.added(entries, asked_ns, now_ns)
         current.entries = last_id + 1
         self.last_confirmed = Position(handle.ledger_id, last_id)
-        self.cache_added(entries, now_ns)
+        self.readers.added(entries, now_ns)
         self.listener.entries_added(entries, contexts, now_ns)
         if handle is self._closing and not handle.pending:
             self._ledger_drained()

@@ -7,43 +7,38 @@ one that overlaps: it waits for the overlap and reads the rest. Everybody receiv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import NamedTuple
 
+from broker.entry_cache.cache_stats import PendingReadStats
+from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError
 from broker.model.entry import Entry
 
 EntriesRead = Callable[[list[Entry], BrokerError | None], None]
 """(the whole range in order, None), or ([], why not)"""
 
-ReadRange = Callable[[int, int, int, Callable[[], int], EntriesRead], None]
+ReadStorage = Callable[[int, int, int, Callable[[], int], EntriesRead], None]
 """(ledger id, first, last, how many readers are to come: asked when the entries have arrived, done)"""
 
 
-class PendingReadStats:
-    """Pulsar's counters, in entries."""
-
-    __slots__ = ("matched", "matched_included", "missed", "not_read", "overlapping", "read")
-
-    def __init__(self) -> None:
-        self.read = 0
-        """Asked of storage."""
-        self.not_read = 0
-        """Received from a read that was under way."""
-        self.matched = 0
-        self.matched_included = 0
-        self.missed = 0
-        self.overlapping = {"left": 0, "right": 0, "both": 0}
-        """Received from a read that lacked something on that side."""
+class _Waiter(NamedTuple):
+    reader: Reader | None
+    first: int
+    last: int
+    done: EntriesRead
 
 
 class _RunningRead:
-    __slots__ = ("first", "last", "waiters")
+    __slots__ = ("first", "last", "ledger_id", "waiters")
 
-    def __init__(self, first: int, last: int, done: EntriesRead) -> None:
-        self.first = first
-        self.last = last
-        self.waiters: list[tuple[int, int, EntriesRead]] = [(first, last, done)]
+    def __init__(self, ledger_id: int, waiter: _Waiter) -> None:
+        self.ledger_id = ledger_id
+        self.first = waiter.first
+        self.last = waiter.last
+        self.waiters = [waiter]
+        """The first one has started it."""
 
 
 class _Joined:
@@ -72,40 +67,49 @@ class _Joined:
 
 
 class PendingReads:
-    __slots__ = ("_cache", "_read_range", "_read_storage", "_running", "stats")
+    __slots__ = ("_cache", "_read_storage", "_running")
 
-    def __init__(
-        self, read_storage: ReadRange, cache: EntryCache, read_range: ReadRange | None = None
-    ) -> None:
-        """`read_storage` never completes inside its call. `read_range` reads what an overlap leaves over;
-        it looks in the cache first and then comes back here, which is also what happens without it."""
+    def __init__(self, read_storage: ReadStorage, cache: EntryCache) -> None:
+        """`read_storage` never completes inside its call."""
         self._read_storage = read_storage
-        self._read_range: Final = read_range or self.read
         self._cache = cache
         self._running: dict[int, dict[tuple[int, int], _RunningRead]] = {}
-        self.stats = PendingReadStats()
+
+    @property
+    def stats(self) -> PendingReadStats:
+        """Of all logs, so that nothing is lost when one is closed."""
+        return self._cache.pending_reads
 
     def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        reader: Reader | None,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
     ) -> None:
-        """Entries `first` to `last`, both included. The first who asks for a storage read says for how many
-        readers it fills the cache; `done` is called once, never inside this call unless `read_range` does."""
+        """Entries `first` to `last`, both included. `reader`: for whom they count as missed or coalesced; None =
+        they have been counted. The first who asks for a storage read says for how many readers it fills the
+        cache; `done` is called once, never inside this call. What an overlap leaves over comes back here:
+        whoever asks has looked in the cache in the same turn."""
+        waiter = _Waiter(reader, first, last, done)
         running = self._running.setdefault(ledger_id, {})
         found = running.get((first, last))
         if found is not None:
             self.stats.matched += last - first + 1
-            self._join(found, first, last, done)
+            self._join(found, waiter)
             return
         for candidate in running.values():
             if candidate.first <= first and last <= candidate.last:
                 self.stats.matched_included += last - first + 1
-                self._join(candidate, first, last, done)
+                self._join(candidate, waiter)
                 return
         overlap = _best_overlap(running.values(), first, last)
         if overlap is None:
-            self._start(ledger_id, first, last, expected_reads, done)
+            self._start(ledger_id, waiter, expected_reads)
         else:
-            self._read_around(overlap, ledger_id, first, last, expected_reads, done)
+            self._read_around(overlap, waiter, expected_reads)
 
     def invalidate_ledger(self, ledger_id: int) -> None:
         """Nobody joins the reads under way any more; they still serve those who wait."""
@@ -114,17 +118,12 @@ class PendingReads:
     def clear(self) -> None:
         self._running.clear()
 
-    def _join(self, running: _RunningRead, first: int, last: int, done: EntriesRead) -> None:
-        self.stats.not_read += last - first + 1
-        running.waiters.append((first, last, done))
-
-    def _start(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
-    ) -> None:
+    def _start(self, ledger_id: int, waiter: _Waiter, expected_reads: Callable[[], int]) -> None:
+        first, last = waiter.first, waiter.last
         self.stats.read += last - first + 1
         self.stats.missed += last - first + 1
-        started = _RunningRead(first, last, done)
-        self._running[ledger_id][first, last] = started
+        started = self._running[ledger_id][first, last] = _RunningRead(ledger_id, waiter)
+        self._note(Op.MISS, ledger_id, waiter)
 
         def arrived(entries: list[Entry], error: BrokerError | None) -> None:
             running = self._running.get(ledger_id)
@@ -136,38 +135,43 @@ class PendingReads:
 
         self._read_storage(ledger_id, first, last, expected_reads, arrived)
 
-    def _deliver(self, ended: _RunningRead, entries: list[Entry], error: BrokerError | None) -> None:
-        for number, (first, last, done) in enumerate(ended.waiters):
-            if error is not None:
-                done([], error)
-                continue
-            wanted = entries[first - ended.first : last - ended.first + 1]
-            if number:
-                self._cache.count_coalesced(len(wanted), sum([entry.size for entry in wanted]))
-            done(wanted, None)
+    def _join(self, running: _RunningRead, waiter: _Waiter) -> None:
+        self.stats.not_read += waiter.last - waiter.first + 1
+        self._note(Op.COALESCED, running.ledger_id, waiter)
+        running.waiters.append(waiter)
 
-    def _read_around(
-        self,
-        overlap: _RunningRead,
-        ledger_id: int,
-        first: int,
-        last: int,
-        expected_reads: Callable[[], int],
-        done: EntriesRead,
-    ) -> None:
-        """Wait for the overlap and read what it lacks, the left side first."""
-        lacks_left, lacks_right = first < overlap.first, last > overlap.last
+    def _deliver(self, ended: _RunningRead, entries: list[Entry], error: BrokerError | None) -> None:
+        for waiter in ended.waiters:
+            if error is not None:
+                self._note(Op.FAILED, ended.ledger_id, waiter)
+                waiter.done([], error)
+                continue
+            wanted = entries[waiter.first - ended.first : waiter.last - ended.first + 1]
+            if waiter.reader is not None:
+                started = waiter is ended.waiters[0]
+                count = self._cache.count_misses if started else self._cache.count_coalesced
+                count(waiter.reader, wanted)
+            waiter.done(wanted, None)
+
+    def _note(self, op: Op, ledger_id: int, waiter: _Waiter) -> None:
+        if waiter.reader is not None:
+            self._cache.note_asked(op, waiter.reader, ledger_id, waiter.first, waiter.last - waiter.first + 1)
+
+    def _read_around(self, overlap: _RunningRead, waiter: _Waiter, expected_reads: Callable[[], int]) -> None:
+        """Wait for the overlap and read what it lacks."""
+        reader, first, last, done = waiter
+        lacks_left, lacks_right = first < overlap.first, overlap.last < last
         middle_first, middle_last = max(first, overlap.first), min(last, overlap.last)
         side = "both" if lacks_left and lacks_right else "left" if lacks_left else "right"
         self.stats.overlapping[side] += middle_last - middle_first + 1
         joined = _Joined(1 + lacks_left + lacks_right, done)
-        self._join(overlap, middle_first, middle_last, joined.part(int(lacks_left)))
+        self._join(overlap, _Waiter(reader, middle_first, middle_last, joined.part(int(lacks_left))))
+        ledger_id = overlap.ledger_id
         if lacks_left:
-            self._read_range(ledger_id, first, overlap.first - 1, expected_reads, joined.part(0))
+            self.read(reader, ledger_id, first, overlap.first - 1, expected_reads, joined.part(0))
         if lacks_right:
-            self._read_range(
-                ledger_id, overlap.last + 1, last, expected_reads, joined.part(1 + int(lacks_left))
-            )
+            number = 1 + int(lacks_left)
+            self.read(reader, ledger_id, overlap.last + 1, last, expected_reads, joined.part(number))
 
 
 def _best_overlap(running: Iterable[_RunningRead], first: int, last: int) -> _RunningRead | None:

@@ -42,6 +42,22 @@ class ManagedLedgerSettings:
     continue_caching_ns: int = 2 * NS_PER_SECOND
     """`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis`; 0 or less = not at all."""
 
+    backlog_cursors_min_for_caching: int = 0
+    """`managedLedgerMinimumBacklogCursorsForCaching`: so many backlogs of similar size make their reads cached;
+    0 = never. Like the next three without meaning while `expected_reads`."""
+
+    backlog_entries_min_for_caching: int = 1000
+    """`managedLedgerMinimumBacklogEntriesForCaching`: a cursor with fewer entries of backlog is not counted."""
+
+    backlog_between_cursors_max_for_caching: int = 1000
+    """`managedLedgerMaxBacklogBetweenCursorsForCaching`: entries by which similar backlogs may differ."""
+
+    cursor_backlogged_threshold: int = 1000
+    """`managedLedgerCursorBackloggedThreshold`: with more entries of backlog a cursor is no active one."""
+
+    read_timeout_s: int = 0
+    """`managedLedgerReadEntryTimeoutSeconds`: a read for a cursor fails after so long; 0 = the client's time-out."""
+
     bookie_id: str = "127.0.0.1:3181"
     """The one member of every new ledger's ensemble, as ledger metadata names it."""
 

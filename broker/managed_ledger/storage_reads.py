@@ -8,26 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker.entry_cache.decisions import Obstacle
 from broker.entry_cache.entry_cache import EntryCache
-from broker.errors import BrokerError, PersistenceError
+from broker.errors import BrokerError, PersistenceError, ReadTimedOut
 from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.pending_reads import EntriesRead
 from broker.managed_ledger.recovery import OK, error_of
+from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.managed_ledger.stats import LogStats
 from broker.model.entry import Entry
+from broker.model.range_set import EntryRange
 
 NOT_CACHED = -1
 
 
 class StorageReads:
-    __slots__ = ("_bytes_max", "_cache", "_ground", "_stats")
+    __slots__ = ("_cache", "_ground", "_settings", "_stats")
 
-    def __init__(self, ground: Ground, cache: EntryCache, stats: LogStats, bytes_max: int) -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        cache: EntryCache,
+        stats: LogStats,
+        settings: Callable[[], ManagedLedgerSettings],
+    ) -> None:
+        """`settings` are asked for each read, since they may change at run time."""
         self._ground = ground
         self._cache = cache
         self._stats = stats
-        self._bytes_max = bytes_max
+        self._settings = settings
 
     def read(
         self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
@@ -35,58 +45,87 @@ class StorageReads:
         """`done` is called once, never inside this call."""
         assert 0 <= first <= last
 
-        def arrived(entries: list[Entry], error: BrokerError | None) -> None:
+        def ended(entries: list[Entry], error: BrokerError | None) -> None:
             if error is None:
                 self._admit(entries, expected_reads())
             else:
                 self._stats.read_errors += 1
             done(entries, error)
 
-        _RangeRead(self._ground, ledger_id, first, last, self._bytes_max, arrived).begin()
+        _StorageRead(self._ground, EntryRange(ledger_id, first, last), self._settings(), ended).begin()
 
     def _admit(self, entries: list[Entry], expected_reads: int) -> None:
         size_bytes = sum([entry.size for entry in entries])
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
-        self._cache.count_misses(len(entries), size_bytes)
-        caches = self._ground.caches
-        if expected_reads >= 0 and caches.settings.profile.caches_storage_reads(expected_reads):
-            self._cache.insert_run(entries, expected_reads, self._ground.now_ns())
+        now_ns = self._ground.now_ns()
+        self._cache.note_fetched(entries, expected_reads, now_ns)
+        if expected_reads >= 0 and self._ground.caches.policy.caches_storage_reads(expected_reads):
+            self._cache.insert_run(entries, expected_reads, now_ns)
+        else:
+            self._cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
 
 
-class _RangeRead:
-    """One range, in as many batch reads as the byte limit makes of it."""
+class _StorageRead:
+    """One range, in as many batch reads as the byte limit makes of it, within the time that it may take."""
 
-    __slots__ = ("_bytes_max", "_client", "_done", "_entries", "_last", "_ledger_id", "_next")
+    __slots__ = ("_done", "_entries", "_ground", "_next", "_range", "_settings")
 
     def __init__(
-        self, ground: Ground, ledger_id: int, first: int, last: int, bytes_max: int, done: EntriesRead
+        self, ground: Ground, wanted: EntryRange, settings: ManagedLedgerSettings, done: EntriesRead
     ) -> None:
-        self._client = ground.ledgers
-        self._ledger_id = ledger_id
-        self._next = first
-        self._last = last
-        self._bytes_max = bytes_max
+        self._ground = ground
+        self._range = wanted
+        self._settings = settings
+        self._next = wanted.first
         self._entries: list[Entry] = []
-        self._done = done
+        self._done: EntriesRead | None = done
+        """None once it has ended; what storage answers then comes too late."""
 
     def begin(self) -> None:
-        self._client.batch_read(
-            self._ledger_id, self._next, self._last - self._next + 1, self._bytes_max, self._arrived
+        timeout_ns = self._settings.read_timeout_s * NS_PER_SECOND
+        if timeout_ns > 0:
+            self._ground.read_deadlines.add(self, self._ground.now_ns() + timeout_ns)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        ledger_id, _, last = self._range
+        count = last - self._next + 1
+        self._ground.ledgers.batch_read(
+            ledger_id, self._next, count, self._settings.read_bytes_max, self._arrived
         )
 
     def _arrived(self, rc: int, stored: list[bytes]) -> None:
-        if rc != OK:
-            self._done([], error_of(rc, f"reading entry {self._ledger_id}:{self._next}"))
+        if self._done is None:
             return
-        assert 0 < len(stored) <= self._last - self._next + 1
+        ledger_id, _, last = self._range
+        what = f"reading entry {ledger_id}:{self._next}"
+        if rc != OK or not stored:
+            self._end(
+                error_of(rc, what) if rc != OK else PersistenceError(f"{what}: an answer without entries")
+            )
+            return
+        # A bookie that answers more than was asked for is taken at its word for what was.
+        del stored[last - self._next + 1 :]
         try:
-            decode_run(self._ledger_id, self._next, stored, self._entries)
+            decode_run(ledger_id, self._next, stored, self._entries)
         except PersistenceError as error:
-            self._done([], error)
+            self._end(error)
             return
         self._next += len(stored)
-        if self._next <= self._last:
-            self.begin()
+        if self._next <= last:
+            self._read_on()
         else:
-            self._done(self._entries, None)
+            self._end(None)
+
+    def overdue(self) -> None:
+        ledger_id, first, last = self._range
+        limit = f"{self._settings.read_timeout_s} s (managedLedgerReadEntryTimeoutSeconds)"
+        self._end(ReadTimedOut(f"reading entries {ledger_id}:{first}-{last}: not read within {limit}"))
+
+    def _end(self, error: BrokerError | None) -> None:
+        assert self._done is not None
+        done, self._done = self._done, None
+        self._ground.read_deadlines.remove(self)
+        entries, self._entries = self._entries, []
+        done(entries if error is None else [], error)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import attrgetter
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     Metric,
     SummaryMetricFamily,
 )
@@ -24,23 +26,28 @@ from broker.metrics.definitions import (
     BROKER,
     BROKER_BY,
     CONSTANTS,
+    HISTOGRAMS,
     JOINED_READS,
     QUANTILES,
     SUMMARIES,
     Family,
 )
 from broker.metrics.process import CpuWindow, GarbageTimes, memory_limit_bytes, resident_bytes, threads
-from broker.metrics.snapshot import BrokerStats, CacheStats
+from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram, RecordStats
 from broker.metrics.window import BrokerWindow, TopicWindows, quantile, quantile_of
 
 
 @dataclass(slots=True)
 class BrokerSource:
-    """Where the sources of the broker's families are found: `now.`, `cache.`, `window.`"""
+    """Where the sources of the broker's families are found: `now.`, `cache.`, `record.`, `window.`"""
 
     now: BrokerStats
     cache: CacheStats
     window: BrokerWindow
+
+    @property
+    def record(self) -> RecordStats:
+        return self.now.record
 
     @property
     def evicted(self) -> int:
@@ -71,6 +78,8 @@ class BrokerCollector(Collector):
                 (value,): counted.get(value, 0) for value in (*family.values, *counted)
             }
             yield self._family(family, values, family.label)
+        for family in HISTOGRAMS:
+            yield self._histogram(family, attrgetter(family.source)(source))
         for name in JOINED_READS:
             text = "Entries seen by the read coalescer."
             family = Family(f"pulsar_ml_cache_pendingreads_{name}_total", "counter", "", text)
@@ -86,6 +95,14 @@ class BrokerCollector(Collector):
         metric = kind(family.name, family.help, labels=("cluster", *labels))
         for label_values, value in values.items():
             metric.add_metric([self._cluster, *label_values], value)
+        return metric
+
+    def _histogram(self, family: Family, measured: Mapping[str, Histogram]) -> Metric:
+        metric = HistogramMetricFamily(family.name, family.help, labels=("cluster", family.label))
+        for value, histogram in measured.items():
+            upper = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
+            buckets = list(zip(upper, accumulate(histogram.counts), strict=True))
+            metric.add_metric([self._cluster, value], buckets, histogram.total)
         return metric
 
     def _summaries(self) -> Iterator[Metric]:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from broker.metrics.snapshot import ENTRY_SIZE_BOUNDS, WRITE_LATENCY_BOUNDS_MS
 
-Kind = Literal["gauge", "counter"]
+Kind = Literal["gauge", "counter", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,11 @@ def _by(label: str, values: str, name: str, source: str, text: str) -> Family:
     return Family(name, "counter", source, text, label=label, values=tuple(values.split()))
 
 
+def _histogram(label: str, values: str, name: str, source: str, text: str) -> Family:
+    """Times in seconds, by one label."""
+    return Family(name, "histogram", source, text, label=label, values=tuple(values.split()))
+
+
 def _bucket_names(bounds: Sequence[float]) -> tuple[str, ...]:
     """`0.0_0.5`, `0.5_1.0` … `OVERFLOW`"""
     edges = (0.0, *map(float, bounds))
@@ -68,6 +73,8 @@ SIZE_SUFFIXES: Final = (
     "le_overflow",
 )
 assert len(SIZE_SUFFIXES) == len(ENTRY_SIZE_BOUNDS) + 1
+
+UNLESS_RECORDED: Final = "; 0 while entryCacheRecordDirectory is not set."
 
 TOPIC: Final = (
     _gauge("pulsar_subscriptions_count", "now.subscription_count", "Subscriptions.", zero=True),
@@ -117,6 +124,11 @@ TOPIC: Final = (
     _gauge("pulsar_storage_read_cache_misses_rate", "window.cache_miss_rate", "Cache misses per second."),
     _counter("pulsar_ml_cache_x_topic_hits_total", "now.cache_hits", "Entries read from the cache."),
     _counter("pulsar_ml_cache_x_topic_misses_total", "now.cache_misses", "Entries read from storage."),
+    _counter(
+        "pulsar_ml_cache_x_topic_coalesced_total",
+        "now.cache_coalesced",
+        "Entries received from a storage read that another reader had begun.",
+    ),
     _gauge("pulsar_storage_write_latency_count", "window.added", "Entries stored in the window."),
     _gauge(
         "pulsar_storage_write_latency_sum", "window.write_latency_sum_ms", "Their write latency together, ms."
@@ -180,6 +192,24 @@ REDELIVER: Final = _gauge(
     "pulsar_consumer_msg_rate_redeliver", "window.redeliver_rate", "Messages sent again per second."
 )
 """With consumer metrics off it is printed per subscription, because a stock board asks for it either way."""
+
+SUBSCRIPTION_CACHE: Final = (
+    _counter("pulsar_ml_cache_x_subscription_hits_total", "now.cache_hits", "Entries read from the cache."),
+    _counter("pulsar_ml_cache_x_subscription_misses_total", "now.cache_misses", "Entries read from storage."),
+    _counter(
+        "pulsar_ml_cache_x_subscription_coalesced_total",
+        "now.cache_coalesced",
+        "Entries received from a storage read that another reader had begun.",
+    ),
+)
+"""Labels as SUBSCRIPTION; for those that have read most, as many as entryCacheSubscriptionMetricsMax."""
+
+CACHE_SUBSCRIPTIONS_LEFT_OUT: Final = _gauge(
+    "pulsar_ml_cache_x_subscriptions_left_out",
+    "",
+    "Subscriptions that have read something and have no series of their own.",
+)
+"""Label cluster."""
 
 CONSUMER: Final = (
     REDELIVER,
@@ -273,6 +303,17 @@ BROKER: Final = (
     _counter("pulsar_ml_cache_x_hit_bytes_total", "cache.hit_bytes", "Their bytes."),
     _counter("pulsar_ml_cache_x_misses_total", "cache.misses", "Entries read from storage."),
     _counter("pulsar_ml_cache_x_miss_bytes_total", "cache.miss_bytes", "Their bytes."),
+    _counter(
+        "pulsar_ml_cache_x_coalesced_total",
+        "cache.coalesced",
+        "Entries received from a storage read that another reader had begun.",
+    ),
+    _counter("pulsar_ml_cache_x_coalesced_bytes_total", "cache.coalesced_bytes", "Their bytes."),
+    _counter(
+        "pulsar_ml_cache_x_duplicates_total",
+        "cache.duplicates",
+        "Entries offered for a position that was cached already.",
+    ),
     _counter("pulsar_ml_cache_x_insertions_total", "cache.insertions", "Entries put into the cache."),
     _gauge("pulsar_ml_cache_x_used_bytes", "cache.used_bytes", "Bytes of the entries in the cache."),
     _gauge("pulsar_ml_cache_x_max_bytes", "cache.max_bytes", "managedLedgerCacheSizeMB, in bytes."),
@@ -283,7 +324,36 @@ BROKER: Final = (
         "Receive-buffer bytes kept alive by shared entries beyond their own length.",
     ),
     _gauge("pulsar_ml_cache_x_removal_queue_length", "cache.queue_length", "Entries in the removal queue."),
+    _gauge(
+        "pulsar_ml_cache_x_tombstones", "cache.tombstones", "Of these, entries that were invalidated before."
+    ),
+    _gauge(
+        "pulsar_ml_cache_x_expected_entries",
+        "cache.expected_entries",
+        "Cached entries with expected reads left.",
+    ),
+    _gauge("pulsar_ml_cache_x_expected_bytes", "cache.expected_bytes", "Their bytes."),
+    _gauge(
+        "pulsar_ml_cache_x_reads_inflight_limit_bytes",
+        "cache.inflight_limit_bytes",
+        "managedLedgerMaxReadsInFlightSizeInMB, in bytes, -1 without a limit.",
+    ),
+    _gauge("pulsar_ml_cache_x_reads_waiting", "cache.reads_waiting", "Reads that wait for bytes in flight."),
     _counter("pulsar_ml_cache_x_size_passes_total", "cache.size_passes", "Size-eviction runs."),
+    *(
+        _counter(f"pulsar_ml_cache_x_record_{name}_total", f"record.{source}", f"{text}{UNLESS_RECORDED}")
+        for name, source, text in (
+            ("rows", "rows", "Rows of the access record that were taken up to be written"),
+            (
+                "dropped_rows",
+                "dropped",
+                "Rows that were not, because the buffer was full or the disk refused",
+            ),
+            ("bytes", "size_bytes", "Bytes of its complete files"),
+            ("files", "files", "Its complete files"),
+            ("errors", "errors", "Times that it could not be written"),
+        )
+    ),
 )
 """Label cluster; served through the registry."""
 
@@ -296,6 +366,41 @@ BROKER_BY: Final = (
         "Entries removed, by reason.",
     ),
     _by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_bytes_total",
+        "cache.evicted_bytes",
+        "Their bytes.",
+    ),
+    _by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_expected_total",
+        "cache.evicted_expected",
+        "Entries removed although they had expected reads left, by reason.",
+    ),
+    _by(
+        "reason",
+        "ttl size ledger invalidate",
+        "pulsar_ml_cache_x_evicted_expected_bytes_total",
+        "cache.evicted_expected_bytes",
+        "Their bytes.",
+    ),
+    _by(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_passes_total",
+        "cache.passes",
+        "Passes over the removal queue that have ended.",
+    ),
+    _by(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_visits_total",
+        "cache.visits",
+        "Slots of the removal queue that passes have looked at.",
+    ),
+    _by(
         "cause",
         "expected_reads recently_accessed",
         "pulsar_ml_cache_x_requeues_total",
@@ -304,7 +409,41 @@ BROKER_BY: Final = (
     ),
 )
 
-JOINED_READS: Final = ("entries_read", "entries_notread", "matched", "missed")
+HISTOGRAMS: Final = (
+    _histogram(
+        "trigger",
+        "periodic insert",
+        "pulsar_ml_cache_x_pass_slice_seconds",
+        "cache.pass_slices",
+        "How long slices of passes held the loop, by what made them due.",
+    ),
+    _histogram(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_evicted_age_seconds",
+        "cache.evicted_ages",
+        "From the insertion of entries to their removal by a pass.",
+    ),
+    _histogram(
+        "reason",
+        "ttl size",
+        "pulsar_ml_cache_x_evicted_idle_seconds",
+        "cache.evicted_idle",
+        "From the insertion of entries, or the last time that they were put back, to their removal by a pass.",
+    ),
+)
+"""Label cluster and one more; cumulative since the start, unlike the buckets that Pulsar has."""
+
+JOINED_READS: Final = (
+    "entries_read",
+    "entries_notread",
+    "matched",
+    "matched_included",
+    "missed",
+    "matched_overlapping_miss_left",
+    "matched_overlapping_miss_right",
+    "matched_overlapping_miss_both",
+)
 """pulsar_ml_cache_pendingreads_<name>_total: entries seen by the read coalescer."""
 
 CONSTANTS: Final = (

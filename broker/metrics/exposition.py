@@ -11,16 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from heapq import heappush, heapreplace
 from operator import attrgetter
 from typing import Final, TypeAlias
 
 from broker.metrics.definitions import (
+    CACHE_SUBSCRIPTIONS_LEFT_OUT,
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
     PRODUCER,
     REDELIVER,
     SUBSCRIPTION,
+    SUBSCRIPTION_CACHE,
     TOPIC,
     TOPICS_COUNT,
     TOTALS,
@@ -65,6 +68,8 @@ class ExpositionSettings:
     """exposeManagedLedgerMetricsInPrometheus"""
     split_partition: bool = False
     """splitTopicAndPartitionLabelInPrometheus: `partition` beside `topic`, "-1" for none."""
+    cache_subscriptions_max: int = 100
+    """entryCacheSubscriptionMetricsMax"""
 
 
 class Columns:
@@ -96,6 +101,27 @@ NOTHING: Final[Row] = (0,) * len(TOPIC_COLUMNS.place)
 SUBSCRIPTION_COLUMNS: Final = Columns(SubscriptionStats, SubscriptionWindow)
 CONSUMER_COLUMNS: Final = Columns(ConsumerStats, ConsumerWindow)
 PRODUCER_COLUMNS: Final = Columns(ProducerStats, ProducerWindow)
+
+
+class Busiest:
+    """The subscriptions that have read most from cache and storage, up to a number, and how many there are more."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._heap: list[tuple[int, str, Row]] = []
+        self.left_out = 0
+
+    def offer(self, reads: int, label: str, row: Row) -> None:
+        if len(self._heap) < self._count_max:
+            heappush(self._heap, (reads, label, row))
+            return
+        self.left_out += 1
+        if self._heap and reads > self._heap[0][0]:
+            heapreplace(self._heap, (reads, label, row))
+
+    def labels_and_rows(self) -> tuple[list[str], list[Row]]:
+        ordered = sorted(self._heap, reverse=True)
+        return [label for _, label, _ in ordered], [row for _, _, row in ordered]
 
 
 class Block:
@@ -156,6 +182,8 @@ class TopicExposition:
         self._topics = Block(topic, TOPIC_COLUMNS, zero)
         per_subscription = SUBSCRIPTION if settings.consumer_level else (*SUBSCRIPTION, REDELIVER)
         self._subscriptions = Block(per_subscription, SUBSCRIPTION_COLUMNS)
+        self._cache_readers = Block(SUBSCRIPTION_CACHE, SUBSCRIPTION_COLUMNS)
+        self._busiest = Busiest(settings.cache_subscriptions_max)
         self._consumers = Block(CONSUMER, CONSUMER_COLUMNS)
         self._producers = Block(PRODUCER, PRODUCER_COLUMNS)
         self._counts = Block((TOPICS_COUNT,), TOPIC_COLUMNS, zero)
@@ -175,6 +203,7 @@ class TopicExposition:
                 yield
         self._write(batch)
         self._write_sums()
+        self._cache_readers.add(*self._busiest.labels_and_rows())
 
     def size(self, openmetrics: bool) -> int:
         return sum(map(len, self._parts(openmetrics)))
@@ -195,6 +224,9 @@ class TopicExposition:
     def _parts(self, openmetrics: bool) -> Iterator[bytes]:
         for block in (self._counts, self._topics, self._subscriptions, self._consumers, self._producers):
             yield from block.text(openmetrics)
+        yield from self._cache_readers.text(openmetrics)
+        yield _head(CACHE_SUBSCRIPTIONS_LEFT_OUT, openmetrics)
+        yield f"{CACHE_SUBSCRIPTIONS_LEFT_OUT.name}{self._cluster}}} {self._busiest.left_out}\n".encode()
         yield from self._ledgers.text(openmetrics)
         for family, parts in self._buckets:
             yield _head(family, openmetrics)
@@ -244,8 +276,12 @@ class TopicExposition:
             for stats in topic.subscriptions:
                 window = known.get(stats.name, NO_DELIVERIES)
                 label_here = f'{label},subscription="{escape(stats.name)}"'
+                row = of_now(stats) + of_window(window)
                 of.append(label_here + "}")
-                rows.append(of_now(stats) + of_window(window))
+                rows.append(row)
+                reads = stats.cache_hits + stats.cache_misses + stats.cache_coalesced
+                if reads:
+                    self._busiest.offer(reads, label_here + "}", row)
                 if self._settings.consumer_level:
                     self._write_consumers(label_here, stats, window)
         self._subscriptions.add(of, rows)

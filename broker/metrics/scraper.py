@@ -44,12 +44,15 @@ class Scraper:
         topics: Callable[[], Iterable[TopicStats]],
         broker: Callable[[], BrokerStats],
         now_ns: Callable[[], int],
+        prepare: Callable[[], Iterator[None]] = lambda: iter(()),
     ) -> None:
+        """`prepare` comes before each scrape, in slices as long as its own: levels that take a walk to count."""
         self._settings = settings
         self._version = version
         self._topics = topics
         self._broker = broker
         self._now_ns = now_ns
+        self._prepare = prepare
         self._topic_windows = TopicWindows(now_ns())
         self._broker_window = BrokerWindow(now_ns())
         self._cpu = CpuWindow(now_ns())
@@ -109,6 +112,7 @@ class Scraper:
         return Scrape(content_type, size, chain([broker], exposition.chunks(openmetrics), [end]))
 
     async def _write(self) -> TopicExposition:
+        await _in_slices(self._prepare())
         exposition = TopicExposition(self._settings, self._topic_windows)
         await _in_slices(exposition.slices(self._topics()))
         return exposition

@@ -74,6 +74,9 @@ class SubscriptionStats:
     msgs_dropped: int = 0
     """Non-persistent topics: messages for which no consumer had a permit."""
     last_flow_ms: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    cache_coalesced: int = 0
     consumer_stats: Sequence[ConsumerStats] = ()
     """Needed only with exposeConsumerLevelMetricsInPrometheus."""
 
@@ -114,6 +117,7 @@ class TopicStats:
     read_errors: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    cache_coalesced: int = 0
     write_latency: Sequence[int] = NO_LATENCIES
     """Entries by the time from the add to its confirmation; WRITE_LATENCY_BOUNDS_MS."""
     write_latency_sum_ms: float = 0.0
@@ -129,7 +133,7 @@ class TopicStats:
 
 @dataclass(slots=True, kw_only=True)
 class CacheStats:
-    """The entry cache of the broker. Hits and misses in entries; a waiter that joined a read is neither."""
+    """The entry cache of the broker. Hits, misses and coalesced reads in entries; no entry is two of them."""
 
     used_bytes: int = 0
     max_bytes: int = 0
@@ -137,26 +141,59 @@ class CacheStats:
     pinned_bytes: int = 0
     """Bytes of receive buffers kept alive by shared entries, beyond the entries' own length."""
     queue_length: int = 0
+    tombstones: int = 0
+    expected_entries: int = 0
+    """Cached, with expected reads left."""
+    expected_bytes: int = 0
+    duplicates: int = 0
     hits: int = 0
     hit_bytes: int = 0
     misses: int = 0
     miss_bytes: int = 0
+    coalesced: int = 0
+    coalesced_bytes: int = 0
     insertions: int = 0
     evictions: Mapping[str, int] = field(default_factory=dict)
-    """Entries removed, by reason: ttl, size, ledger, invalidate."""
+    """Entries removed, by reason: ttl, size, ledger, invalidate. Likewise the next three."""
+    evicted_bytes: Mapping[str, int] = field(default_factory=dict)
+    evicted_expected: Mapping[str, int] = field(default_factory=dict)
+    evicted_expected_bytes: Mapping[str, int] = field(default_factory=dict)
+    evicted_ages: Mapping[str, Histogram] = field(default_factory=dict)
+    """By reason, ttl or size, in seconds. Likewise the next one."""
+    evicted_idle: Mapping[str, Histogram] = field(default_factory=dict)
+    passes: Mapping[str, int] = field(default_factory=dict)
+    """By what they were for, ttl or size. Likewise the next one."""
+    visits: Mapping[str, int] = field(default_factory=dict)
+    pass_slices: Mapping[str, Histogram] = field(default_factory=dict)
+    """By what made them due, periodic or insert, in seconds."""
     size_passes: int = 0
     """Runs of the removal queue for lack of room."""
     requeues: Mapping[str, int] = field(default_factory=dict)
     """Entries put back by the removal queue, by cause: expected_reads, recently_accessed."""
     joined_reads: Mapping[str, int] = field(default_factory=dict)
-    """Entries seen by the read coalescer: entries_read, entries_notread, matched, missed."""
+    """Entries seen by the read coalescer, under the names of JOINED_READS."""
     inflight_bytes: int = -1
     inflight_available_bytes: int = -1
+    inflight_limit_bytes: int = -1
+    reads_waiting: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordStats:
+    """The access record; all 0 where nothing is recorded."""
+
+    rows: int = 0
+    dropped: int = 0
+    size_bytes: int = 0
+    """Of complete files, like `files`."""
+    files: int = 0
+    errors: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
 class BrokerStats:
     cache: CacheStats = field(default_factory=CacheStats)
+    record: RecordStats = field(default_factory=RecordStats)
     ledgers_open: int = 0
     """Managed ledgers, one per open persistent topic."""
     connections_active: int = 0

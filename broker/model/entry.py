@@ -34,6 +34,7 @@ class Entry:
         "facts",
         "header",
         "holder",
+        "inserted_at_ns",
         "ledger_id",
         "messages",
         "queued_at_ns",
@@ -57,11 +58,13 @@ class Entry:
         self.cached = False
         self.holder: Holder | None = None
         """Set while the entry has a slot in the removal queue, cached or not."""
+        self.inserted_at_ns = 0
+        """When the entry last entered the cache."""
         self.queued_at_ns = 0
         """When the entry last joined the removal queue."""
         self.expected_reads = 0
-        """How many active cursors are still to read it (PIP-430); -1 = never counted. Below -1: see
-        `entry_cache.profile`, which alone counts it down and up."""
+        """How many active cursors are still to read it (PIP-430); -1 = never counted. The cache's policy alone
+        counts it down and up; below -1: see `entry_cache.policies.profile`."""
         self.requeue_count = 0
         self.accessed = False
         """Read since the removal queue last looked at it."""

@@ -56,6 +56,11 @@ class TopicName:
     def local_from_ledger_name(last_part: str) -> str:
         return unquote(last_part)
 
+    @staticmethod
+    def of_ledger_name(name: str) -> TopicName:
+        tenant, namespace, domain, local = name.split("/")
+        return TopicName(domain, tenant, namespace, unquote(local))
+
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
 

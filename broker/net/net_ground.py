@@ -50,3 +50,8 @@ class NetGround:
     producer_numbers: itertools.count[int] = field(default_factory=itertools.count)
     listeners: dict[str, str] = field(default_factory=dict)
     """`advertisedListeners`: name -> URL"""
+
+    def reconfigure(self, settings: NetSettings) -> None:
+        """Connections look at the settings when they need one, so those that are open follow too."""
+        self.settings = settings
+        self.publish_buffer.resize(settings.publish_buffer_bytes_max)

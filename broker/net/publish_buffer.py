@@ -17,10 +17,15 @@ class PublishBuffer:
 
     def __init__(self, bytes_max: int) -> None:
         """`bytes_max` 0 or less: no limit."""
-        self._bytes_max = bytes_max if bytes_max > 0 else 1 << 62
+        self._bytes_max = _limit(bytes_max)
         self._waiting: list[Reader] = []
         self.used_bytes = 0
         self.pauses = 0
+
+    def resize(self, bytes_max: int) -> None:
+        """What waits and fits now goes on; what is in work and does not fit any more stays."""
+        self._bytes_max = _limit(bytes_max)
+        self.give_back(0)
 
     def take(self, size: int) -> bool:
         """True: the limit is reached, the caller must `wait`."""
@@ -41,3 +46,7 @@ class PublishBuffer:
     def forget(self, reader: Reader) -> None:
         if reader in self._waiting:
             self._waiting.remove(reader)
+
+
+def _limit(bytes_max: int) -> int:
+    return bytes_max if bytes_max > 0 else 1 << 62

@@ -98,6 +98,11 @@ class Dispatcher:
         self.closed = True
         self.successor = successor
 
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """A limit that held entries back may be gone."""
+        self.settings = settings
+        self.wake()
+
     def wake(self) -> None:
         if self.successor is not None:
             self.successor.wake()
@@ -126,10 +131,15 @@ class Dispatcher:
         if self.cursor.last_error is None:
             self._retry_ms = 0
             self.wake()
-            return
-        self._retry_ms = max(READ_RETRY_MS_MIN, min(self._retry_ms * 2, READ_RETRY_MS_MAX))
-        self._retrying = True
-        self._call_later(self._retry_ms / 1000, self._read_again)
+        else:
+            self._back_off()
+
+    def _back_off(self) -> None:
+        """A read has failed, or there is no memory for it now: no further read for a while, longer each time."""
+        if not self._retrying:
+            self._retry_ms = max(READ_RETRY_MS_MIN, min(self._retry_ms * 2, READ_RETRY_MS_MAX))
+            self._retrying = True
+            self._call_later(self._retry_ms / 1000, self._read_again)
 
     def _read_again(self) -> None:
         self._retrying = False

@@ -107,6 +107,7 @@ class KeySharedDispatcher(SharedDispatcher):
         for _ in range(ROUNDS_PER_TURN):
             permits = self._permits()
             if permits <= 0:
+                self._put_off_fetched()
                 return
             wanted = min(self._entries_for(permits), self.settings.read_entries_max)
             if self._hand_out_replay(wanted):
@@ -154,6 +155,7 @@ class KeySharedDispatcher(SharedDispatcher):
     def _deal(self, entries: list[Entry], *, from_replay: bool) -> None:
         """Each entry to its key's consumer, or to the replay; runs of one consumer go out together."""
         taken: dict[Consumer, list[Entry]] = {}
+        kept: list[Entry] = []
         room: dict[Consumer, int] = {}
         blocked: set[int] = set()
         for entry in entries:
@@ -167,15 +169,18 @@ class KeySharedDispatcher(SharedDispatcher):
             ):
                 blocked.add(sticky_hash)
                 self.replay.add((key,), sticky_hash)
+                kept.append(entry)
                 continue
             room[consumer] -= max(1, entry.messages)
             consumer.hashes[key] = sticky_hash
             taken.setdefault(consumer, []).append(entry)
         for consumer, share in taken.items():
             sent = self._send(consumer, share)
+            kept += share[sent:]
             for entry in share[sent:]:
                 key = (entry.ledger_id, entry.entry_id)
                 self.replay.add((key,), consumer.hashes.pop(key))
+        self._keep_back(kept)
 
     def _may_take(
         self,

@@ -91,6 +91,12 @@ class PersistentTopic(Topic):
     def is_terminated(self) -> bool:
         return self.ledger.is_terminated
 
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        super().reconfigure(settings)
+        for subscription in self.subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.dispatcher.reconfigure(settings)
+
     async def keep_epoch(self) -> None:
         await self.ledger.set_property(_EPOCH_PROPERTY, str(self.access.epoch))
 

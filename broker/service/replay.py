@@ -71,11 +71,16 @@ class Replay:
                 del self._waiting[sticky_hash]
         return sticky_hash
 
-    def discard(self, key: Key) -> None:
-        """The position was acknowledged while it waited."""
-        if key in self._hashes:
-            self._forget(key)
-            del self._order[bisect_left(self._order, key)]
+    def keys(self) -> list[Key]:
+        return list(self._order)
+
+    def discard(self, key: Key) -> bool:
+        """The position was acknowledged; whether it waited."""
+        if key not in self._hashes:
+            return False
+        self._forget(key)
+        del self._order[bisect_left(self._order, key)]
+        return True
 
     def clear(self) -> None:
         self._order.clear()

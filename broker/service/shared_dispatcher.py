@@ -7,13 +7,13 @@ the best priority with permits take turns; a consumer that cannot take more is p
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.service.consumer import Consumer
-from broker.service.dispatcher import READ_RETRY_MS_MIN, Dispatcher, messages_left, messages_of
+from broker.service.dispatcher import Dispatcher, messages_left, messages_of
 from broker.service.replay import Key, Replay
 
 ROUNDS_PER_TURN = 8
@@ -35,7 +35,7 @@ class SharedDispatcher(Dispatcher):
         """Too many of them; nothing is sent until half are acknowledged."""
         self._next = 0
         self._fetched: list[Entry] = []
-        """Entries of the replay that storage has answered, not handed out yet."""
+        """Entries of the replay that storage has answered, until the next look at the situation."""
         self._fetching: dict[Key, int] = {}
         """Positions that storage is asked for, with their hashes."""
 
@@ -49,15 +49,17 @@ class SharedDispatcher(Dispatcher):
 
     def _start_over(self) -> None:
         """The first consumer: nothing is pending anywhere, so everything unacknowledged is read afresh."""
-        self.replay.clear()
+        self._forget_replay()
         self._fetched.clear()
         self.cursor.rewind()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         self.consumers.remove(consumer)
         self._uncount(consumer, consumer.unacked)
-        self._replay_pending(consumer, list(consumer.pending))
-        if not self.consumers:
+        if self.consumers:
+            self._replay_pending(consumer, list(consumer.pending))
+        else:  # Whoever comes next begins at the first unacknowledged entry, so nothing waits for a replay.
+            self._forget_replay()
             self.redeliveries.clear()
         consumer.pending.clear()
         consumer.hashes.clear()
@@ -73,12 +75,22 @@ class SharedDispatcher(Dispatcher):
         cached = [entry for key in keys if (entry := peek(*key)) is not None]
         self.cursor.ledger.ground.caches.put_back(cached)
 
+    def _forget_replay(self) -> None:
+        self.cursor.ledger.cache.wait_no_longer(self.replay.keys())
+        self.replay.clear()
+
+    def _keep_back(self, entries: list[Entry]) -> None:
+        """They go to the replay without having been sent; the cache keeps what is going to be asked for."""
+        if entries:
+            self.cursor.ledger.ground.caches.kept_back(entries)
+
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
         for _ in range(ROUNDS_PER_TURN):
             permits = self._permits()
             if permits <= 0:
+                self._put_off_fetched()
                 return
             wanted = min(self._entries_for(permits), self.settings.read_entries_max)
             if self._hand_out_replay(wanted):
@@ -120,6 +132,7 @@ class SharedDispatcher(Dispatcher):
         if not entries:
             return False
         rest = self._hand_out(entries)
+        self._keep_back(rest)
         self.replay.add((entry.ledger_id, entry.entry_id) for entry in rest)
         return len(rest) < len(entries)
 
@@ -131,22 +144,44 @@ class SharedDispatcher(Dispatcher):
             found, missing = self.cursor.get_positions([Position(*key) for key in taken])
             entries += found
             if missing:
-                self._fetching.update({key: taken[key] for key in missing})
-                self.cursor.request_positions(missing, lambda fetched: self._fetch_done(missing, fetched))
+                self._fetch(missing, {key: taken[key] for key in missing})
         return entries
+
+    def _fetch(self, asked: list[Position], hashes: dict[Key, int]) -> None:
+        """Read these from storage, unless reads have failed just now: then they go on waiting."""
+        if self._retrying:
+            self._wait_again(hashes)
+            return
+        self._fetching.update(hashes)
+        self.cursor.request_positions(asked, lambda entries: self._fetch_done(asked, entries))
 
     def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
         """What could not be read waits in the replay again."""
-        came = {(entry.ledger_id, entry.entry_id) for entry in entries}
-        for key in asked:
-            sticky_hash = self._fetching.pop(key, 0)
-            if key not in came:
-                self.replay.add((key,), sticky_hash)
+        missing: dict[Key, int] = {key: self._fetching.pop(key) for key in asked}
+        for entry in entries:
+            del missing[entry.position]
         self._fetched += entries
+        self._wait_again(missing)
         if self.cursor.last_error is None:
-            self.wake()
+            self._retry_ms = 0
         else:
-            self._call_later(READ_RETRY_MS_MIN / 1000, self.wake)
+            self._back_off()
+        self.wake()
+
+    def _put_off_fetched(self) -> None:
+        """Nobody can take what was fetched. It is not kept here, since what was read is within a budget; the
+        cache is likely to have it when its turn comes."""
+        fetched, self._fetched = self._fetched, []
+        self._keep_back(fetched)
+        self._wait_again({entry.position: self._hash_of(entry) for entry in fetched})
+
+    def _wait_again(self, hashes: Mapping[Key, int]) -> None:
+        for key, sticky_hash in hashes.items():
+            self.replay.add((key,), sticky_hash)
+
+    def _hash_of(self, entry: Entry) -> int:
+        """Under which hash the entry waits in the replay; 0 where keys do not matter."""
+        return 0
 
     def _hand_out(self, entries: list[Entry]) -> list[Entry]:
         """Deal the entries in turns; answers those that nobody can take."""
@@ -245,8 +280,8 @@ class SharedDispatcher(Dispatcher):
             self._uncount(owner, before - remaining)
         if not remaining:
             self.redeliveries.pop(key, None)
-            if len(self.replay):
-                self.replay.discard(key)
+            if len(self.replay) and self.replay.discard(key):
+                self.cursor.ledger.cache.wait_no_longer((key,))
 
     def _owner(self, key: Key) -> Consumer | None:
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)

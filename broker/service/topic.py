@@ -67,6 +67,10 @@ class Topic:
         self.bytes_in = 0
         self.entries_in = 0
 
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """What was changed at run time holds from now on, for clients that are connected too."""
+        self.settings = settings
+
     def limit(self, policy: str, setting: str) -> int:
         """A limit that the namespace's policy overrides; 0 = none."""
         value = self.namespaces.policy(self.name.namespace, policy)

@@ -114,6 +114,7 @@ class TopicRegistry:
             topic = await self._open_persistent(name)
         else:
             topic = NonPersistentTopic(name, self.settings, self.namespaces)
+        self._hand_settings(topic)  # They may have changed while the topic was opened.
         self.topics[str(name)] = topic
         self.loads += 1
         self.load_times_ms.append((self._ground.now_ns() - started_ns) / 1e6)
@@ -171,6 +172,20 @@ class TopicRegistry:
         self._leaving[name] = task
         task.add_done_callback(left)
         return task
+
+    # Settings and policies
+
+    def reconfigure(self, ledger_settings: ManagedLedgerSettings, settings: ServiceSettings) -> None:
+        """New values for topics that are open and for those to come."""
+        self._ledger_settings = ledger_settings
+        self.settings = settings
+        for topic in self.topics.values():
+            self._hand_settings(topic)
+
+    def _hand_settings(self, topic: Topic) -> None:
+        topic.reconfigure(self.settings)
+        if isinstance(topic, PersistentTopic):
+            topic.ledger.settings = self._ledger_settings
 
     def deduplicates(self, namespace: str) -> bool:
         policy = self.namespaces.policy(namespace, "deduplication")

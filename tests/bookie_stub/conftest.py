@@ -1,4 +1,4 @@
-"""A bookie driven by coroutines, and a file system that fails when told to."""
+"""A bookie driven by coroutines, a file system that fails when told to, and a ZooKeeper where Java is at hand."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
 from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY, frame
+from tests.support.java import ZooKeeper, class_path
 
 MASTER_KEY = b"k" * 20
+JAVA = Path(__file__).parent / "java"
 
 
 def entry_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
@@ -153,3 +155,17 @@ async def bench(tmp_path: Path) -> Iterator[Bench]:
     yield bench
     bench.file_system.fails.clear()
     bench.close()
+
+
+@pytest.fixture(scope="session")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The class path of BookKeeper's Java client and of ZooKeeper."""
+    return class_path(JAVA / "pom.xml", tmp_path_factory.mktemp("java"))
+
+
+@pytest.fixture(scope="session")
+def zookeeper(classes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
+    zookeeper = ZooKeeper(classes, tmp_path_factory.mktemp("zookeeper"))
+    zookeeper.start()
+    yield zookeeper
+    zookeeper.stop()

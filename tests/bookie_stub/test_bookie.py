@@ -187,7 +187,7 @@ async def test_wrong_arguments_are_refused(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, -5) == BAD_REQUEST
     assert await bench.add(-1, 0) == BAD_REQUEST
-    assert await bench.start_add(1, 0, key=b"short") == BAD_REQUEST
+    assert await bench.start_add(1, 0, key=b"short") == UNAUTHORIZED
     assert await bench.read(1, 0) == (NO_LEDGER, b"")
 
 

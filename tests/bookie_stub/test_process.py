@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from bookie_stub.record import explicit_lac_of
 from protocol.bookie_frame import (
     AddResponse,
     ReadResponse,
@@ -25,7 +27,9 @@ from protocol.bookie_frame import (
     encode_fence_request,
     encode_read_request,
 )
+from protocol.bookkeeper_api_pb2 import ENOENTRY, EOK
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.bookie_stub.v3_client import V3Client
 
 ROOT = Path(__file__).resolve().parents[2]
 ROUNDS = 6
@@ -121,10 +125,14 @@ def test_without_sync_the_log_says_so(process: Process) -> None:
 
 
 async def test_kill_9_at_random_points_loses_nothing_acknowledged(process: Process) -> None:
-    """Adds from two connections, kills, restarts: acknowledged entries are whole and there, fences hold."""
+    """Adds from two connections, fences and explicit LACs from a third, kills, restarts.
+
+    Acknowledged entries are whole and there, fences hold, LACs have not gone back.
+    """
     rng = random.Random(os.environ.get("MAGNETAR_SEED", "1"))
     acknowledged: set[tuple[int, int]] = set()
     fenced: set[int] = set()
+    confirmed: dict[int, int] = {}
     # Small files, so that kills also meet checkpoints, new logs, new journals and the removal of old ones.
     small = (
         "dbStorage_writeCacheMaxSizeMb=1",
@@ -134,21 +142,25 @@ async def test_kill_9_at_random_points_loses_nothing_acknowledged(process: Proce
     )
     for round_number in range(ROUNDS):
         process.start(*small, "journalPreAllocSizeMB=1", "journalMaxBackups=0")
-        await _check(process, acknowledged, fenced)
+        await _check(process, acknowledged, fenced, confirmed)
         work = [
             asyncio.ensure_future(_add(process, round_number * 10 + worker, acknowledged, fenced, rng))
             for worker in range(2)
         ]
+        work.append(
+            asyncio.ensure_future(_confirm(process, 200_000 + round_number * 1000, fenced, confirmed))
+        )
         await asyncio.sleep(rng.uniform(0.05, 0.5))
         process.end(signal.SIGKILL)
         await asyncio.gather(*work)
     process.start(*small)
-    await _check(process, acknowledged, fenced)
+    await _check(process, acknowledged, fenced, confirmed)
     assert process.end(signal.SIGTERM)[0] == 0
     process.start(*small)
-    await _check(process, acknowledged, fenced)
+    await _check(process, acknowledged, fenced, confirmed)
     assert len(acknowledged) > 100
     assert fenced
+    assert confirmed
 
 
 async def _add(
@@ -187,7 +199,26 @@ async def _add(
     writer.close()
 
 
-async def _check(process: Process, acknowledged: set[tuple[int, int]], fenced: set[int]) -> None:
+async def _confirm(process: Process, ledger: int, fenced: set[int], confirmed: dict[int, int]) -> None:
+    """Over v3, on ledgers without entries: each gets a few explicit LACs and then a fence."""
+    client = await V3Client.connect(int(process.addresses["bookie"].split(":")[1]))
+    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        while True:
+            for number in range(5):
+                if (await client.answer(client.write_lac(ledger, number))).status == EOK:
+                    confirmed[ledger] = number
+            if (await client.answer(client.fence(ledger))).status == ENOENTRY:
+                fenced.add(ledger)
+            ledger += 1
+    client.close()
+
+
+async def _check(
+    process: Process,
+    acknowledged: set[tuple[int, int]],
+    fenced: set[int],
+    confirmed: dict[int, int],
+) -> None:
     reader, writer = await process.connect()
     wanted = sorted(acknowledged)
     for start in range(0, len(wanted), 100):
@@ -203,3 +234,9 @@ async def _check(process: Process, acknowledged: set[tuple[int, int]], fenced: s
         writer.write(encode_add_request(entry_of(ledger, 10**6), MASTER_KEY))
         assert await asyncio.wait_for(answer(reader), 20) == AddResponse(104, ledger, 10**6)
     writer.close()
+    client = await V3Client.connect(int(process.addresses["bookie"].split(":")[1]))
+    for ledger, number in confirmed.items():
+        found = (await client.answer(client.read_lac(ledger))).readLacResponse
+        assert found.status == EOK
+        assert explicit_lac_of(found.lacBody) >= number, ledger
+    client.close()

@@ -15,6 +15,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
 from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
@@ -37,8 +38,15 @@ FAILOVER, KEY_SHARED = SubscriptionType.FAILOVER, SubscriptionType.KEY_SHARED
 
 class Stage:
     def __init__(
-        self, *, cache_bytes: int = 64 << 20, entries_per_ledger: int = 50_000, **settings: object
+        self,
+        *,
+        cache_bytes: int = 64 << 20,
+        entries_per_ledger: int = 50_000,
+        reads_budget: int = 0,
+        reads_queue: int = 1000,
+        **settings: object,
     ) -> None:
+        """`reads_budget`: bytes that may be read and not handed over yet, 0 = any; nobody waits too long."""
         self.now_ns = 1_000_000_000
         self.wall_ms = SENT_AT_MS
         self.soon: deque[Callable[[], None]] = deque()
@@ -55,6 +63,7 @@ class Stage:
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,
+            reads_limiter=InflightReadsLimiter(reads_budget, reads_queue, 0),
         )
         self.namespaces = Namespaces(self.metadata, "standalone")
         self.registry = TopicRegistry(

@@ -49,11 +49,21 @@ class Admin:
         answer: Json = json.loads(self._ask("GET", path) or b"null")
         return answer
 
+    def delete(self, path: str) -> None:
+        self._ask("DELETE", path)
+
     def put(self, path: str, body: Json = None) -> None:
         self._ask("PUT", path, body)
 
     def post(self, path: str, body: Json = None) -> None:
         self._ask("POST", path, body)
+
+    def configure(self, key: str, value: str) -> None:
+        """Set a setting at run time. urllib.error.HTTPError where it is refused."""
+        self._ask("POST", f"brokers/configuration/{key}/{value}")
+
+    def unconfigure(self, key: str) -> None:
+        self._ask("DELETE", f"brokers/configuration/{key}")
 
     def stats(self, topic: str) -> dict[str, Json]:
         found = self.get(f"{_path(topic)}/stats")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Mapping
 
 import pulsar
+import pytest
 
-from tests.interop.support import Admin, numbered, publish, read, receive, wait_until
+from tests.interop.support import RECEIVE_MS, Admin, numbered, publish, read, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
 SETTINGS = {"managedLedgerCacheSizeMB": "32", "dbStorage_writeCacheMaxSizeMb": "16"}
@@ -40,6 +42,38 @@ def test_a_subscription_that_comes_late_reads_from_storage(
     assert receive(client.subscribe(topic, "s", initial_position=Earliest), 500) == numbered(500)
     assert admin.metric(MISSES) - misses >= 1
     assert (admin.metric(HITS) - hits) + (admin.metric(MISSES) - misses) >= 500
+
+
+@pytest.mark.parametrize("by_mark_delete", ["false", "true"])
+def test_without_expected_reads_entries_leave_when_the_slowest_has_read_or_acknowledged_them(
+    broker_with: Callable[[Mapping[str, str]], BrokerProcess],
+    connected: Callable[[str], pulsar.Client],
+    topic: str,
+    by_mark_delete: str,
+) -> None:
+    broker = broker_with(
+        {
+            "cacheEvictionByExpectedReadCount": "false",
+            "cacheEvictionByMarkDeletedPosition": by_mark_delete,
+            "managedLedgerCacheEvictionTimeThresholdMillis": "600000",
+        }
+    )
+    client, admin = connected(broker.addresses.pulsar), Admin(broker.addresses.admin)
+    quick = client.subscribe(topic, "quick")
+    slow = client.subscribe(topic, "slow", receiver_queue_size=1)
+    publish(client.create_producer(topic), numbered(100))
+    receive(quick, 100)
+    assert admin.metric("pulsar_ml_cache_x_entries") >= 98, "the slow one has taken two at most"
+    messages = [slow.receive(RECEIVE_MS) for _ in range(100)]
+    if by_mark_delete == "true":
+        assert admin.metric("pulsar_ml_cache_x_entries") == 100
+        slow.acknowledge_cumulative(messages[-1])
+    left = 1 if by_mark_delete == "true" else 0
+    wait_until(lambda: admin.metric("pulsar_ml_cache_x_entries") == left, "nobody needs the rest")
+    quick.close()
+    slow.close()
+    wait_until(lambda: admin.metric("pulsar_ml_cache_x_entries") == 0, "nobody reads")
+    assert admin.metric("pulsar_ml_cache_x_evicted_total", reason="invalidate") == 100
 
 
 def test_a_consumer_that_does_not_read_holds_up_neither_others_nor_memory(

@@ -44,15 +44,19 @@ COPYING: Final = {**KEPT, "managedLedgerCacheCopyEntries": "true"}
 LIFE_MS: Final = 400
 _TTL: Final = "managedLedgerCacheEvictionTimeThresholdMillis"
 _AWAITED_AGAIN: Final = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
-BRIEF: Final = {_TTL: "20", _AWAITED_AGAIN: "0"}
+AS_APACHE: Final = {"entryCachePolicy": "pip430"}
+BRIEF: Final = {**AS_APACHE, _TTL: "20", _AWAITED_AGAIN: "0"}
 ONE_LIFE: Final = {
+    **AS_APACHE,
     _TTL: str(LIFE_MS),
     _AWAITED_AGAIN: "0",
     "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed": "false",
 }
-TWO_LIVES: Final = {_TTL: str(LIFE_MS), _AWAITED_AGAIN: "1"}
+TWO_LIVES: Final = {**AS_APACHE, _TTL: str(LIFE_MS), _AWAITED_AGAIN: "1"}
+LEFT_IN_BUFFERS: Final = {**KEPT, "entryCachePinnedRatioMax": "0"}
+"""Small entries stay in large buffers, which shows how large these are."""
 BUFFERS: Final = {
-    **KEPT,
+    **LEFT_IN_BUFFERS,
     "brokerAdaptiveRecvByteBufAllocatorMinimumSize": "4096",
     "brokerAdaptiveRecvByteBufAllocatorInitialSize": "65536",
     "brokerAdaptiveRecvByteBufAllocatorMaximumSize": "131072",
@@ -135,22 +139,23 @@ def test_when_a_topic_goes_on_to_a_new_ledger(
 
 def test_the_caches_size(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
     """Four megabytes into a large cache, one of a megabyte, and none."""
-    growth = []
+    found = []
     for settings in (KEPT, ROLLING, NOT_YET_ROLLING):
         client, admin = client_of(settings), _admin(broker_with(settings))
         consumer = _waiting_consumer(client, topic)
         used, inserted = admin.metric(USED), admin.metric(INSERTED)
         _send(client, topic, 40, 100_000)
-        growth.append((admin.metric(USED) - used, admin.metric(INSERTED) - inserted))
+        now = admin.metric(USED)
+        found.append((now - used, now, admin.metric(INSERTED) - inserted))
         consumer.close()
-    (large, _), (limited, offered), none = growth
-    assert large > 4_000_000
+    (grown, _, _), (_, limited, offered), none = found
+    assert grown > 4_000_000
     assert 100_000 < limited <= MIB
     assert offered == 40
-    assert none == (0, 0)
+    assert none == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("settings", "shared"), [(KEPT, True), (COPYING, False)])
+@pytest.mark.parametrize(("settings", "shared"), [(LEFT_IN_BUFFERS, True), (COPYING, False)])
 def test_entries_are_slices_or_copies(
     broker_with: BrokerWith, client_of: ClientOf, topic: str, settings: dict[str, str], shared: bool
 ) -> None:
@@ -219,7 +224,7 @@ def _buffer_of_a_small_message(
     return int(size)
 
 
-@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 65536), (KEPT, 16384)])
+@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 65536), (LEFT_IN_BUFFERS, 16384)])
 def test_the_first_receive_buffer(
     broker_with: BrokerWith,
     connected: Callable[[str], pulsar.Client],
@@ -231,7 +236,7 @@ def test_the_first_receive_buffer(
     assert size <= found < size + OWN_METADATA_BYTES_MAX
 
 
-@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 4096), (KEPT, 1024)])
+@pytest.mark.parametrize(("settings", "size"), [(BUFFERS, 4096), (LEFT_IN_BUFFERS, 1024)])
 def test_the_smallest_receive_buffer(
     broker_with: BrokerWith,
     connected: Callable[[str], pulsar.Client],
@@ -247,7 +252,7 @@ def test_the_smallest_receive_buffer(
 async def test_the_largest_receive_buffer(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
     """Reads that fill their buffer make the next ones large; an unfinished frame is carried over into them."""
     sizes = []
-    for settings in (BUFFERS, KEPT):
+    for settings in (BUFFERS, LEFT_IN_BUFFERS):
         broker, admin = broker_with(settings), _admin(broker_with(settings))
         consumer = _waiting_consumer(client_of(settings), topic)
         sender = await _Flooder.on(broker, f"non-persistent://public/default/{topic}-before")
@@ -338,6 +343,12 @@ async def test_bytes_that_all_connections_may_have_under_way(broker_with: Broker
     """A megabyte holds one of the bodies; the second goes over it and is the last until both are stored."""
     assert await _flood(broker_with(ONE_MEGABYTE), topic, 20, 600_000) >= 18
     assert await _flood(broker_with(DEFAULTS), topic, 20, 600_000) < 18
+    name, megabytes = next(iter(ONE_MEGABYTE.items()))
+    admin = _admin(broker_with(DEFAULTS))
+    admin.configure(name, megabytes)
+    assert await _flood(broker_with(DEFAULTS), f"{topic}-limited", 20, 600_000) >= 18
+    admin.unconfigure(name)
+    assert await _flood(broker_with(DEFAULTS), f"{topic}-free", 20, 600_000) < 18
 
 
 # Metrics

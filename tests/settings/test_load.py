@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from settings.errors import SettingsError
+from settings.errors import NotDynamic, SettingsError
 from settings.keys import COMPUTED, MASK, Key, KeyTable
 from settings.load import load_settings
 from settings.settings import Computed, Settings
@@ -19,7 +19,7 @@ TABLE = KeyTable(
             [
                 Key("magnetarProfile", "string", "4.2", "Profile.", choices=("4.0", "4.2", "5.0")),
                 Key("batchSize", "int", 100, "Entries.", v50=500, low=1, dynamic=True),
-                Key("bytesMax", "long", None, "Bytes.", low=0, computed="twice batchSize"),
+                Key("bytesMax", "long", None, "Bytes.", low=0, computed="twice batchSize", dynamic=True),
                 Key("inFlight", "long", 0, "MiB.", v50=COMPUTED, computed="thrice batchSize"),
                 Key("share", "double", 0.9, "Share.", low=0, high=1),
                 Key("enabled", "bool", False, "On or off.", standalone=True),
@@ -33,6 +33,7 @@ TABLE = KeyTable(
     unused="ioThreads=8|16 balancerName",
     prefixes=("library_",),
     removed={},
+    dynamic="balancerName",
 )
 RULES = {
     "bytesMax": lambda settings: Computed(2 * settings.int("batchSize"), "2 x batchSize"),
@@ -225,18 +226,45 @@ def test_without_a_file_the_shipped_values_hold(conf: Path) -> None:
 
 
 def test_dynamic_changes() -> None:
-    before = load(None)
-    after = before.with_value("batchSize", " 8 ")
-    assert (before.int("batchSize"), after.int("batchSize")) == (100, 8)
+    before = load(None, "batchSize=50")
+    after = before.with_dynamic({"batchSize": " 8 "})
+    assert (before.int("batchSize"), after.int("batchSize")) == (50, 8)
     assert after.origin("batchSize") == "dynamic"
-    assert after.int("bytesMax") == 16
-    assert after.with_value("batchSize", "").int("batchSize") == 100
+    assert before.with_dynamic({}).int("batchSize") == 50
     with pytest.raises(SettingsError, match=r"^dynamic: batchSize=0: allowed is a whole number from 1"):
-        before.with_value("batchSize", "0")
-    with pytest.raises(SettingsError, match="only changes with a restart"):
-        before.with_value("mode", "fast")
-    with pytest.raises(SettingsError, match="no such key"):
-        before.with_value("nothing", "1")
+        before.with_dynamic({"batchSize": "0"})
+
+
+def test_a_computed_value_follows_at_run_time_only_where_its_own_key_may_change() -> None:
+    before = load(None, profile="5.0")
+    after = before.with_dynamic({"batchSize": "8"})
+    assert (before.int("bytesMax"), after.int("bytesMax")) == (1000, 16)
+    assert (before.int("inFlight"), after.int("inFlight")) == (1500, 1500)
+    assert after.origin("inFlight") == "computed: 3 x batchSize"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("mode", "only changes with a restart"),
+        ("ioThreads", "only changes with a restart"),
+        ("library_x", "only changes with a restart"),
+        ("nothing", "no such key"),
+        ("batchSise", "no such key; did you mean batchSize?"),
+    ],
+)
+def test_what_does_not_change_at_run_time(name: str, reason: str) -> None:
+    with pytest.raises(NotDynamic) as caught:
+        load(None).with_dynamic({name: "1"})
+    assert caught.value.line.startswith(f"dynamic: {name}: ")
+    assert caught.value.line.endswith(reason)
+    assert not TABLE.is_dynamic(name)
+
+
+def test_a_key_without_effect_may_be_set_at_run_time_where_pulsar_lets_it() -> None:
+    assert TABLE.dynamic_names() == ["balancerName", "batchSize", "bytesMax"]
+    after = load(None).with_dynamic({"balancerName": "x"})
+    assert after.int("batchSize") == 100
 
 
 def test_asking_wrongly_is_a_bug() -> None:

@@ -18,6 +18,7 @@ from tests.vectors.scripts import read_scripts
 KINDS = (
     "adaptive",
     "bookie",
+    "cachesim",
     "cursors",
     "eviction",
     "key_shared",
@@ -28,7 +29,6 @@ KINDS = (
 )
 """Folders, and the modules beside this one that replay their files."""
 
-WITHOUT_REPLAYER = {"cachesim": "it is for the cache simulator of the pipeline"}
 KIND_OF_SCRIPT = {"key_hash": "key_shared", "crc32c": "key_shared"}
 SUFFIXES = (".jsonl", ".jsonl.gz", ".csv")
 
@@ -63,8 +63,6 @@ def golden_files(path: Path) -> Iterator[Path]:
 
 def replay(file: Path) -> Result:
     kind = kind_of(file)
-    if kind in WITHOUT_REPLAYER:
-        return Result(messages=[f"{file.name}: skipped, no replayer for {kind}: {WITHOUT_REPLAYER[kind]}"])
     if kind not in KINDS or importlib.util.find_spec(f"tests.vectors.{kind}") is None:
         return Result(messages=[f"{file.name}: skipped, no replayer for {kind}"])
     result: Result = importlib.import_module(f"tests.vectors.{kind}").run_file(file)
@@ -74,7 +72,7 @@ def replay(file: Path) -> Result:
 def kind_of(file: Path) -> str:
     folders = [folder.name for folder in file.resolve().parents]
     for folder in folders:
-        if folder in KINDS or folder in WITHOUT_REPLAYER:
+        if folder in KINDS:
             return folder
     if file.suffix == ".csv":
         return file.name

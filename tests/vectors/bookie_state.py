@@ -162,7 +162,7 @@ def _locations(root: Path, recorded: list[Row]) -> str | None:
 def _ledgers(root: Path, recorded: list[Row]) -> str | None:
     _copy_of_index(root, "ledgers").close()
     index = LedgerIndex(root / "copy/ledgers")
-    loaded = index.load()
+    loaded, _ = index.load()
     index.close()
     found: list[Row] = [
         {"ledger": number, "fenced": data.fenced, "key": data.master_key.hex(), "lac": data.explicit_lac}
@@ -213,6 +213,8 @@ async def _ledger_served(bookie: Bookie, row: Row, key: bytes) -> str | None:
                 got += [number, lac, len(entry), hashlib.sha256(entry).hexdigest()]
             if got != expected:
                 return f"read of {asked}: {got} instead of {expected}"
+    if difference := await _lac_served(bookie, row):
+        return difference
     last = max((read[0] for read in row["reads"]), default=0)
     for name, used in (("add_wrong_key", b"!" * 20), ("add_right_key", key)):
         if name == "add_wrong_key" and row["reads"][0][1] == "ENOLEDGER":
@@ -227,6 +229,19 @@ async def _read(bookie: Bookie, ledger: int, entry: int) -> tuple[int, bytes]:
     answered: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
     bookie.read(ledger, entry, lambda rc, found: answered.set_result((rc, found)))
     return await asyncio.wait_for(answered, 10)
+
+
+async def _lac_served(bookie: Bookie, row: Row) -> str | None:
+    """READ_LAC, which calls an unknown ledger a missing entry."""
+    answered: asyncio.Future[tuple[int, bytes, bytes]] = asyncio.get_running_loop().create_future()
+    bookie.last_confirmed.read_bodies(row["ledger"], lambda *found: answered.set_result(found))
+    rc, explicit, entry = await asyncio.wait_for(answered, 10)
+    name = _ERRORS.get(2 if rc == 1 else rc, str(rc))
+    number = int.from_bytes(entry[8:16], "big", signed=True)
+    last_entry = [number, len(entry), hashlib.sha256(entry).hexdigest()] if entry else None
+    found = (name, explicit.hex(), last_entry)
+    recorded = (row["read_lac"][0], row["read_lac_lac_body"], row["read_lac_last_entry"])
+    return None if found == recorded else f"read_lac: {found} instead of {recorded}"
 
 
 async def _add(bookie: Bookie, ledger: int, entry: int, key: bytes) -> int:

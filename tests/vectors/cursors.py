@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.managed_ledger.active_cursors import ActiveCursors
+from broker.entry_cache.active_cursors import ActiveCursors
 from broker.model.position import Position
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts

@@ -6,7 +6,8 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from broker.entry_cache import PROFILES, EntryCache, EntryCacheManager, EntryCacheSettings, Reason, Removed
+from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings, Reader, Reason, Removed
+from broker.entry_cache.policies.pip430 import Pip430
 from broker.model.entry import Entry
 from broker.model.position import Position
 from tests.vectors.result import Result
@@ -23,9 +24,12 @@ class EvictionReplay:
                 ttl_ns=config["ttl_ns"],
                 requeues_max=config["max_requeue"],
                 extend_recently_accessed=config["extend_accessed"],
-                profile=PROFILES[script["profile"]],
+                profile=script["profile"],
             )
         )
+        assert isinstance(self.manager.policy, Pip430)
+        self.policy = self.manager.policy
+        self.reader = Reader("reader", 1)
         self.manager.on_evicted = self._on_evicted
         self.cache_count = config["caches"]
         self.now = 0
@@ -56,7 +60,7 @@ class EvictionReplay:
             stats.size_evictions,
             self.manager.size_checks_due,
         ]
-        slots = [self.slot(entry) for entry in self.manager.queue]
+        slots = [self.slot(entry) for entry in self.manager.policy]
         lines = [
             "-" if slot is None else ",".join("n" if part is None else str(part) for part in slot)
             for slot in slots
@@ -80,7 +84,7 @@ class EvictionReplay:
             entry.size,
             entry.requeue_count,
             int(entry.accessed),
-            self.manager.settings.profile.count_of(entry),
+            self.policy.count_of(entry),
             entry.queued_at_ns,
         ]
 
@@ -108,13 +112,13 @@ class EvictionReplay:
     # Reading
 
     def do_get(self, op: Op) -> Op:
-        entry = self.cache(op["cache"]).get(op["ledger"], op["entry"])
+        entry = self.cache(op["cache"]).get(self.reader, op["ledger"], op["entry"])
         if entry is not None and op.get("consume"):
             self.manager.handed_over([entry])
         return {"hit": entry is not None}
 
     def do_get_range(self, op: Op) -> Op:
-        hits = self.cache(op["cache"]).get_present(op["ledger"], op["first"], op["last"])
+        hits = self.cache(op["cache"]).get_present(self.reader, op["ledger"], op["first"], op["last"])
         if op.get("consume"):
             self.manager.handed_over(hits)
         return {"hits": [entry.entry_id for entry in hits]}
@@ -124,14 +128,14 @@ class EvictionReplay:
         if entry is None:
             return {"found": False, "expected": None}
         self.manager.handed_over([entry] * op["times"])
-        return {"found": True, "expected": self.manager.settings.profile.count_of(entry)}
+        return {"found": True, "expected": self.policy.count_of(entry)}
 
     def do_add_expected(self, op: Op) -> Op:
         entry = self.cache(op["cache"]).peek(op["ledger"], op["entry"])
         if entry is None:
             return {"found": False, "expected": None}
         self.manager.put_back([entry] * op["times"])
-        return {"found": True, "expected": self.manager.settings.profile.count_of(entry)}
+        return {"found": True, "expected": self.policy.count_of(entry)}
 
     # Evicting
 
@@ -153,7 +157,7 @@ class EvictionReplay:
         return {"ran": due}
 
     def do_non_evictable_size(self, op: Op) -> Op:
-        return {"result": list(self.manager.queue.count_wanted())}
+        return {"result": list(self.policy.count_wanted())}
 
     # Invalidating
 

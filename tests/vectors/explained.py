@@ -96,10 +96,13 @@ _REQUESTS_BY_REASON: Final[Mapping[str, str]] = {
         examine-message-earliest truncate compaction-status compaction-start compaction-status-after
         compaction-missing-topic backlog-size
     """,
-    "Dynamic settings, resource quotas and groups, racks, functions and packages are not built.": """
-        brokers-configuration brokers-dynamic-values brokers-runtime brokers-set-dynamic
-        brokers-values-after bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle
-        resource-groups functions-list packages-list
+    "Magnetar's own keys that change at run time are listed beside Pulsar's.": "brokers-configuration",
+    "The settings in force are shown for the keys in use, with figures of this machine; Pulsar shows all.": """
+        brokers-runtime
+    """,
+    "Resource quotas and groups, racks, functions and packages are not built.": """
+        bookies-racks broker-stats-load-report resource-quotas resource-quotas-bundle resource-groups
+        functions-list packages-list
     """,
 }
 
@@ -111,6 +114,8 @@ EXPLAINED_REQUESTS: Final[Mapping[str, str]] = {
 EXPLAINED_BOOKIE: Final[Mapping[str, str]] = {
     "v2-negative-entry": "an add of a negative entry id is refused (100): BookKeeper says OK and loses it in a replay",
     "v2-short-add": "an add refused as too short does not create its ledger, so a read says no ledger, not no entry",
-    "mixed-v3-then-v2": "the v3 protocol is not spoken yet: the connection is closed",
+    "v3-hand-id-mismatch": "an add whose ids differ from those in the entry is refused: BookKeeper confirms a lost entry",
+    "v3-list-of-entries": "the list of entries is answered, where BookKeeper leaves the client waiting",
+    "v3-read-lac": "an explicit LAC never goes back, and one without an entry is an answer, not an I/O error",
 }
 """Scenarios of bookie/, by name."""

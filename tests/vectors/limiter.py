@@ -15,7 +15,9 @@ from tests.vectors.scripts import Op, run_scripts
 class LimiterReplay:
     def __init__(self, script: Op) -> None:
         config = script["config"]
-        self.limiter = InflightReadsLimiter(config["budget"], config["queue_size"], config["timeout_ms"])
+        self.limiter = InflightReadsLimiter(
+            config["budget"], config["queue_size"], config["timeout_ms"], fair=False
+        )
         self.permits: dict[int, Permits] = {}
         self.callbacks: list[list[int | str]] = []
 

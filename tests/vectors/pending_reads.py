@@ -16,6 +16,7 @@ from tests.vectors.scripts import Op, run_scripts
 class PendingReadsReplay:
     def __init__(self, script: Op) -> None:
         cache = EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
+        self.reader = cache.reader("reader")
         self.reads = PendingReads(self.read_storage, cache)
         self.issued: list[tuple[int, int, int, EntriesRead]] = []
         self.storage_reads: list[list[int]] = []
@@ -60,7 +61,7 @@ class PendingReadsReplay:
                 return
             self.completed.append([op["id"], "ok", ids[0], ids[-1]])
 
-        self.reads.read(op["ledger"], op["first"], op["last"], lambda: 1, done)
+        self.reads.read(self.reader, op["ledger"], op["first"], op["last"], lambda: 1, done)
 
     def do_complete(self, op: Op) -> None:
         ledger, first, last, done = self.issued[op["storage_read"]]

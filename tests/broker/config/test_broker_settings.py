@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BROKER_KEYS, load_broker_settings
+from broker.config import BROKER_KEYS, changed_settings, load_broker_settings
 from settings.errors import SettingsError
 from settings.keys import PROFILES, Key
 from settings.settings import Settings
@@ -36,6 +36,8 @@ def test_defaults_are_allowed_values(key: Key) -> None:
 def test_no_key_is_both_used_and_unused() -> None:
     assert not set(BROKER_KEYS.keys) & set(BROKER_KEYS.unused)
     assert set(BROKER_KEYS.removed) <= set(BROKER_KEYS.unused)
+    for name in BROKER_KEYS.dynamic_names():
+        assert name in BROKER_KEYS.unused or BROKER_KEYS.keys[name].dynamic
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,11 @@ def test_no_key_is_both_used_and_unused() -> None:
         ("managedLedgerCacheEvictionIntervalMs", (10, 10, 10)),
         ("managedLedgerCacheEvictionWatermark", (0.9, 0.9, 0.9)),
         ("managedLedgerMaxReadsInFlightSizeInMB", (0, 0, 150)),
+        ("managedLedgerCursorBackloggedThreshold", (1000, 1000, 1000)),
+        ("managedLedgerMinimumBacklogCursorsForCaching", (0, 0, 0)),
+        ("managedLedgerMinimumBacklogEntriesForCaching", (1000, 1000, 1000)),
+        ("managedLedgerMaxBacklogBetweenCursorsForCaching", (1000, 1000, 1000)),
+        ("managedLedgerReadEntryTimeoutSeconds", (0, 0, 0)),
         ("managedLedgerMaxUnackedRangesToPersist", (10_000, 10_000, 200_000)),
         ("dispatcherMaxReadBatchSize", (100, 100, 500)),
         ("keySharedLookAheadMsgInReplayThresholdPerConsumer", (2000, 2000, 4000)),
@@ -79,8 +86,11 @@ def test_computed_values_follow_the_keys_they_come_from() -> None:
     settings = load("managedLedgerCacheEvictionTimeThresholdMillis=700")
     name = "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis"
     assert settings.int(name) == 1400
-    later = settings.with_value("managedLedgerCacheEvictionTimeThresholdMillis", "50")
-    assert later.int(name) == 100
+    later = changed_settings(settings, {"managedLedgerCacheEvictionTimeThresholdMillis": "50"})
+    assert later.int(name) == 1400, "Pulsar computes it at its start as well"
+    name = "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds"
+    later = changed_settings(settings, {"brokerDeleteInactiveTopicsFrequencySeconds": "5"})
+    assert (settings.int(name), later.int(name)) == (60, 5)
 
 
 def test_where_metadata_is_kept() -> None:
@@ -106,14 +116,108 @@ def test_entry_metadata_is_on_in_what_we_ship_and_off_in_pulsars_default(tmp_pat
     assert load_broker_settings(empty, environ=MEMORY).list("brokerEntryMetadataInterceptors") == ()
 
 
+LOW, HIGH = "pulsarChannelWriteBufferLowWaterMark", "pulsarChannelWriteBufferHighWaterMark"
+RECEIVE = "brokerAdaptiveRecvByteBufAllocator"
+
+
 def test_values_that_cannot_hold_together() -> None:
-    low, high = "pulsarChannelWriteBufferLowWaterMark", "pulsarChannelWriteBufferHighWaterMark"
     with pytest.raises(SettingsError) as caught:
-        load(f"{low}=70000")
-    assert caught.value.line == f"--set: {low}=70000: {low} (70000) may not be above {high} (65536)"
-    with pytest.raises(SettingsError, match=f"^environment {high}: {high}=1: {low} "):
+        load(f"{LOW}=70000")
+    assert caught.value.line == f"--set: {LOW}=70000: {LOW} (70000) may not be above {HIGH} (65536)"
+    with pytest.raises(SettingsError, match=f"^environment {HIGH}: {HIGH}=1: {LOW} "):
         load(pulsarChannelWriteBufferHighWaterMark="1")
-    assert load(f"{low}=70000", f"{high}=70000").int(low) == 70000
+    assert load(f"{LOW}=70000", f"{HIGH}=70000").int(LOW) == 70000
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (["managedLedgerCacheSizeMB=-1"], "allowed is a whole number from 0 to 2147483647"),
+        (["managedLedgerCacheEvictionWatermark=1.5"], "allowed is a number from 0 to 1"),
+        (["managedLedgerCacheEvictionWatermark=-0.1"], "allowed is a number from 0 to 1"),
+        (["managedLedgerCacheEvictionWatermark=nan"], "allowed is a number from 0 to 1"),
+        (["managedLedgerCacheEvictionTimeThresholdMillis=0"], "allowed is a whole number from 1"),
+        (["managedLedgerCacheEvictionIntervalMs=0"], "allowed is a whole number from 1"),
+        (["managedLedgerCursorBackloggedThreshold=0"], "allowed is a whole number from 1"),
+        (["managedLedgerMaxReadsInFlightSizeInMB=-1"], "allowed is a whole number from 0"),
+        ([f"{RECEIVE}MaximumSize=8"], "allowed is a whole number from 16 to 2147483647"),
+        (
+            [f"{RECEIVE}MaximumSize=65536", f"{RECEIVE}MinimumSize=20000"],
+            f"{RECEIVE}MinimumSize (20000) may not be above {RECEIVE}InitialSize (16384)",
+        ),
+        (
+            [f"{RECEIVE}InitialSize=2097152"],
+            f"{RECEIVE}InitialSize (2097152) may not be above {RECEIVE}MaximumSize (1048576)",
+        ),
+        (
+            ["managedLedgerMaxLedgerRolloverTimeMinutes=5"],
+            "managedLedgerMinLedgerRolloverTimeMinutes (10) may not be above"
+            " managedLedgerMaxLedgerRolloverTimeMinutes (5)",
+        ),
+        (
+            ["entryCachePolicy=pip430-stash", "managedLedgerCacheEvictionTimeThresholdMillis=5001"],
+            "managedLedgerCacheEvictionTimeThresholdMillis (5001) may not be above"
+            " managedLedgerCacheEvictionTimeThresholdMillisMax (5000)",
+        ),
+        (
+            [
+                "allowAutoTopicCreationType=partitioned",
+                "maxNumPartitionsPerPartitionedTopic=2",
+                "defaultNumPartitions=3",
+            ],
+            "defaultNumPartitions (3) may not be above maxNumPartitionsPerPartitionedTopic (2)",
+        ),
+    ],
+)
+def test_what_a_start_refuses(overrides: list[str], line: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(*overrides)
+    assert caught.value.line.startswith("--set: ")
+    assert line in caught.value.line
+    assert "\n" not in caught.value.line
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["managedLedgerMaxLedgerRolloverTimeMinutes=0"],
+        ["managedLedgerCacheEvictionTimeThresholdMillis=5001"],
+        ["maxNumPartitionsPerPartitionedTopic=2", "defaultNumPartitions=3"],
+        ["allowAutoTopicCreationType=partitioned", "defaultNumPartitions=3"],
+    ],
+)
+def test_a_relation_that_does_not_apply_stops_nobody(overrides: list[str]) -> None:
+    assert load(*overrides).notes == ()
+
+
+def test_the_same_rules_hold_at_run_time() -> None:
+    started = load("allowAutoTopicCreationType=partitioned", "defaultNumPartitions=3")
+    with pytest.raises(SettingsError) as caught:
+        changed_settings(started, {"maxNumPartitionsPerPartitionedTopic": "2"})
+    assert caught.value.line == (
+        "dynamic: maxNumPartitionsPerPartitionedTopic=2: defaultNumPartitions (3) may not be above"
+        " maxNumPartitionsPerPartitionedTopic (2)"
+    )
+    with pytest.raises(SettingsError, match=r"=1.5: allowed is a number from 0 to 1$"):
+        changed_settings(started, {"managedLedgerCacheEvictionWatermark": "1.5"})
+
+
+def test_a_budget_below_one_read_is_said_at_start_and_at_run_time() -> None:
+    name = "managedLedgerMaxReadsInFlightSizeInMB"
+    (note,) = load(f"{name}=4").notes
+    assert note.text.startswith(
+        f"--set: {name}=4: less than one read may bring (dispatcherMaxReadSizeBytes=5242880)"
+    )
+    started = load(f"{name}=5")
+    assert started.notes == ()
+    (note,) = changed_settings(started, {"dispatcherMaxReadSizeBytes": "6000000"}).notes
+    assert "(dispatcherMaxReadSizeBytes=6000000)" in note.text
+
+
+def test_a_key_without_effect_is_named_when_it_is_set_at_run_time() -> None:
+    for name in ("maxConcurrentLookupRequest", "loadBalancerSheddingEnabled"):
+        (note,) = changed_settings(load(), {name: "1"}).notes
+        assert note == ("warning", f"dynamic: {name}: accepted, not used here")
 
 
 def test_relations_of_keys_without_effect_stop_nobody() -> None:
@@ -121,13 +225,39 @@ def test_relations_of_keys_without_effect_stop_nobody() -> None:
     assert load("dispatcherMinReadBatchSize=200").int("dispatcherMinReadBatchSize") == 200
 
 
-def test_what_the_expected_read_count_outranks_is_said() -> None:
-    texts = [note.text for note in load("cacheEvictionByMarkDeletedPosition=true").notes]
-    assert any(
-        text.startswith("--set: cacheEvictionByMarkDeletedPosition: no effect while") for text in texts
-    ), texts
-    off = load("cacheEvictionByMarkDeletedPosition=true", "cacheEvictionByExpectedReadCount=false")
-    assert not any("no effect while" in note.text for note in off.notes)
+EXPECTED_READS, POLICY = "cacheEvictionByExpectedReadCount", "entryCachePolicy"
+
+
+@pytest.mark.parametrize(
+    ("override", "switch", "without", "needed"),
+    [
+        ("cacheEvictionByMarkDeletedPosition=true", EXPECTED_READS, "true", "false"),
+        ("managedLedgerCursorBackloggedThreshold=5", EXPECTED_READS, "true", "false"),
+        ("managedLedgerMinimumBacklogCursorsForCaching=2", EXPECTED_READS, "true", "false"),
+        ("managedLedgerMinimumBacklogEntriesForCaching=5", EXPECTED_READS, "true", "false"),
+        ("managedLedgerMaxBacklogBetweenCursorsForCaching=5", EXPECTED_READS, "true", "false"),
+        (
+            "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis=5",
+            EXPECTED_READS,
+            "false",
+            "true",
+        ),
+        (
+            "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes=2",
+            EXPECTED_READS,
+            "false",
+            "true",
+        ),
+        ("entryCacheTopicQuotaMB=7", POLICY, "pip430", "magnetar"),
+        ("managedLedgerCacheEvictionTimeThresholdMillisMax=7000", POLICY, "fifo-ttl", "pip430-stash"),
+    ],
+)
+def test_a_key_that_another_one_switches_off_is_said(
+    override: str, switch: str, without: str, needed: str
+) -> None:
+    (note,) = load(override, f"{switch}={without}").notes
+    assert note.text == f"--set: {override.partition('=')[0]}: no effect while {switch}={without}"
+    assert load(override, f"{switch}={needed}").notes == ()
 
 
 def test_pulsars_removed_key_says_what_to_do() -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from broker.entry_cache import PROFILE_4_2, EntryCacheManager, EntryCacheSettings, Profile
+from broker.entry_cache import EntryCacheManager, EntryCacheSettings, Reader
 from broker.model.entry import Buffer, Entry
 
 SECOND = 1_000_000_000
+READER = Reader("reader", 1)
 
 
 def new_manager(
     size_bytes_max: int = 1 << 40,
     *,
-    profile: Profile = PROFILE_4_2,
+    profile: str = "4.2",
     ttl_ns: int = SECOND,
     watermark: float = 0.9,
     copy_entries: bool = False,
     extend_recently_accessed: bool = True,
+    pinned_ratio_max: float = 0.0,
+    policy: str = "pip430",
 ) -> EntryCacheManager:
     return EntryCacheManager(
         EntryCacheSettings(
@@ -25,6 +28,8 @@ def new_manager(
             watermark=watermark,
             copy_entries=copy_entries,
             extend_recently_accessed=extend_recently_accessed,
+            pinned_ratio_max=pinned_ratio_max,
+            policy=policy,
         )
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.entry_cache import PROFILE_4_2, PROFILE_5_0, Profile, Reason
+from broker.entry_cache import Reason
 from broker.model.position import Position
-from tests.broker.entry_cache.cache_fakes import ids, new_entry, new_manager, new_run
+from tests.broker.entry_cache.cache_fakes import READER, ids, new_entry, new_manager, new_run
 
 NO_LIMIT = 1 << 60
 
@@ -17,20 +17,20 @@ def test_a_run_is_taken_up_to_the_first_gap_and_counts_as_hit_and_accessed() -> 
     first_run, second_run = new_run(0, 2), new_run(4, 5)
     assert cache.insert_run(first_run, 1, now_ns=5) == 3
     assert cache.insert_run(second_run, 1, now_ns=5) == 2
-    assert cache.take_run(1, 1, 9, NO_LIMIT) == first_run[1:]
+    assert cache.take_run(READER, 1, 1, 9, NO_LIMIT) == first_run[1:]
     assert [entry.accessed for entry in first_run + second_run] == [False, True, True, False, False]
     assert (cache.reads.hit_entries, cache.reads.hit_bytes) == (2, 20)
-    assert cache.take_run(1, 3, 9, NO_LIMIT) == []
-    assert cache.take_run(2, 0, 9, NO_LIMIT) == []
-    assert ids(cache.get_present(1, 0, 10**12)) == [0, 1, 2, 4, 5]
+    assert cache.take_run(READER, 1, 3, 9, NO_LIMIT) == []
+    assert cache.take_run(READER, 2, 0, 9, NO_LIMIT) == []
+    assert ids(cache.get_present(READER, 1, 0, 10**12)) == [0, 1, 2, 4, 5]
 
 
 def test_the_byte_limit_lets_at_least_one_entry_through() -> None:
     cache = new_manager().open("log")
     cache.insert_run(new_run(0, 4), 1, now_ns=0)
-    assert ids(cache.take_run(1, 0, 4, bytes_max=1)) == [0]
-    assert ids(cache.take_run(1, 0, 4, bytes_max=20)) == [0, 1]
-    assert ids(cache.take_run(1, 0, 4, bytes_max=29)) == [0, 1]
+    assert ids(cache.take_run(READER, 1, 0, 4, bytes_max=1)) == [0]
+    assert ids(cache.take_run(READER, 1, 0, 4, bytes_max=20)) == [0, 1]
+    assert ids(cache.take_run(READER, 1, 0, 4, bytes_max=29)) == [0, 1]
     assert cache.reads.hit_bytes == 50
 
 
@@ -43,8 +43,8 @@ def test_a_peek_leaves_no_trace() -> None:
     assert cache.reads.hit_entries == 0
 
 
-@pytest.mark.parametrize(("profile", "count"), [(PROFILE_4_2, 3), (PROFILE_5_0, 5)])
-def test_a_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: Profile, count: int) -> None:
+@pytest.mark.parametrize(("profile", "count"), [("4.2", 3), ("5.0", 5)])
+def test_a_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: str, count: int) -> None:
     manager = new_manager(profile=profile)
     cache = manager.open("log")
     cache.insert(standing := new_entry(0), 3, now_ns=1)
@@ -53,7 +53,7 @@ def test_a_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: Profil
     assert cache.peek(1, 0) is standing
     assert standing.expected_reads == count
     assert standing.queued_at_ns == 1
-    assert run == ([standing, fresh] if profile is PROFILE_5_0 else [offered, fresh])
+    assert run == ([standing, fresh] if profile == "5.0" else [offered, fresh])
     assert manager.stats.refused_entries == 1
     assert (manager.entries, manager.used_bytes, manager.queue_length) == (2, 20, 2)
 
@@ -89,8 +89,8 @@ def test_invalidation_before_a_position_goes_through_ledgers_in_order() -> None:
     ]
     assert (removed.size_bytes, removed.wanted) == (40, 4)
     assert (cache.entries, cache.size_bytes, manager.used_bytes) == (5, 50, 50)
-    assert cache.take_run(1, 0, 9, NO_LIMIT) == []
-    assert ids(cache.take_run(2, 1, 9, NO_LIMIT)) == [1, 2]
+    assert cache.take_run(READER, 1, 0, 9, NO_LIMIT) == []
+    assert ids(cache.take_run(READER, 2, 1, 9, NO_LIMIT)) == [1, 2]
     cache.invalidate_ledger(3)
     cache.clear()
     evicted = manager.stats.evicted_entries
@@ -105,19 +105,19 @@ def test_invalidation_from_the_front_finds_what_was_inserted_below_later() -> No
     cache.insert_run(new_run(2, 3), 1, now_ns=0)
     assert ids(cache.invalidate_before(Position(1, 3)).entries) == [2]
     assert ids(cache.invalidate_range(Position(1, 3), Position(1, 8)).entries) == [3, 7]
-    assert ids(cache.get_present(1, 0, 100)) == [8, 9]
+    assert ids(cache.get_present(READER, 1, 0, 100)) == [8, 9]
 
 
 def test_reads_of_a_removed_cache_still_count() -> None:
     manager = new_manager()
     cache = manager.open("log")
     cache.insert(new_entry(0), 1, now_ns=0)
-    cache.get(1, 0)
-    cache.count_misses(3, 30)
-    cache.count_coalesced(2, 20)
+    cache.get(READER, 1, 0)
+    cache.count_misses(READER, new_run(0, 2))
+    cache.count_coalesced(READER, new_run(3, 4))
     manager.remove("log")
     assert manager.open("log") is not cache
-    manager.open("log").count_misses(1, 10)
+    manager.open("log").count_misses(READER, new_run(5, 5))
     reads = manager.reads()
     assert (reads.hit_entries, reads.miss_entries, reads.coalesced_entries) == (1, 4, 2)
     assert (reads.hit_bytes, reads.miss_bytes, reads.coalesced_bytes) == (10, 40, 20)

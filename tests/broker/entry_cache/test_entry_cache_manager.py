@@ -7,14 +7,11 @@ from dataclasses import replace
 import pytest
 
 from broker.entry_cache import (
-    PROFILE_4_2,
-    PROFILE_5_0,
     EntryCacheManager,
     EntryCacheSettings,
-    Profile,
     Reason,
 )
-from tests.broker.entry_cache.cache_fakes import SECOND, ids, new_entry, new_manager, new_run
+from tests.broker.entry_cache.cache_fakes import READER, SECOND, ids, new_entry, new_manager, new_run
 
 
 def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermark() -> None:
@@ -30,7 +27,7 @@ def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermar
     assert manager.run_pending(now_ns=1) is False
     assert (manager.used_bytes, manager.stats.size_evictions) == (900, 1)
     assert manager.size_checks_due == 0
-    assert ids(cache.get_present(1, 0, 200))[0] == 10
+    assert ids(cache.get_present(READER, 1, 0, 200))[0] == 10
 
 
 def test_the_periodic_pass_removes_what_is_strictly_older_than_the_ttl() -> None:
@@ -53,8 +50,8 @@ def test_expected_reads_extend_the_life_until_they_are_done() -> None:
     manager.handed_over(run)
     manager.handed_over(run[:1])
     manager.tick(SECOND + 1)
-    assert ids(list(manager.queue)) == [1]
-    assert manager.queue.requeued_expected == 1
+    assert ids(list(manager.policy)) == [1]
+    assert manager.policy.requeues["expected_reads"] == 1
     manager.put_back(run[1:])
     for round_number in range(2, 6):
         manager.tick(round_number * (SECOND + 1))
@@ -64,15 +61,15 @@ def test_expected_reads_extend_the_life_until_they_are_done() -> None:
     assert manager.stats.evicted_wanted_entries[Reason.TTL] == 1
 
 
-@pytest.mark.parametrize("profile", [PROFILE_4_2, PROFILE_5_0])
+@pytest.mark.parametrize("profile", ["4.2", "5.0"])
 @pytest.mark.parametrize("visits_max", [1, 2, 3, 7, 1000])
-def test_slices_decide_as_the_whole_pass_does(profile: Profile, visits_max: int) -> None:
+def test_slices_decide_as_the_whole_pass_does(profile: str, visits_max: int) -> None:
     def filled() -> EntryCacheManager:
         manager = new_manager(2000, profile=profile, watermark=0.4)
         cache = manager.open("log")
         for entry_id in range(300):
             cache.insert(new_entry(entry_id), entry_id % 4, now_ns=entry_id)
-        cache.take_run(1, 50, 120, 1 << 40)
+        cache.take_run(READER, 1, 50, 120, 1 << 40)
         return manager
 
     whole, sliced = filled(), filled()
@@ -82,8 +79,8 @@ def test_slices_decide_as_the_whole_pass_does(profile: Profile, visits_max: int)
     while sliced.tick(now_ns, visits_max):
         slices += 1
     assert slices > 1 or visits_max == 1000
-    assert ids(list(sliced.queue)) == ids(list(whole.queue))
-    assert [entry.requeue_count for entry in sliced.queue] == [entry.requeue_count for entry in whole.queue]
+    assert ids(list(sliced.policy)) == ids(list(whole.policy))
+    assert [entry.requeue_count for entry in sliced.policy] == [entry.requeue_count for entry in whole.policy]
     assert (sliced.used_bytes, sliced.stats.evicted_entries) == (
         whole.used_bytes,
         whole.stats.evicted_entries,
@@ -103,15 +100,15 @@ def test_a_cut_size_pass_stops_when_invalidations_have_made_the_room() -> None:
 
 def test_one_byte_over_spends_all_protection_in_4_2_and_one_extension_in_5_0() -> None:
     spent = {}
-    for profile in (PROFILE_4_2, PROFILE_5_0):
+    for profile in ("4.2", "5.0"):
         manager = new_manager(profile=profile)
         manager.open("log").insert_run(new_run(0, 99), 1, now_ns=0)
         removed = manager.evict_bytes(1, now_ns=1)
-        spent[profile.name] = (removed.visits, next(iter(manager.queue)).requeue_count)
+        spent[profile] = (removed.visits, next(iter(manager.policy)).requeue_count)
     assert spent == {"4.2": (501, 5), "5.0": (101, 1)}
 
 
-def test_settings_change_at_run_time_but_the_profile_does_not() -> None:
+def test_settings_change_at_run_time_but_the_policy_does_not() -> None:
     manager = new_manager(1000)
     cache = manager.open("log")
     cache.insert_run(new_run(0, 49), 0, now_ns=0)
@@ -120,12 +117,19 @@ def test_settings_change_at_run_time_but_the_profile_does_not() -> None:
     assert manager.used_bytes == 50
     manager.tick(6)
     assert manager.used_bytes == 0
-    with pytest.raises(ValueError, match="profile"):
-        manager.reconfigure(replace(manager.settings, profile=PROFILE_5_0))
+    for change in ({"profile": "5.0"}, {"policy": "magnetar"}):
+        with pytest.raises(ValueError, match="policy"):
+            manager.reconfigure(replace(manager.settings, **change))  # type: ignore[arg-type]
 
 
 def test_settings_refuse_nonsense() -> None:
-    for change in ({"size_bytes_max": -1}, {"watermark": 1.1}, {"ttl_ns": -1}):
+    for change in (
+        {"size_bytes_max": -1},
+        {"watermark": 1.1},
+        {"ttl_ns": -1},
+        {"policy": "lru"},
+        {"profile": "4.0"},
+    ):
         with pytest.raises(ValueError, match="cache"):
             replace(EntryCacheSettings(size_bytes_max=1), **change)
 
@@ -156,6 +160,45 @@ def test_copied_entries_pin_nothing_and_keep_their_bytes() -> None:
     assert entry.body == b"abcdefgh"
     assert manager.pinned_bytes == 0
     assert manager.used_bytes == 8
+
+
+def test_entries_leave_a_buffer_that_they_hardly_use() -> None:
+    manager = new_manager(pinned_ratio_max=1.5)
+    busy, idle = memoryview(bytearray(300)), memoryview(bytearray(301))
+    kept = [new_entry(0, busy[:100]), new_entry(1, busy[100:200])]
+    copied = [new_entry(2, idle[:100]), new_entry(3, idle[100:200])]
+    manager.open("log").insert_run([*kept, *copied], 0, now_ns=0)
+    assert [type(entry.body) for entry in (*kept, *copied)] == [memoryview, memoryview, bytes, bytes]
+    assert manager.pinned_bytes == 100
+    assert copied[1].body == bytes(100)
+
+
+def test_ours_counts_what_entries_pin_and_holds_no_more_than_its_size() -> None:
+    manager = new_manager(10_000, policy="magnetar")
+    cache = manager.open("log")
+    for entry_id in range(100):
+        buffer = memoryview(bytearray(1000))
+        cache.insert(new_entry(entry_id, buffer[:100]), 1, now_ns=entry_id)
+        assert manager.used_bytes + manager.pinned_bytes <= 10_000
+    assert manager.entries >= 8
+
+
+def test_ours_takes_in_nobodys_entries_only_while_there_is_room() -> None:
+    manager = new_manager(100, policy="magnetar")
+    cache = manager.open("log")
+    assert cache.insert_run(new_run(0, 9), 0, now_ns=0) == 10
+    assert cache.insert(new_entry(10), 0, now_ns=0) is False
+    assert cache.insert(new_entry(10), 1, now_ns=0) is True
+    assert manager.used_bytes <= 100
+
+
+def test_an_entry_larger_than_the_cache_is_held_no_longer_than_until_the_next_check() -> None:
+    for policy in ("pip430", "pip430-stash", "fifo-ttl", "magnetar"):
+        manager = new_manager(100, policy=policy)
+        cache = manager.open("log")
+        cache.insert(new_entry(0, bytes(1000)), 0, now_ns=0)
+        manager.run_pending(1)
+        assert manager.used_bytes == 0, policy
 
 
 def test_invalidated_bytes_are_let_go_of_before_their_slots_reach_the_head() -> None:

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import settings, strategies
+from hypothesis import Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.entry_cache import (
-    PROFILE_4_2,
-    PROFILE_5_0,
     EntryCacheManager,
     EntryCacheSettings,
-    Profile,
     Reason,
 )
+from broker.entry_cache.policies.profile import PROFILE_4_2, PROFILE_5_0, Profile
 from broker.model.entry import Entry
 from broker.model.position import Position
+from tests.broker.entry_cache.cache_fakes import READER
 
 CACHES = 2
 SIZE_MAX = 150
@@ -66,7 +65,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
                 watermark=0.5,
                 requeues_max=requeues_max,
                 extend_recently_accessed=extend,
-                profile=self.profile,
+                profile=self.profile.name,
             )
         )
         self.manager.on_evicted = self.left
@@ -123,7 +122,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         """From an entry that is present, or the one before it."""
         cache, ledger, entry = self.pick(pick)
         first, last = entry - before, entry + more
-        taken = self.manager.open(str(cache)).take_run(ledger, first, last, limit)
+        taken = self.manager.open(str(cache)).take_run(READER, ledger, first, last, limit)
         found: list[Slot] = []
         for entry_id in range(first, last + 1):
             slot = self.find(cache, ledger, entry_id)
@@ -226,7 +225,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def the_queue_is_the_model_slot_by_slot(self) -> None:
-        for entry, slot in zip(self.manager.queue, self.slots, strict=True):
+        for entry, slot in zip(self.manager.policy, self.slots, strict=True):
             assert entry.cached == slot.cached
             if slot.cached:
                 assert (entry.ledger_id, entry.entry_id) == slot.key[1:]
@@ -237,7 +236,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
     @invariant()
     def expected_reads_are_never_negative_in_5_0(self) -> None:
         if self.profile is PROFILE_5_0:
-            assert all(entry.expected_reads >= -1 for entry in self.manager.queue)
+            assert all(entry.expected_reads >= -1 for entry in self.manager.policy)
 
     @invariant()
     def nothing_leaves_twice(self) -> None:
@@ -246,7 +245,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def pinned_bytes_are_the_rest_of_the_buffers_in_use(self) -> None:
-        bodies = [entry.body for entry in self.manager.queue if entry.cached]
+        bodies = [entry.body for entry in self.manager.policy if entry.cached]
         views = [body for body in bodies if isinstance(body, memoryview)]
         in_use = {id(view.obj): len(view.obj) for view in views}  # type: ignore[arg-type]
         assert self.manager.pinned_bytes == sum(in_use.values()) - sum(map(len, views))
@@ -260,7 +259,15 @@ class Cache50(CacheAgainstModel):
     profile = PROFILE_5_0
 
 
+STEPS = settings(
+    max_examples=200,
+    stateful_step_count=50,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
+"""10,000 steps. Without the phase that explains failures, whose tracing makes every step several times slower."""
+
 TestCache42 = Cache42.TestCase
+TestCache42.settings = STEPS
 TestCache50 = Cache50.TestCase
-for case in (TestCache42, TestCache50):
-    case.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestCache50.settings = STEPS

@@ -11,6 +11,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.errors import BrokerError, MetadataError
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -24,6 +25,8 @@ from protocol.broker_entry_metadata import EntryStamp, decode
 PLENTY = 1 << 30
 EVERY_CHANGE = 0.0
 """As `mark_delete_rate`: no throttle."""
+
+A_CACHE = EntryCacheSettings(64 << 20)
 
 NAME = "t/n/persistent/x"
 OK, NO_LEDGER, NO_ENTRY, WRITE_FAILED, FENCED = 0, 1, 2, 101, 104
@@ -163,12 +166,20 @@ class Clock:
 class World:
     """Everything below the logs, and what survives a crash of the broker: metadata and stored entries."""
 
-    def __init__(self, metadata: MetadataStore | None = None, ledgers: LedgerClient | None = None) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore | None = None,
+        ledgers: LedgerClient | None = None,
+        *,
+        cache: EntryCacheSettings = A_CACHE,
+        limiter: InflightReadsLimiter | None = None,
+    ) -> None:
         self.metadata = metadata or MemoryMetadataStore()
         self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]
         self.clock = Clock()
         self.wall = 1_700_000_000_000
-        self.caches = EntryCacheManager(EntryCacheSettings(64 << 20))
+        self.caches = EntryCacheManager(cache)
+        self.limiter = limiter or InflightReadsLimiter(0, 0, 0)
         self.ground = Ground(
             self.metadata,
             self.ledgers,
@@ -177,11 +188,12 @@ class World:
             Turn(asyncio.get_running_loop().call_soon, self.clock),
             self.clock,
             lambda: self.wall,
+            reads_limiter=self.limiter,
         )
 
-    def after_crash(self) -> World:
-        """The same storage under a broker that remembers nothing."""
-        return World(self.metadata, self.ledgers)
+    def after_crash(self, **options: object) -> World:
+        """The same storage under a broker that remembers nothing; `options` as for a new world."""
+        return World(self.metadata, self.ledgers, **options)  # type: ignore[arg-type]
 
     def copy_after_crash(self) -> World:
         """A copy of the storage as it is at this moment; what the old broker still does is not in it."""
@@ -220,6 +232,12 @@ async def until(condition: Callable[[], object]) -> None:
             return
         await asyncio.sleep(0 if attempt < 1_000 else 0.001)
     raise AssertionError("the condition never came true")
+
+
+async def turns(count: int = 10) -> None:
+    """Turn the loop so often, whatever it has to do."""
+    for _ in range(count):
+        await asyncio.sleep(0)
 
 
 async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:

@@ -105,7 +105,7 @@ async def test_deleting_a_cursor_forgets_it_and_its_snapshot(world):
     cursor.acknowledge([log.last_confirmed])
     await log.delete_cursor("a/b c")
     await log.delete_cursor("a/b c")
-    assert len(log.active) == 0
+    assert len(log.readers.active) == 0
     assert (await world.after_crash().open()).cursors == {}
     assert (await log.open_cursor("a/b c", EARLIEST)).backlog == 1
 

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import PersistenceError, TooManyRequests
-from broker.ledger_client.ledger_ids import LedgerIds
-from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.errors import PersistenceError
+from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
@@ -151,18 +150,39 @@ async def test_readers_of_the_same_range_share_one_storage_read(world):
     assert [numbers(cursor.take(10, PLENTY)) for cursor in cursors] == [list(range(10))] * 3
 
 
-async def test_a_request_ends_where_the_cache_or_an_ack_makes_reading_useless(world):
+async def test_a_request_ends_where_an_ack_makes_reading_useless_and_takes_along_what_is_cached(world):
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
     filler = log.new_non_durable_cursor("filler", at(log, 6))
     filler.activate()
-    await read(filler)
+    await read(filler, 2)
     cursor = log.new_non_durable_cursor("r", EARLIEST)
     cursor.acknowledge([at(log, 3)])
     assert numbers(await read(cursor)) == [0, 1, 2]
-    assert numbers(await read(cursor)) == [4, 5]
-    assert numbers(cursor.take(10, PLENTY)) == [6, 7, 8, 9]
+    asked = len(world.ledgers.batch_reads)
+    assert numbers(await read(cursor)) == [4, 5, 6, 7, 8, 9]
+    ledger_id = log.ledger_infos()[0].ledger_id
+    assert world.ledgers.batch_reads[asked:] == [(ledger_id, 4, 2), (ledger_id, 8, 2)]
+
+
+async def test_what_was_taken_from_the_cache_while_a_read_was_out_is_not_taken_again(world):
+    log = await world.open()
+    await fill(log, 10)
+    log = await world.after_crash().open()
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    world.ledgers.hold()
+    ready = asyncio.Event()
+    cursor.request(10, PLENTY, ready.set)
+    stored = world.ledgers.stored[log.ledger_infos()[0].ledger_id]
+    ledger_id = log.ledger_infos()[0].ledger_id
+    entries: list[Entry] = []
+    decode_run(ledger_id, 0, [stored[number] for number in range(4)], entries)
+    log.cache.insert_run(entries, 1, world.clock.now)
+    assert numbers(cursor.take(10, PLENTY)) == [0, 1, 2, 3]
+    world.ledgers.answer_at_once_again()
+    await ready.wait()
+    assert numbers(cursor.take(10, PLENTY)) == [4, 5, 6, 7, 8, 9]
 
 
 async def test_a_request_asks_for_as_many_entries_as_fit_its_bytes(world):
@@ -225,43 +245,6 @@ async def test_what_was_read_stays_with_the_cursor_though_the_cache_lets_it_go(w
     assert numbers(cursor.take(3, PLENTY)) == [3]
 
 
-async def test_reads_wait_for_the_budget_of_reads_in_flight(world):
-    limiter = InflightReadsLimiter(1, 1, 1_000)
-    old = world.ground
-    world.ground = Ground(
-        old.metadata, old.ledgers, LedgerIds(old.metadata), old.caches, old.turn, old.now_ns, old.wall_ms,
-        old.dirty_cursors, limiter,
-    )  # fmt: skip
-    log = await world.open()
-    await fill(log, 5)
-    log.cache.clear()
-    first, second, third = (log.new_non_durable_cursor(name, EARLIEST) for name in "abc")
-    ready: list[str] = []
-    first.request(5, PLENTY, lambda: ready.append("a"))
-    second.request(5, PLENTY, lambda: ready.append("b"))
-    third.request(5, PLENTY, lambda: ready.append("c"))
-    await until(lambda: len(ready) == 2)
-    assert ready == ["a", "c"] or ready == ["c", "a"]
-    assert isinstance(third.last_error, TooManyRequests)
-    first.take(4, PLENTY)
-    assert second.reading
-    first.take(4, PLENTY)
-    await until(lambda: len(ready) == 3)
-    assert numbers(second.take(5, PLENTY)) == [0, 1, 2, 3, 4]
-    assert limiter.remaining_bytes == 1
-    first.rewind()
-    first.request(5, PLENTY, lambda: ready.append("a"))
-    second.rewind()
-    second.request(5, PLENTY, lambda: ready.append("b"))
-    await until(lambda: ready[3:] == ["a"])
-    world.clock.advance(1_000)
-    world.ground.tick(world.clock.now)
-    assert isinstance(second.last_error, TooManyRequests)
-    assert not second.reading
-    await first.close()
-    assert limiter.remaining_bytes == 1
-
-
 async def test_replay_finds_what_is_cached_and_reads_the_rest(world):
     log = await world.open(entries_per_ledger_max=6)
     await fill(log, 10)
@@ -281,11 +264,33 @@ async def test_replay_finds_what_is_cached_and_reads_the_rest(world):
     await until(lambda: answers)
     assert numbers(answers[0]) == [0, 4, 5, 6]
     assert cursor.last_error is None
-    assert log.cache.entries == cached
+    assert log.cache.entries == cached, "a cursor without a consumer caches nothing"
     cursor.request_positions([Position(99, 0)], answers.append)
     assert len(answers) == 1
     await until(lambda: len(answers) == 2)
     assert answers[1] == []
+
+
+async def test_what_is_read_for_a_replay_is_cached_for_one_reader_and_read_once_for_all(world):
+    log = await world.open()
+    await fill(log, 10)
+    log = await world.after_crash().open()
+    cursors = [log.new_non_durable_cursor(name, EARLIEST) for name in "abc"]
+    for cursor in cursors:
+        cursor.activate()
+    asked = len(world.ledgers.batch_reads)
+    answers: list[list[Entry]] = []
+    wanted = [[at(log, index) for index in indexes] for indexes in ([2, 3, 4, 7], [3, 4, 5], [7])]
+    for cursor, positions in zip(cursors, wanted, strict=True):
+        cursor.request_positions(positions, answers.append)
+    await until(lambda: len(answers) == 3)
+    assert [numbers(entries) for entries in answers] == [[2, 3, 4, 7], [7], [3, 4, 5]]
+    assert [item[1:] for item in world.ledgers.batch_reads[asked:]] == [(2, 3), (7, 1), (5, 1)]
+    assert log.cache.entries == 5
+    assert {entry.expected_reads for entries in answers for entry in entries} == {1}
+    assert [cursor.reader.reads.coalesced_entries for cursor in cursors] == [0, 2, 1]
+    found, missing = cursors[2].get_positions(wanted[0])
+    assert (numbers(found), missing) == ([2, 3, 4, 7], [])
 
 
 async def test_replay_answers_what_could_be_read(world):
@@ -378,7 +383,7 @@ async def test_what_was_not_handed_over_is_taken_again(world, active, with_entri
     cursor.give_back(taken[5].position, taken[5:] if with_entries else ())
     assert cursor.read_position == at(log, 5)
     if active:
-        assert log.active.position("r") == at(log, 5)
+        assert log.readers.active.position("r") == at(log, 5)
     if with_entries:
         log.cache.clear()
         assert numbers(cursor.take(2, PLENTY)) == [5, 6]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache import Reader as CacheReader
 from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
@@ -36,7 +37,10 @@ class Reader:
     def __init__(self, reads: PendingReads, first: int, last: int) -> None:
         self.wanted = list(range(first, last + 1))
         self.answers: list[tuple[list[Entry], BrokerError | None]] = []
-        reads.read(1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error)))
+        self.who = CacheReader("reader", 1)
+        reads.read(
+            self.who, 1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error))
+        )
 
     @property
     def got(self) -> list[int]:
@@ -58,25 +62,39 @@ def test_readers_of_one_range_share_the_read_and_the_objects() -> None:
     storage.end(0)
     assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
     assert readers[0].answers[0][0][2] is readers[2].answers[0][0][0]
+    assert (cache.reads.miss_entries, cache.reads.miss_bytes) == (10, 100)
     assert (cache.reads.coalesced_entries, cache.reads.coalesced_bytes) == (13, 130)
+    assert [reader.who.reads.miss_entries for reader in readers] == [10, 0, 0]
+    assert [reader.who.reads.coalesced_entries for reader in readers] == [0, 10, 3]
 
 
-def test_what_an_overlap_leaves_over_goes_through_the_given_reader() -> None:
+def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
+    """Apache's own, with 100-199 under way."""
+    for wanted, extra in [
+        ((100, 199), []),
+        ((110, 189), []),
+        ((90, 199), [(90, 99)]),
+        ((100, 209), [(200, 209)]),
+        ((90, 209), [(90, 99), (200, 209)]),
+        ((1000, 1099), [(1000, 1099)]),
+    ]:
+        storage = Storage()
+        reads = PendingReads(storage.read, new_cache())
+        first, second = Reader(reads, 100, 199), Reader(reads, *wanted)
+        assert storage.asked == [(100, 199), *extra]
+        for number in list(storage.open):
+            storage.end(number)
+        assert (first.got, second.got) == (first.wanted, second.wanted)
+
+
+def test_a_request_around_two_reads_joins_both() -> None:
     storage = Storage()
-    left_over: list[tuple[int, int]] = []
-
-    def read_range(
-        ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
-    ) -> None:
-        left_over.append((first, last))
-        done([Entry(1, entry_id, b"", b"", 1) for entry_id in range(first, last + 1)], None)
-
-    reads = PendingReads(storage.read, new_cache(), read_range)
-    first, second = Reader(reads, 10, 19), Reader(reads, 5, 25)
-    assert left_over == [(5, 9), (20, 25)]
-    assert second.answers == []
-    storage.end(0)
-    assert (first.got, second.got) == (first.wanted, second.wanted)
+    reads = PendingReads(storage.read, new_cache())
+    readers = [Reader(reads, 10, 70), Reader(reads, 80, 100), Reader(reads, 10, 100)]
+    assert storage.asked == [(10, 70), (80, 100), (71, 79)]
+    for number in list(storage.open):
+        storage.end(number)
+    assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
 
 
 def test_an_invalidated_ledger_is_read_anew_and_the_old_read_still_serves() -> None:

@@ -13,12 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.registry import Collector
 
 from broker.metrics.definitions import (
+    CACHE_SUBSCRIPTIONS_LEFT_OUT,
     CONSUMER,
     NAMESPACE,
     NAMESPACE_BUCKETS,
     PRODUCER,
     REDELIVER,
     SUBSCRIPTION,
+    SUBSCRIPTION_CACHE,
     TOPIC,
     TOPICS_COUNT,
     TOTALS,
@@ -30,7 +32,9 @@ from broker.metrics.window import NO_CONSUMER, NO_DELIVERIES, NO_PRODUCER, Topic
 
 SECOND = 1_000_000_000
 CLUSTER = 'our "own" \\ cluster'
-EVERYTHING = ExpositionSettings(cluster=CLUSTER, consumer_level=True, producer_level=True)
+EVERYTHING = ExpositionSettings(
+    cluster=CLUSTER, consumer_level=True, producer_level=True, cache_subscriptions_max=20
+)
 
 
 def busy_topics(factor: int, count: int = 150) -> list[TopicStats]:
@@ -49,6 +53,9 @@ def busy_topics(factor: int, count: int = 150) -> list[TopicStats]:
             msgs_out=factor * 70 + number,
             bytes_out=factor * 7001,
             msgs_redelivered=factor * number,
+            cache_hits=factor * number,
+            cache_misses=number % 5,
+            cache_coalesced=number % 7,
             consumer_stats=[consumer],
         )
         topics.append(
@@ -86,6 +93,7 @@ class TopicCollector(Collector):
         self.cluster = settings.cluster
         self.windows = windows
         self.topics = topics
+        self.cache_subscriptions_max = settings.cache_subscriptions_max
 
     def collect(self) -> Iterator[Metric]:
         topic_rows = [((t.namespace, t.topic), t, self.windows.of(t.topic)) for t in self.topics]
@@ -95,7 +103,14 @@ class TopicCollector(Collector):
             for labels, topic, window in topic_rows
             for s in topic.subscriptions
         ]
-        yield from self.families(SUBSCRIPTION, ("namespace", "topic", "subscription"), subscription_rows)
+        of_subscription = ("namespace", "topic", "subscription")
+        yield from self.families(SUBSCRIPTION, of_subscription, subscription_rows)
+        readers = [row for row in subscription_rows if reads_of(row[1])]
+        busiest = sorted(readers, key=lambda row: reads_of(row[1]))[-self.cache_subscriptions_max :]
+        yield from self.families(SUBSCRIPTION_CACHE, of_subscription, busiest)
+        left_out = self.empty(CACHE_SUBSCRIPTIONS_LEFT_OUT, ())
+        left_out.add_metric([self.cluster], len(readers) - len(busiest))
+        yield left_out
         consumer_rows = [
             (
                 (*labels, c.name, str(c.consumer_id)),
@@ -158,6 +173,10 @@ class TopicCollector(Collector):
     def empty(self, family: Family, names: Sequence[str]) -> GaugeMetricFamily | CounterMetricFamily:
         kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
         return kind(family.name, family.help, labels=("cluster", *names))
+
+
+def reads_of(subscription: SubscriptionStats) -> int:
+    return subscription.cache_hits + subscription.cache_misses + subscription.cache_coalesced
 
 
 def look_up(source: str, now: object, window: object) -> float:
@@ -257,6 +276,27 @@ def test_redeliveries_stand_under_the_subscription_unless_consumers_are_shown() 
         if line.startswith(f"{REDELIVER.name}{{")
     ]
     assert 'consumer_name="c\\\\1"' in line
+
+
+@pytest.mark.parametrize(
+    ("series_max", "shown"), [(0, []), (1, ["c"]), (2, ["c", "b"]), (9, ["c", "b", "a"])]
+)
+def test_subscriptions_that_read_most_have_cache_series_of_their_own(
+    series_max: int, shown: list[str]
+) -> None:
+    reads = {"a": (1, 2, 3), "b": (0, 7, 0), "c": (5, 5, 5), "never": (0, 0, 0)}
+    subscriptions = [
+        SubscriptionStats(name=name, cache_hits=hits, cache_misses=misses, cache_coalesced=coalesced)
+        for name, (hits, misses, coalesced) in reads.items()
+    ]
+    topic = TopicStats(namespace="n", topic="t", subscriptions=subscriptions)
+    settings = ExpositionSettings(cluster="c", cache_subscriptions_max=series_max)
+    lines = write(settings, TopicWindows(0), [topic]).splitlines()
+    for place, family in enumerate(SUBSCRIPTION_CACHE):
+        labels = 'cluster="c",namespace="n",topic="t",subscription='
+        expected = [f'{family.name}{{{labels}"{name}"}} {reads[name][place]}' for name in shown]
+        assert [line for line in lines if line.startswith(family.name)] == expected
+    assert f'{CACHE_SUBSCRIPTIONS_LEFT_OUT.name}{{cluster="c"}} {3 - len(shown)}' in lines
 
 
 def test_the_partition_has_a_label_of_its_own_when_asked() -> None:

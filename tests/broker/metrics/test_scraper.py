@@ -15,7 +15,7 @@ from broker.metrics import definitions
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.http import metrics_routes
 from broker.metrics.scraper import Scraper
-from broker.metrics.snapshot import BrokerStats, CacheStats, SubscriptionStats, TopicStats
+from broker.metrics.snapshot import BrokerStats, CacheStats, Histogram, SubscriptionStats, TopicStats
 from tests.metrics_check import core_names, names_in
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -28,7 +28,13 @@ class FakeBroker:
         self.count = topics
         self.asked = 0
         self.stats = BrokerStats(
-            cache=CacheStats(used_bytes=10, evictions={"ttl": 2, "size": 3}, requeues={"expected_reads": 4}),
+            cache=CacheStats(
+                used_bytes=10,
+                evictions={"ttl": 2, "size": 3},
+                requeues={"expected_reads": 4},
+                evicted_ages={"ttl": Histogram([0.5, 2.0], [1, 2, 3], 40.5)},
+                joined_reads={"matched_overlapping_miss_left": 7},
+            ),
             topic_loads=3,
             topic_loads_ms=[5.0, 1.0, 3.0],
         )
@@ -125,11 +131,38 @@ async def test_counts_and_windows_of_the_broker() -> None:
     assert 'pulsar_ml_cache_x_evicted_total{cluster="standalone",reason="size"} 3.0' in lines
     assert 'pulsar_ml_cache_x_evicted_total{cluster="standalone",reason="invalidate"} 0.0' in lines
     assert 'pulsar_ml_cache_x_requeues_total{cause="expected_reads",cluster="standalone"} 4.0' in lines
+    age = "pulsar_ml_cache_x_evicted_age_seconds"
+    by_bound = [
+        f'{age}_bucket{{cluster="standalone",le="{bound}",reason="ttl"}}' for bound in (0.5, 2, "+Inf")
+    ]
+    assert [f"{bucket} {count}.0" in lines for bucket, count in zip(by_bound, (1, 3, 6), strict=True)] == [
+        True
+    ] * 3
+    assert f'{age}_count{{cluster="standalone",reason="ttl"}} 6.0' in lines
+    assert f'{age}_sum{{cluster="standalone",reason="ttl"}} 40.5' in lines
+    overlap = "pulsar_ml_cache_pendingreads_matched_overlapping_miss_left_total"
+    assert f'{overlap}{{cluster="standalone"}} 7.0' in lines
     assert 'pulsar_broker_publish_latency{cluster="standalone",quantile="0.5"} 0.75' in lines
     assert 'pulsar_topic_load_times{cluster="standalone",quantile="0.5"} 3.0' in lines
     assert 'pulsar_version_info{cluster="standalone",version="1.2.3"} 1.0' in lines
     topic = 'namespace="public/default",topic="persistent://public/default/t0"'
     assert f'pulsar_rate_in{{cluster="standalone",{topic}}} 0.5' in lines
+
+
+async def test_levels_that_take_a_walk_are_counted_before_the_scrape() -> None:
+    broker = FakeBroker()
+    slices = []
+
+    def count() -> Iterator[None]:
+        for number in range(3):
+            slices.append(number)
+            yield
+        broker.stats.cache.expected_bytes = 77
+
+    settings = ExpositionSettings(cluster="standalone")
+    scraper = Scraper(settings, "1.2.3", broker.topics, lambda: broker.stats, lambda: 0, count)
+    assert 'pulsar_ml_cache_x_expected_bytes{cluster="standalone"} 77.0' in await text_of(scraper)
+    assert slices == [0, 1, 2]
 
 
 async def test_windows_close_by_themselves() -> None:
@@ -162,6 +195,9 @@ def test_every_family_is_in_the_documentation() -> None:
     tables = (
         *definitions.TOPIC,
         *definitions.SUBSCRIPTION,
+        *definitions.SUBSCRIPTION_CACHE,
+        definitions.CACHE_SUBSCRIPTIONS_LEFT_OUT,
+        *definitions.HISTOGRAMS,
         *definitions.CONSUMER,
         *definitions.PRODUCER,
         *definitions.NAMESPACE,
@@ -173,6 +209,7 @@ def test_every_family_is_in_the_documentation() -> None:
         *(family for family, _ in definitions.CONSTANTS),
     )
     names = {family.name for family in tables} | {name for name, _ in definitions.SUMMARIES}
+    names |= set(definitions.JOINED_READS)
     assert [name for name in sorted(names) if f"`{name}`" not in page] == []
 
 

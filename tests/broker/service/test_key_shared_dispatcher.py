@@ -48,15 +48,17 @@ def play(steps: list[tuple[Any, ...]], *, in_order: bool, **config: int) -> None
 
 quick = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 caches = st.sampled_from([0, 400, 64 << 20])
+budgets = st.sampled_from([0, 1, 500])
 
 
 @quick
-@given(st.lists(in_order_steps, max_size=35), caches, st.booleans(), st.sampled_from([3, 20_000]))
+@given(st.lists(in_order_steps, max_size=35), caches, st.booleans(), st.sampled_from([3, 20_000]), budgets)
 def test_a_key_is_with_one_consumer_and_in_order(
     steps: list[tuple[Any, ...]],
     cache_bytes: int,
     ring: bool,
     ahead: int,
+    reads_budget: int,
 ) -> None:
     play(
         steps,
@@ -66,6 +68,7 @@ def test_a_key_is_with_one_consumer_and_in_order(
         key_shared_points=3,
         look_ahead_per_subscription=ahead,
         read_entries_max=3,
+        reads_budget=reads_budget,
     )
 
 
@@ -184,7 +187,7 @@ class _OneEntry:
         self._cache = cache
         self._known = known
 
-    def get(self, ledger_id: int, entry_id: int) -> object:
+    def get_again(self, reader: object, ledger_id: int, entry_id: int) -> object:
         return self._known.get((ledger_id, entry_id))
 
     def __getattr__(self, name: str) -> object:

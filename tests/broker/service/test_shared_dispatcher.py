@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from broker.model.position import Position
 from broker.service.consumer import Consumer
 from broker.service.shared_dispatcher import SharedDispatcher
+from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
 from tests.fakes.stage import SHARED, Stage
@@ -32,17 +34,25 @@ steps = st.lists(
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps, st.sampled_from([0, 64 << 20]), st.sampled_from([4, 50_000]), st.sampled_from([0, 6]))
+@given(
+    steps,
+    st.sampled_from([0, 64 << 20]),
+    st.sampled_from([4, 50_000]),
+    st.sampled_from([0, 6]),
+    st.sampled_from([0, 1, 500]),
+)
 def test_nothing_is_lost_and_nothing_is_with_two(
     steps: list[tuple[Any, ...]],
     cache_bytes: int,
     entries_per_ledger: int,
     limit: int,
+    reads_budget: int,
 ) -> None:
     async def play() -> None:
         stage = Stage(
             cache_bytes=cache_bytes,
             entries_per_ledger=entries_per_ledger,
+            reads_budget=reads_budget,
             round_robin_entries_max=2,
             unacked_max_per_consumer=limit,
             unacked_max_per_subscription=2 * limit,
@@ -204,3 +214,88 @@ async def test_one_fetch_of_old_entries_at_a_time() -> None:
     assert len(dispatcher._fetching) == 5
     await stage.settle()
     assert len(port.got) == 100
+
+
+async def three_pending(**options: int) -> tuple[Stage, Subscription, Consumer, FakeConsumerPort]:
+    """Without a cache: three entries with a consumer that has asked for more, none acknowledged."""
+    stage = Stage(cache_bytes=0, **options)
+    topic = await stage.open()
+    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.publish(topic, 3)
+    subscription, consumer, port = await stage.consume(topic, permits=100)
+    assert len(port.got) == 3
+    return stage, subscription, consumer, port
+
+
+def take_all(stage: Stage) -> Callable[[], None]:
+    """Take the whole budget of reads in flight; answers how to give it back."""
+    limiter = stage.ground.reads_limiter
+    permits = limiter.acquire(limiter.budget_bytes, 0, lambda permits: None)
+    assert permits is not None
+    return lambda: limiter.release(permits, 0)
+
+
+async def test_a_read_that_is_refused_is_tried_again_ever_later() -> None:
+    stage = Stage(cache_bytes=0, reads_budget=1 << 20, reads_queue=0)
+    topic = await stage.open()
+    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.publish(topic, 3)
+    give_back = take_all(stage)
+    subscription, consumer, port = await stage.consume(topic, permits=10)
+    asked = []
+    for _ in range(3):
+        subscription.flow(consumer, 10)  # No reason to ask again before the time.
+        await stage.settle()
+        asked += [seconds for seconds, _ in stage.timers]
+        await stage.fire()
+    assert asked == [0.1, 0.2, 0.4]
+    give_back()
+    await stage.fire()
+    assert len(port.got) == 3
+
+
+async def test_a_replay_that_is_refused_is_tried_again_ever_later_and_loses_nothing() -> None:
+    stage, subscription, consumer, port = await three_pending(reads_budget=1 << 20, reads_queue=0)
+    give_back = take_all(stage)
+    subscription.redeliver(consumer, None, None)
+    await stage.settle()
+    asked = []
+    for _ in range(3):
+        subscription.flow(consumer, 10)
+        await stage.settle()
+        asked += [seconds for seconds, _ in stage.timers]
+        await stage.fire()
+    assert asked == [0.1, 0.2, 0.4]
+    assert isinstance(subscription.dispatcher, SharedDispatcher)
+    assert len(subscription.dispatcher.replay) == 3
+    give_back()
+    await stage.fire()
+    assert port.keys[3:] == port.keys[:3]
+    assert consumer.unacked == 3
+
+
+async def test_what_comes_from_storage_for_a_client_that_is_slow_now_waits_as_positions() -> None:
+    stage, subscription, consumer, port = await three_pending(reads_budget=1 << 20)
+    subscription.redeliver(consumer, None, None)
+    stage.turn._run()
+    port.writable = False
+    await stage.settle()
+    assert isinstance(subscription.dispatcher, SharedDispatcher)
+    assert len(subscription.dispatcher.replay) == 3
+    assert stage.ground.reads_limiter.remaining_bytes == 1 << 20
+    port.becomes_writable()
+    await stage.settle()
+    assert port.keys[3:] == port.keys[:3]
+
+
+async def test_what_was_fetched_for_a_consumer_that_has_left_is_not_sent_twice() -> None:
+    stage, subscription, consumer, _ = await three_pending()
+    subscription.redeliver(consumer, None, None)
+    stage.turn._run()  # The replay is being read now.
+    subscription.remove_consumer(consumer)
+    second = Consumer(port := FakeConsumerPort(), consumer.options)
+    subscription.add_consumer(second)
+    subscription.flow(second, 100)
+    await stage.settle()
+    assert len(port.got) == 3
+    assert (second.unacked, len(second.pending)) == (3, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies
 
-from broker.managed_ledger.active_cursors import ActiveCursors
+from broker.entry_cache.active_cursors import ActiveCursors
 from broker.model.position import Position
 
 names = strategies.sampled_from("abcdef")

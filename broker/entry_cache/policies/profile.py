@@ -1,7 +1,7 @@
 """Profile: the points in which releases of the PIP-430 cache decide differently, as data.
 
-The removal queue and the caches ask a profile and otherwise know no release. What is the same in every
-release does not stand here. The initial count of expected reads is -1 for "nobody counts this entry".
+The removal queue asks a profile and otherwise knows no release. What is the same in every release does not
+stand here. The initial count of expected reads is -1 for "nobody counts this entry".
 
 How the count stands in `Entry.expected_reads`: n >= 0 is itself, -1 is none. The older release lets a
 count fall below zero when more readers come than were foreseen; such a count n is kept as n - 1, so that
@@ -11,14 +11,12 @@ module write the field after the insert.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from broker.entry_cache.policies.policy import NOT_COUNTED, CountReads
 from broker.model.entry import Entry
-
-NOT_COUNTED: Final = -1
-CountReads = Callable[[Iterable[Entry]], None]
 
 
 def handed_over_below_zero(entries: Iterable[Entry]) -> None:
@@ -68,10 +66,8 @@ class Profile:
 
     handed_over: CountReads
     put_back: CountReads
-
-    def caches_storage_reads(self, expected_reads: int) -> bool:
-        """Whether entries that came from storage for so many readers are worth a place."""
-        return expected_reads >= self.counts_from
+    protects: bool = True
+    """Whether anything is put back at all."""
 
     @staticmethod
     def count_of(entry: Entry) -> int | None:
@@ -101,5 +97,16 @@ PROFILE_5_0: Final = Profile(
     put_back=put_back_from_zero,
 )
 """Apache Pulsar 5.0: a size pass spends at most one extension of an entry, counts stay at zero or above."""
+
+BEFORE_PIP_430: Final = Profile(
+    name="fifo-ttl",
+    counts_from=1,
+    duplicate_renews_count=False,
+    one_protected_lap=False,
+    handed_over=handed_over_below_zero,
+    put_back=put_back_below_zero,
+    protects=False,
+)
+"""What came before: first in, first out, by age and for want of room, whoever is still to read."""
 
 PROFILES: Final = {profile.name: profile for profile in (PROFILE_4_2, PROFILE_5_0)}

@@ -11,63 +11,88 @@ into slices by the number of slots it may visit; slices of one pass remove what 
 
 from __future__ import annotations
 
-import sys
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from broker.entry_cache.profile import Profile
+from broker.entry_cache.policies.policy import (
+    EXPECTED_READS,
+    NO_LIMIT,
+    NOT_COUNTED,
+    RECENTLY_ACCESSED,
+    Removed,
+    SizePass,
+    positive,
+)
+from broker.entry_cache.policies.profile import Profile
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
-
-NO_LIMIT: Final = sys.maxsize
 
 
 @dataclass(slots=True)
-class SizePass:
-    """A size pass that has begun: what is left to do."""
+class QueuePass:
+    """A size pass that has begun."""
 
     bytes_to_free: int
     protected_visits: int
     """How many more visited slots may be put back; the profile decides."""
 
 
-@dataclass(slots=True)
-class Removed:
-    """What one pass, or one slice of it, has taken out of the caches."""
+class Pip430:
+    """The policy that Apache ships. A `Policy`."""
 
-    entries: list[Entry] = field(default_factory=list)
-    size_bytes: int = 0
-    wanted: int = 0
-    """How many of the entries still had expected reads."""
-
-    visits: int = 0
-    done: bool = True
-    """Whether the pass has ended; otherwise it used up its visits."""
-
-
-class RemovalQueue:
     __slots__ = (
+        "_extend_recently_accessed",
         "_profile",
+        "_requeues_max",
         "_slots",
-        "extend",
-        "extend_recently_accessed",
-        "requeued_accessed",
-        "requeued_expected",
-        "requeues_max",
+        "admit",
+        "handed_over",
+        "name",
+        "put_back",
+        "requeues",
+        "strict",
+        "watched",
     )
 
-    def __init__(self, profile: Profile, requeues_max: int, extend_recently_accessed: bool) -> None:
+    def __init__(self, profile: Profile, settings: EntryCacheSettings) -> None:
+        self.name = profile.name
         self._profile = profile
         self._slots: deque[Entry] = deque()
-        self.extend = self._slots.extend
-        """Call with entries that have just been put into their holder, `queued_at_ns` set."""
-        self.requeues_max = requeues_max
-        self.extend_recently_accessed = extend_recently_accessed
-        self.requeued_expected = 0
-        """Times an entry went back to the tail for its expected reads alone."""
-        self.requeued_accessed = 0
-        """Times an entry went back because it had been read since the last visit, expected reads or not."""
+        self.admit = self._slots.extend
+        self.handed_over = profile.handed_over
+        self.put_back = profile.put_back
+        self.strict = False
+        self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
+        """An entry that was read since the last visit counts as that, expected reads or not."""
+        self.watched = False
+        self.configure(settings)
+
+    def configure(self, settings: EntryCacheSettings) -> None:
+        protects = self._profile.protects
+        self._requeues_max = settings.requeues_max if protects else 0
+        self._extend_recently_accessed = protects and settings.extend_recently_accessed
+
+    def initial_count(self, expected_reads: int) -> int:
+        return expected_reads if expected_reads >= self._profile.counts_from else NOT_COUNTED
+
+    def caches_storage_reads(self, expected_reads: int) -> bool:
+        return expected_reads >= self._profile.counts_from
+
+    def offered_again(self, present: Entry, count: int) -> bool:
+        if self._profile.duplicate_renews_count:
+            present.expected_reads = count
+        return self._profile.duplicate_renews_count
+
+    def count_of(self, entry: Entry) -> int | None:
+        """The expected reads as the release counts them, possibly below zero; none = not counted."""
+        return self._profile.count_of(entry)
+
+    def kept_back(self, entries: Iterable[Entry]) -> None:
+        """Its read is still counted, since it was not handed over."""
+
+    def taken_again(self, entry: Entry) -> None:
+        """The hand-over will be counted."""
 
     def __len__(self) -> int:
         """Slots, those of invalidated entries included."""
@@ -84,10 +109,9 @@ class RemovalQueue:
         """
         return self._pass(threshold_ns, NO_LIMIT, NO_LIMIT, now_ns, visits_max)
 
-    def begin_size_pass(self, bytes_to_free: int) -> SizePass:
-        if bytes_to_free <= 0:
-            raise ValueError(f"bytes to free must be positive: {bytes_to_free}")
-        return SizePass(bytes_to_free, len(self._slots) if self._profile.one_protected_lap else NO_LIMIT)
+    def begin_size_pass(self, bytes_to_free: int) -> QueuePass:
+        one_lap = len(self._slots) if self._profile.one_protected_lap else NO_LIMIT
+        return QueuePass(positive(bytes_to_free), one_lap)
 
     def free(self, size_pass: SizePass, now_ns: int, visits_max: int = NO_LIMIT) -> Removed:
         """Remove heads until the pass has freed its bytes or the queue is empty.
@@ -95,6 +119,7 @@ class RemovalQueue:
         What may stay is put back and met again in the same pass, so protection is an order, not a
         guarantee: 4.2 uses up the extensions lap by lap, 5.0 protects during the first lap only.
         """
+        assert isinstance(size_pass, QueuePass)
         removed = self._pass(
             NO_LIMIT, size_pass.bytes_to_free, size_pass.protected_visits, now_ns, visits_max
         )
@@ -103,14 +128,20 @@ class RemovalQueue:
             size_pass.protected_visits = max(0, size_pass.protected_visits - removed.visits)
         return removed
 
+    def abandon(self, size_pass: SizePass) -> None:
+        """Nothing is aside: every slot stands in the queue."""
+
     def _pass(
         self, threshold_ns: int, bytes_to_free: int, protected_visits: int, now_ns: int, visits_max: int
     ) -> Removed:
         slots = self._slots
         pop = slots.popleft
         removed: list[Entry] = []
+        requeued: dict[str, list[Entry]] | None = (
+            {name: [] for name in self.requeues} if self.watched else None
+        )
         size_bytes = wanted = visits = requeued_accessed = requeued_expected = 0
-        extend_accessed, requeues_max = self.extend_recently_accessed, self.requeues_max
+        extend_accessed, requeues_max = self._extend_recently_accessed, self._requeues_max
         done = True
         while slots:
             if visits == visits_max:
@@ -133,6 +164,8 @@ class RemovalQueue:
                     requeued_accessed += 1
                 else:
                     requeued_expected += 1
+                if requeued is not None:
+                    requeued[RECENTLY_ACCESSED if accessed else EXPECTED_READS].append(entry)
                 entry.queued_at_ns = now_ns
                 entry.accessed = False
                 entry.requeue_count += 1
@@ -150,9 +183,9 @@ class RemovalQueue:
                     wanted += 1
                 removed.append(entry)
             visits += 1
-        self.requeued_accessed += requeued_accessed
-        self.requeued_expected += requeued_expected
-        return Removed(removed, size_bytes, wanted, visits, done)
+        self.requeues[RECENTLY_ACCESSED] += requeued_accessed
+        self.requeues[EXPECTED_READS] += requeued_expected
+        return Removed(removed, size_bytes, wanted, visits, done, requeued or {})
 
     def count_wanted(self) -> tuple[int, int]:
         """(entries, bytes) that no rule could remove at once: expected reads left, or never counted.
@@ -161,7 +194,9 @@ class RemovalQueue:
         """
         self.drop_invalidated()
         wanted = [
-            entry.size for entry in self._slots if entry.expected_reads > 0 or entry.expected_reads == -1
+            entry.size
+            for entry in self._slots
+            if entry.expected_reads > 0 or entry.expected_reads == NOT_COUNTED
         ]
         return len(wanted), sum(wanted)
 

@@ -1,0 +1,334 @@
+"""A broker's cache under a workload, without the broker: the real caches, cursors and coalescing, a fake clock.
+
+Time goes in steps of 10 ms, as the periodic pass does. In each step entries are appended, cursors read at their
+rates, acknowledge after their delays and leave or come back; a storage read takes one step. What is counted
+is what PIP-430's author counted: entries consumed, and how many of these had to come from storage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings
+from broker.errors import BrokerError
+from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.model.entry import Entry
+from broker.model.position import Position
+
+MS = 1_000_000
+STEP_NS = 10 * MS
+STEP_S = 0.01
+READ_ENTRIES_MAX = 100
+READ_BYTES_MAX = 5 << 20
+TTL_NS = 1000 * MS
+
+
+@dataclass(frozen=True)
+class CursorPlan:
+    rate: float
+    """Entries a second that its consumer can take."""
+    ack_delay_s: float = 0.05
+    start_s: float = 0.0
+    """When it first connects. It begins at the first entry."""
+    down: tuple[tuple[float, float], ...] = ()
+    """(from, to), seconds: not connected; it begins again behind what it has acknowledged."""
+    replay_share: float = 0.0
+    """The part of the entries that is put back once and asked for again `replay_delay_s` later."""
+    replay_delay_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    rate: float
+    """Entries appended a second, on average."""
+    entry_bytes: int
+    cursors: tuple[CursorPlan, ...]
+    backlog: int = 0
+    """Entries in the log when the run begins, none of them cached."""
+    poll_s: float = 0.0
+    """0 = cursors read on in every step; otherwise each reads so long after an entry was appended, which makes
+    thousands of quiet topics cheap."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    about: str
+    seconds: float
+    base_bytes: int
+    """The cache size that the table calls 1."""
+    topics: Callable[[np.random.Generator], list[TopicPlan]]
+
+
+@dataclass(frozen=True)
+class PolicyChoice:
+    name: str
+    policy: str
+    profile: str = "4.2"
+    extend_recently_accessed: bool = True
+    counts: bool = True
+    """`cacheEvictionByExpectedReadCount`."""
+    by_mark_delete: bool = False
+    """`cacheEvictionByMarkDeletedPosition`, which matters where nothing is counted."""
+
+
+@dataclass
+class Outcome:
+    consumed: int = 0
+    from_storage: int = 0
+    peak_bytes: int = 0
+    held: list[int] = field(default_factory=list)
+    """Entries cached, once per tenth of a second."""
+
+    @property
+    def hit_ratio(self) -> float:
+        return 1 - self.from_storage / self.consumed if self.consumed else 1.0
+
+
+class Simulation:
+    def __init__(self, workload: Workload, choice: PolicyChoice, size_bytes: int, seed: int) -> None:
+        self.random = np.random.default_rng(seed)
+        self.choice = choice
+        self.now_ns = 0
+        self.outcome = Outcome()
+        self.caches = EntryCacheManager(
+            EntryCacheSettings(
+                size_bytes_max=size_bytes,
+                policy=choice.policy,
+                profile=choice.profile,
+                extend_recently_accessed=choice.extend_recently_accessed,
+                ttl_ns=TTL_NS,
+            )
+        )
+        self._arriving: list[Callable[[], None]] = []
+        plans = workload.topics(self.random)
+        self._steps = round(workload.seconds / STEP_S)
+        self._calendar: dict[int, list[Callable[[float], None]]] = {}
+        self._logs: list[_Log] = []
+        for number, plan in enumerate(plans, 1):
+            log = _Log(self, number, plan)
+            if plan.poll_s:
+                log.plan_polls(workload.seconds)
+            else:
+                self._logs.append(log)
+
+    def run(self) -> Outcome:
+        outcome, caches = self.outcome, self.caches
+        for step in range(self._steps):
+            self.now_ns += STEP_NS
+            arriving, self._arriving = self._arriving, []
+            for arrive in arriving:
+                arrive()
+            for log in self._logs:
+                log.step(step * STEP_S)
+            for action in self._calendar.pop(step, ()):
+                action(step * STEP_S)
+            caches.run_pending(self.now_ns)
+            outcome.peak_bytes = max(outcome.peak_bytes, caches.used_bytes)
+            caches.tick(self.now_ns)
+            if step % 10 == 0:
+                outcome.held.append(caches.entries)
+        outcome.from_storage = caches.reads().miss_entries
+        return outcome
+
+    def at(self, now_s: float, action: Callable[[float], None]) -> None:
+        self._calendar.setdefault(round(now_s / STEP_S), []).append(action)
+
+    def at_next_step(self, arrive: Callable[[], None]) -> None:
+        self._arriving.append(arrive)
+
+
+class _Log:
+    def __init__(self, simulation: Simulation, ledger_id: int, plan: TopicPlan) -> None:
+        self.simulation = simulation
+        self.ledger_id = ledger_id
+        self.plan = plan
+        self.end = plan.backlog
+        self.cache = simulation.caches.open(str(ledger_id))
+        self.active = self.cache.readers = ActiveCursors(2 * TTL_NS, 0)
+        self.reads = PendingReads(self._read_storage, self.cache)
+        self.body = bytes(plan.entry_bytes)
+        self.cursors = [_Cursor(self, str(number), one) for number, one in enumerate(plan.cursors)]
+        self._owed = 0.0
+
+    def entry(self, entry_id: int) -> Entry:
+        return Entry(self.ledger_id, entry_id, b"", self.body, 1)
+
+    def step(self, now_s: float) -> None:
+        for cursor in self.cursors:
+            cursor.connect_or_leave(now_s)
+        self._append(now_s)
+        for cursor in self.cursors:
+            if cursor.connected:
+                cursor.step(now_s)
+        self._invalidate()
+
+    def _append(self, now_s: float) -> None:
+        plan = self.plan
+        count = int(self.simulation.random.poisson(plan.rate * STEP_S)) if plan.rate else 0
+        if count:
+            self._append_entries(count)
+
+    def plan_polls(self, seconds: float) -> None:
+        """Instead of `step`: what happens, and when, written into the calendar."""
+        for cursor in self.cursors:
+            cursor.connect_or_leave(0.0)
+        now_s, at = 0.0, self.simulation.at
+        while (now_s := now_s + float(self.simulation.random.exponential(1 / self.plan.rate))) < seconds:
+            at(now_s, lambda _: self._append_entries(1))
+            for cursor in self.cursors:
+                at(now_s + self.plan.poll_s, cursor.step)
+                at(now_s + self.plan.poll_s + cursor.plan.ack_delay_s + STEP_S, cursor.step)
+
+    def _append_entries(self, count: int) -> None:
+        run = [self.entry(entry_id) for entry_id in range(self.end, self.end + count)]
+        self.end += count
+        now_ns = self.simulation.now_ns
+        if self.active.should_cache_added(now_ns):
+            self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else -1, now_ns)
+
+    def _read_storage(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int],
+        done: EntriesRead,
+    ) -> None:
+        def arrive() -> None:
+            entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
+            expected = expected_reads()
+            if expected >= 0 and self.simulation.caches.policy.caches_storage_reads(expected):
+                self.cache.insert_run(entries, expected, self.simulation.now_ns)
+            done(entries, None)
+
+        self.simulation.at_next_step(arrive)
+
+    def _invalidate(self) -> None:
+        """Where reads are not counted, what the slowest active cursor has passed leaves at once."""
+        if self.simulation.choice.counts or not self.cache.entries:
+            return
+        active = [cursor for cursor in self.cursors if cursor.connected]
+        if not active:
+            self.cache.clear()
+        elif self.simulation.choice.by_mark_delete:
+            slowest = min(cursor.acknowledged for cursor in active)
+            self.cache.invalidate_before(Position(self.ledger_id, slowest + 1))
+        else:
+            self.cache.invalidate_before(Position(self.ledger_id, min(cursor.next for cursor in active)))
+
+
+class _Cursor:
+    def __init__(self, log: _Log, name: str, plan: CursorPlan) -> None:
+        self.log = log
+        self.name = name
+        self.plan = plan
+        self.reader = log.cache.reader(name)
+        self.next = 0
+        self.acknowledged = -1
+        self.connected = False
+        self._reading = False
+        self._unacknowledged: deque[tuple[float, int]] = deque()
+        """(when, up to which entry)"""
+        self._replays: deque[tuple[float, int]] = deque()
+        self._owed = 0.0
+        self._generation = 0
+        self._now_s = 0.0
+
+    def connect_or_leave(self, now_s: float) -> None:
+        wanted = now_s >= self.plan.start_s and not any(a <= now_s < b for a, b in self.plan.down)
+        if wanted == self.connected:
+            return
+        self.connected = wanted
+        self._generation += 1
+        self._reading = False
+        if wanted:
+            self.next = self.acknowledged + 1
+            self._unacknowledged.clear()
+            self._replays.clear()
+            self._owed = 0.0
+            self.log.active.add(self.name, self._position(), self._mark_delete)
+        else:
+            self.log.active.remove(self.name, self.log.simulation.now_ns)
+
+    def _position(self) -> Position:
+        return Position(self.log.ledger_id, self.next)
+
+    def _mark_delete(self) -> Position:
+        return Position(self.log.ledger_id, self.acknowledged)
+
+    def step(self, now_s: float) -> None:
+        self._now_s = now_s
+        while self._unacknowledged and self._unacknowledged[0][0] <= now_s:
+            self.acknowledged = self._unacknowledged.popleft()[1]
+        self._read_replays()
+        self._owed = min(self._owed + self.plan.rate * STEP_S, max(self.plan.rate * STEP_S, 1.0))
+        cache, ledger_id = self.log.cache, self.log.ledger_id
+        while self._owed >= 1 and self.next < self.log.end and not self._reading:
+            last = min(self.log.end, self.next + min(int(self._owed), READ_ENTRIES_MAX)) - 1
+            taken = cache.take_run(self.reader, ledger_id, self.next, last, READ_BYTES_MAX)
+            if taken:
+                self._deliver(taken)
+            else:
+                self._ask(last)
+
+    def _ask(self, last: int) -> None:
+        """Read on from storage, up to the first entry that is cached."""
+        log, first = self.log, self.next
+        for entry_id in range(first + 1, last + 1):
+            if log.cache.peek(log.ledger_id, entry_id) is not None:
+                last = entry_id - 1
+                break
+        self._reading = True
+        generation = self._generation
+
+        def arrived(entries: list[Entry], error: BrokerError | None) -> None:
+            assert error is None
+            if generation == self._generation:
+                self._reading = False
+                self._deliver(entries)
+
+        counts = log.simulation.choice.counts
+        log.reads.read(
+            self.reader,
+            log.ledger_id,
+            first,
+            last,
+            lambda: log.active.rank(self.name) if counts else -1,
+            arrived,
+        )
+
+    def _deliver(self, entries: list[Entry]) -> None:
+        simulation = self.log.simulation
+        self.next = entries[-1].entry_id + 1
+        self._owed -= len(entries)
+        self.log.active.update(self.name, self._position())
+        sent = self._keep_some_back(entries) if self.plan.replay_share else entries
+        simulation.caches.handed_over(sent)
+        simulation.outcome.consumed += len(entries)
+        self._unacknowledged.append((self._now_s + self.plan.ack_delay_s, entries[-1].entry_id))
+
+    def _keep_some_back(self, entries: list[Entry]) -> list[Entry]:
+        """As Key_Shared does with what its consumer cannot take now. The others."""
+        chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
+        back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
+        if back:
+            self.log.simulation.caches.kept_back(back)
+            due = self._now_s + self.plan.replay_delay_s
+            self._replays += [(due, entry.entry_id) for entry in back]
+        return [entry for entry, yes in zip(entries, chosen, strict=True) if not yes]
+
+    def _read_replays(self) -> None:
+        simulation, cache, ledger_id = self.log.simulation, self.log.cache, self.log.ledger_id
+        while self._replays and self._replays[0][0] <= self._now_s:
+            entry_id = self._replays.popleft()[1]
+            simulation.outcome.consumed += 1
+            entry = cache.get_again(self.reader, ledger_id, entry_id)
+            if entry is None:
+                cache.count_misses(self.reader, [self.log.entry(entry_id)])
+            else:
+                simulation.caches.handed_over((entry,))

@@ -1,0 +1,122 @@
+"""What a bookie promises about a ledger besides its entries: master key, fence, explicit LAC.
+
+Law of the place: each is durable before it is answered. A key record goes before whatever needs it, because a replay
+skips ledgers whose key it does not find; the ledger index follows at the next checkpoint, entries or not. So a fence
+and an explicit LAC survive a kill, a clean stop and empty checkpoints, also those of a ledger without entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bookie_stub.journal import Done, Journal, nothing
+from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_index import LedgerData
+from bookie_stub.posting import Answer
+from bookie_stub.record import (
+    EXPLICIT_LAC_BYTES_MIN,
+    KEY,
+    MASTER_KEY_BYTES,
+    explicit_lac_of,
+    explicit_lac_record,
+    fence_record,
+    master_key_record,
+)
+from protocol.bookie_frame import RC_BAD_REQUEST, RC_OK, RC_UNAUTHORIZED
+
+
+class LedgerRecords:
+    def __init__(
+        self, ledgers: dict[int, Ledger], journal: Journal, answer: Callable[[Answer], None], lossy: bool
+    ) -> None:
+        """`lossy`: ledgers that this bookie knew may be forgotten, so one that a fence creates is in limbo."""
+        self._ledgers = ledgers
+        self._journal = journal
+        self._answer = answer
+        self._lossy = lossy
+        self.changed: set[int] = set()
+        """Ledgers whose row in the ledger index is out of date."""
+
+    def known(self, ledger_id: int, master_key: bytes, *, fence: bool = False) -> Ledger | None:
+        """The ledger, created if need be; None when its key is another one or no key at all."""
+        if len(master_key) != MASTER_KEY_BYTES:
+            return None
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            data = LedgerData(master_key, limbo=fence and self._lossy)
+            ledger = self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=False)
+            self.changed.add(ledger_id)
+        elif ledger.key_open:
+            ledger.master_key = master_key
+            ledger.key_open = False
+            self.changed.add(ledger_id)
+        return ledger if ledger.master_key == master_key else None
+
+    def journal_key(self, ledger: Ledger) -> None:
+        """Before the first record of the ledger in this process."""
+        if not ledger.key_journaled:
+            ledger.key_journaled = True
+            self._journal.append(master_key_record(ledger.ledger_id, ledger.master_key), nothing, 0)
+
+    def journal_failed(self) -> None:
+        """Key records may not have been written: every ledger writes its own again."""
+        for ledger in self._ledgers.values():
+            ledger.key_journaled = False
+            ledger.writable_key = None
+
+    def fence(self, ledger_id: int, master_key: bytes, done: Done) -> None:
+        """`done(rc, ledger id)` once the fence is durable: 0, 102 with another key, 101 when the disk failed."""
+        ledger = self.known(ledger_id, master_key, fence=True)
+        if ledger is None:
+            self._answer(partial(done, RC_UNAUTHORIZED, ledger_id))
+            return
+        if not ledger.fenced:
+            ledger.fenced = True
+            self.changed.add(ledger_id)
+            ledger.ended()
+        ledger.writable_key = None
+        if ledger.fence_durable:
+            self._answer(partial(done, RC_OK, ledger_id))
+            return
+        self.journal_key(ledger)
+        self._journal.append(fence_record(ledger_id), partial(_fence_done, ledger, done), ledger_id)
+
+    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
+        """`done(rc, ledger id)` once an explicit LAC at least as high is durable.
+
+        `body` is ledger, LAC and the writer's digest over both. A lower LAC than the one that is kept changes
+        nothing; a fence does not matter, as what was confirmed stays so.
+        """
+        if len(body) < EXPLICIT_LAC_BYTES_MIN or KEY.unpack_from(body)[0] != ledger_id:
+            self._answer(partial(done, RC_BAD_REQUEST, ledger_id))
+            return
+        ledger = self.known(ledger_id, master_key)
+        if ledger is None:
+            self._answer(partial(done, RC_UNAUTHORIZED, ledger_id))
+            return
+        lac = explicit_lac_of(body)
+        if ledger.explicit_lac is None or lac > explicit_lac_of(ledger.explicit_lac):
+            ledger.explicit_lac = body
+            self.changed.add(ledger_id)
+            if lac > ledger.lac:
+                ledger.lac_moved(lac)
+        self.journal_key(ledger)
+        self._journal.append(explicit_lac_record(ledger_id, ledger.explicit_lac), done, ledger_id)
+
+    def forget(self, ledger: Ledger) -> None:
+        """A deleted ledger, which is in the dictionary no more."""
+        self.changed.discard(ledger.ledger_id)
+        ledger.ended()
+
+    def take_changed(self) -> dict[int, LedgerData]:
+        """The rows that the checkpoint which begins now has to write."""
+        changed = {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self.changed}
+        self.changed.clear()
+        return changed
+
+
+def _fence_done(ledger: Ledger, done: Done, rc: int, ledger_id: int) -> None:
+    if rc == RC_OK:
+        ledger.fence_durable = True
+    done(rc, ledger_id)

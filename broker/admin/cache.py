@@ -1,0 +1,235 @@
+"""`/admin/v2/magnetar/cache`: what the entry cache holds, which topics fill it, and why an entry is not there.
+
+Ours alone; Pulsar has nothing like it. All three only look: nothing is read from storage, though a topic that is not
+open is opened, as any question about it does. Long lists are walked in slices between which the loop turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from heapq import nlargest
+from typing import Final
+
+from aiohttp import web
+
+from broker.admin.answers import answer, topic_of
+from broker.admin.service_view import BROKER
+from broker.admin.topic_access import existing_persistent
+from broker.config.storage_keys import ENTRY_CACHE
+from broker.entry_cache import EntryCacheManager, Event, Op, ReadStats
+from broker.entry_cache.decisions import CAUSES, REASONS, Obstacle
+from broker.entry_cache.explain import Kept, Present, explain
+from broker.entry_cache.usage import SORTS, CacheUsage, usage_of
+from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.position import Position
+from broker.model.topic_name import TopicName
+from broker.service.namespaces import Json
+from settings.keys import format_value
+
+CACHES_PER_SLICE: Final = 256
+LIMIT: Final = 10
+LIMIT_MAX: Final = 10_000
+NS_PER_SECOND: Final = 1e9
+
+
+class BadParameter(BrokerError):
+    status = 400
+
+
+async def levels(request: web.Request) -> web.Response:
+    """What the cache holds and has done, the policy, and the settings by their names."""
+    broker = request.app[BROKER]
+    caches = broker.ground.caches
+    stats = caches.stats
+    kept = Kept.by(caches.decisions)
+    return answer(
+        {
+            "policy": caches.settings.policy,
+            "profile": broker.settings.profile,
+            **_sizes(caches),
+            "queueLength": caches.queue_length,
+            "tombstones": caches.tombstones,
+            "pinnedBytes": caches.pinned_bytes,
+            "topics": len(caches.caches),
+            **_reads(caches.reads()),
+            "insertedEntries": caches.inserted_entries,
+            "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
+            "evictedWithExpectedReads": {
+                reason.value: stats.evicted_wanted_entries[reason] for reason in REASONS
+            },
+            "requeuedEntries": dict(caches.policy.requeues),
+            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": caches.decisions.kept},
+            "settings": {
+                key.name: format_value(broker.settings.value(key.name)) for key in ENTRY_CACHE[1] if key.used
+            },
+        }
+    )
+
+
+async def top(request: web.Request) -> web.Response:
+    """The topics that come first by `sort`, at most `limit`."""
+    by = request.query.get("sort", "bytes")
+    if by not in SORTS:
+        raise BadParameter(f"sort={by}: allowed are {', '.join(SORTS)}")
+    limit = _number(request.query.get("limit", str(LIMIT)), "limit")
+    if not 0 < limit <= LIMIT_MAX:
+        raise BadParameter(f"limit={limit}: allowed is 1 to {LIMIT_MAX}")
+    caches = request.app[BROKER].ground.caches
+    usages = []
+    for number, cache in enumerate(caches.caches, 1):
+        usages.append(usage_of(cache))
+        if number % CACHES_PER_SLICE == 0:
+            await asyncio.sleep(0)
+    first = nlargest(limit, usages, key=SORTS[by])
+    topics: list[Json] = [_usage(one) for one in first]
+    return answer({"sort": by, **_sizes(caches), "topicsOpen": len(usages), "topics": topics})
+
+
+async def why(request: web.Request) -> web.Response:
+    """What happened to one entry, as far as that is kept, and the conclusion in a sentence."""
+    broker, name = request.app[BROKER], topic_of(request)
+    position = Position(
+        _number(request.match_info["ledgerId"], "ledger id"),
+        _number(request.match_info["entryId"], "entry id"),
+    )
+    count = await broker.registry.partitions(name)
+    if count:
+        raise TopicNotFound(
+            f"{name} is partitioned: name one of {name}-partition-0 to -partition-{count - 1}"
+        )
+    log = (await existing_persistent(broker, name)).ledger
+    events: list[Event] = []
+    for some in broker.ground.caches.decisions.about(*position):
+        events += some
+        await asyncio.sleep(0)
+    if not events:
+        _check_exists(name, log, position)
+    now_ns = broker.ground.now_ns()
+    kept = Kept.by(broker.ground.caches.decisions)
+    told = explain(log.cache, position, events, kept, now_ns)
+    now_ms = broker.ground.wall_ms()
+    return answer(
+        {
+            "topic": str(name),
+            "ledgerId": position.ledger_id,
+            "entryId": position.entry_id,
+            "verdict": told.verdict.value,
+            "conclusion": told.conclusion,
+            "present": None if told.present is None else _present(told.present),
+            "events": [_event(event, now_ns, now_ms) for event in told.events],
+            "kept": _kept(kept, now_ns),
+        }
+    )
+
+
+def _number(text: str, what: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise BadParameter(f"{what} {text[:50]!r} is not a whole number from 0")
+    return int(text)
+
+
+def _check_exists(name: TopicName, log: ManagedLedger, position: Position) -> None:
+    """What was deleted has a past as long as that is kept; without one it is as if it had never been."""
+    ledger_id, entry_id = position
+    if ledger_id not in log.ledgers:
+        ids = [info.ledger_id for info in log.ledger_infos()]
+        raise NoSuchLedger(f"{name} has no ledger {ledger_id}; its ledgers are from {ids[0]} to {ids[-1]}")
+    last = log.ledgers.last_entry(ledger_id)
+    if entry_id > last:
+        has = f"its last one is {ledger_id}:{last}" if last >= 0 else "it is empty"
+        raise NoSuchEntry(f"ledger {ledger_id} of {name} has no entry {entry_id}; {has}")
+
+
+# JSON
+
+
+def _sizes(caches: EntryCacheManager) -> dict[str, Json]:
+    return {
+        "usedBytes": caches.used_bytes,
+        "maxBytes": caches.settings.size_bytes_max,
+        "entries": caches.entries,
+    }
+
+
+def _reads(reads: ReadStats) -> dict[str, Json]:
+    return {"hits": reads.hit_entries, "misses": reads.miss_entries, "coalesced": reads.coalesced_entries}
+
+
+def _usage(usage: CacheUsage) -> Json:
+    return {
+        "topic": str(TopicName.of_ledger_name(usage.log)),
+        "bytes": usage.size_bytes,
+        "entries": usage.entries,
+        "hits": usage.hits,
+        "misses": usage.misses,
+        "coalesced": usage.coalesced,
+        "hitRatio": usage.hit_ratio,
+        "evictions": dict(usage.evictions),
+    }
+
+
+def _kept(kept: Kept, now_ns: int) -> dict[str, Json]:
+    return {
+        "eventsMax": kept.events_max,
+        "seconds": (now_ns - kept.since_ns) / NS_PER_SECOND,
+        "older": "dropped" if kept.forgets else "none",
+    }
+
+
+def _present(present: Present) -> Json:
+    return {
+        "bytes": present.size_bytes,
+        "seconds": present.age_ns / NS_PER_SECOND,
+        "secondsSinceRequeue": present.unvisited_ns / NS_PER_SECOND,
+        "expectedReads": present.expected_reads,
+        "requeues": present.requeues,
+        "accessed": present.accessed,
+        "cursorsToCome": list(present.to_come),
+    }
+
+
+_DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
+    Op.INSERT: lambda event: {
+        "expectedReads": None if event.detail < 0 else event.detail,
+        "cursors": list(event.who),
+    },
+    Op.HIT: lambda event: {"cursor": event.who[0]},
+    Op.MISS: lambda event: {"cursor": event.who[0]},
+    Op.COALESCED: lambda event: {"cursor": event.who[0]},
+    Op.FAILED: lambda event: {"cursor": event.who[0]},
+    Op.REQUEUE: lambda event: {"cause": CAUSES[event.detail]},
+    Op.EVICT: lambda event: {"reason": REASONS[event.detail].value},
+    Op.NOT_CACHED: lambda event: {"reason": Obstacle(event.detail).name.lower()},
+}
+"""What is particular to some events."""
+
+
+def _no_details(_: Event) -> dict[str, Json]:
+    return {}
+
+
+def _event(event: Event, now_ns: int, now_ms: int) -> Json:
+    seconds = (now_ns - event.at_ns) / NS_PER_SECOND
+    at = datetime.fromtimestamp(now_ms / 1000 - seconds, UTC)
+    return {
+        "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "secondsAgo": seconds,
+        "event": event.op.name.lower(),
+        "firstEntryId": event.first,
+        "lastEntryId": event.first + event.entries - 1,
+        **_DETAILS.get(event.op, _no_details)(event),
+    }
+
+
+CACHE_ROUTES = (
+    web.get("/admin/v2/magnetar/cache", levels),
+    web.get("/admin/v2/magnetar/cache/top", top),
+    web.get(
+        "/admin/v2/magnetar/cache/why/{domain:persistent|non-persistent}"
+        "/{tenant}/{namespace}/{topic}/{ledgerId}/{entryId}",
+        why,
+    ),
+)

@@ -1,0 +1,363 @@
+"""Decisions: what the cache was told and what it did, as a stream of events, most of them about runs of entries.
+
+Two may listen: a ring of the newest events answers why an entry is or is not cached, and a recorder writes all of
+them to files that can be replayed. Nothing is noted while neither does. An event costs one tuple; it holds numbers
+and names, never entries, so that it keeps no memory alive.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.runs import Run
+from broker.model.entry import Entry
+
+LEDGERS_KNOWN_MAX: Final = 65_536
+
+ROWS_PER_SLICE: Final = 20_000
+"""Events that take 1 to 2 ms to look through."""
+
+
+class Op(IntEnum):
+    """What an event tells. The numbers stand in recorded files and never change."""
+
+    APPEND = 1
+    """Entries were confirmed in the log."""
+    INSERT = 2
+    """They entered the cache; `detail` = expected reads, -1 = not counted."""
+    HIT = 3
+    """They were read from the cache; `detail` = HIT_MOVES, HIT_STAYS or HIT_AGAIN."""
+    MISS = 4
+    """They were asked of storage; `detail` = how many of them were cached all the same."""
+    COALESCED = 5
+    """They were asked for while another reader's storage read for them was under way; `detail` as of MISS."""
+    FAILED = 6
+    """A storage read ended with an error: its MISS and COALESCED events came to nothing."""
+    DELIVER = 7
+    """They were written to a consumer: one expected read of each is done. `detail` 1 = they were not, or no longer,
+    what the cache holds, so that nothing was counted there."""
+    REPLAY = 8
+    """They were handed over and wait to be read once more; `detail` as of DELIVER."""
+    REQUEUE = 9
+    """They could have gone and stay for another while; `detail` = a number of CAUSES."""
+    EVICT = 10
+    """They left the cache; `detail` = a number of REASONS."""
+    CURSOR_ADDED = 11
+    """A cursor became active; it stands at (`ledger_id`, `first`)."""
+    CURSOR_MOVED = 12
+    """An active cursor stands at another place for another reason than a hit, which moves it behind the run."""
+    CURSOR_LEFT = 13
+    ACK = 14
+    """Everything up to (`ledger_id`, `first`) is acknowledged by the cursor."""
+    TICK = 15
+    """The periodic pass ran, or a slice of it of at most `count` visits."""
+    SIZE_CHECK = 16
+    """A check that an insert had asked for ran, likewise."""
+    INVALIDATE = 17
+    """The entries up to (`ledger_id`, `first`), it excluded, were invalidated; `detail` 1 = of that ledger alone, all."""
+    CLOSE = 18
+    """The log's cache was dropped."""
+    OFFER = 19
+    """Entries were offered that are present already; `detail` = expected reads."""
+    KEPT_BACK = 20
+    """They were read and not handed over, and wait to be read once more; `detail` as of DELIVER."""
+    READER = 21
+    """A cursor got its number; `who` has its name."""
+    FETCHED = 22
+    """They came from storage and were offered to the cache; `detail` = expected reads, -1 = not to be cached."""
+    ARRIVED = 23
+    """They came to whom they had been asked for; `detail` = MISS or COALESCED."""
+    CURSOR_FORGOTTEN = 24
+    """A cursor was deleted and will not come back."""
+    SETTINGS = 25
+    """The cache has these settings from here on; `who` has them as one text."""
+    PINNED = 26
+    """What entries pin was looked at, to decide whether there is room: `size_bytes`."""
+    OPEN = 27
+    """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
+    left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
+    GIVEN_UP = 28
+    """The replays that waited for them are forgotten."""
+    NOT_CACHED = 100
+    """They did not enter the cache; `detail` = an `Obstacle`. In the ring alone: a replay finds out itself."""
+
+
+HIT_MOVES: Final = 0
+"""The cursor stands behind the run from here on."""
+HIT_STAYS: Final = 1
+"""Single positions or a look ahead: the cursor stays where it is."""
+HIT_AGAIN: Final = 2
+"""Likewise, by a replay that has waited for it."""
+
+COUNTS_READS: Final = 1
+"""Expected reads are counted (`cacheEvictionByExpectedReadCount`)."""
+BY_MARK_DELETE: Final = 2
+"""Cursors count at what they have acknowledged, not where they read (`cacheEvictionByMarkDeletedPosition`)."""
+
+REASONS: Final = tuple(Reason)
+"""By number: the `detail` of EVICT."""
+
+CAUSES: Final = ("expected_reads", "recently_accessed", "may_return")
+"""By number: the `detail` of REQUEUE."""
+
+
+class Obstacle(IntEnum):
+    """Why entries did not enter the cache: the `detail` of NOT_CACHED."""
+
+    DISABLED = 1
+    """There is no cache, by its size."""
+    NO_ACTIVE_CURSOR = 2
+    """They were confirmed while no cursor was active, and none had been shortly before."""
+    NOBODY_TO_COME = 3
+    """They were read from storage, and no active cursor is known to read them."""
+    FULL = 4
+    """There was no room, and nobody was known to come for them."""
+
+
+class Event(NamedTuple):
+    at_ns: int
+    op: Op
+    log: str
+    """The managed ledger's name; empty where the event is about the whole cache."""
+    reader: int
+    """The number of the cursor within its log, 0 = nobody."""
+    ledger_id: int
+    first: int
+    entries: int
+    size_bytes: int
+    """Of all entries together; 0 where that is not known yet."""
+    detail: int
+    who: Sequence[str]
+    """INSERT: the names of the cursors that were to read it. HIT, MISS, COALESCED, FAILED: of the reader. READER,
+    SETTINGS: see there."""
+    sizes: Sequence[int]
+    """APPEND and FETCHED: bytes of each entry."""
+
+
+Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence[int]]
+"""An `Event` as it is noted: making a plain tuple costs a fraction."""
+
+
+class Decisions:
+    __slots__ = ("_ledgers", "_now_ns", "_ring", "_since_ns", "on", "record")
+
+    def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
+        """`keep`: events in the ring, 0 = none."""
+        self._now_ns = now_ns
+        self._ring: deque[Row] = deque(maxlen=keep)
+        self._since_ns = now_ns()
+        """When noting began."""
+        self._ledgers: dict[int, str] = {}
+        self.record: Callable[[Row], object] | None = None
+        """Gets every event, in order, while it is set; see `listen`."""
+        self.on = keep > 0
+        """Whether anybody listens."""
+
+    def listen(self, record: Callable[[Row], object] | None) -> None:
+        """Begin or end to hand every event to a recorder."""
+        self.record = record
+        self.on = record is not None or bool(self._ring.maxlen)
+
+    def keep(self, events: int) -> None:
+        """Another length of the ring; what is kept already stays as far as it fits."""
+        began_anew = not self._ring.maxlen
+        self._ring = deque(self._ring, events)
+        self._since_ns = self._now_ns() if began_anew else self.since_ns
+        self.on = self.record is not None or events > 0
+
+    # Looking back
+
+    @property
+    def kept_max(self) -> int:
+        return self._ring.maxlen or 0
+
+    @property
+    def kept(self) -> int:
+        return len(self._ring)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether the ring is full: events older than `since_ns` have been dropped."""
+        return len(self._ring) == self._ring.maxlen
+
+    @property
+    def since_ns(self) -> int:
+        """What happened since then is in the ring."""
+        return self._ring[0][0] if self._ring and self.forgets else self._since_ns
+
+    def events(self) -> Iterator[Event]:
+        """The ring, oldest first."""
+        return map(_event, list(self._ring))
+
+    def about(self, ledger_id: int, entry_id: int) -> Iterator[list[Event]]:
+        """Those of the ring that tell of the entry, oldest first, in slices between which the loop may turn."""
+        rows = list(self._ring)
+        for start in range(0, len(rows), ROWS_PER_SLICE):
+            yield [
+                _event(row)
+                for row in rows[start : start + ROWS_PER_SLICE]
+                if row[4] == ledger_id and 0 <= entry_id - row[5] < row[6]
+            ]
+
+    # Noting; callers ask `on` first
+
+    def ledger_opened(self, ledger_id: int, log: str) -> None:
+        """Ledger ids are unique in a broker, so events about entries name their log by it."""
+        self._ledgers.pop(ledger_id, None)
+        self._ledgers[ledger_id] = log
+        if len(self._ledgers) > LEDGERS_KNOWN_MAX:
+            del self._ledgers[next(iter(self._ledgers))]
+
+    def entries(
+        self,
+        op: Op,
+        log: str,
+        entries: Sequence[Entry],
+        size_bytes: int,
+        detail: int,
+        at_ns: int,
+        who: Sequence[str] = (),
+    ) -> None:
+        """INSERT, OFFER: consecutive entries, at least one. The ring keeps INSERT alone."""
+        head = entries[0]
+        run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
+        row: Row = (at_ns, op, log, 0, *run, detail, who, ())
+        if op is Op.INSERT:
+            self._ring.append(row)
+        if self.record is not None:
+            self.record(row)
+
+    def sized(self, op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int) -> None:
+        """APPEND, FETCHED: consecutive entries, at least one, of whose sizes a recorder learns here and only here."""
+        if self.record is not None:
+            head = entries[0]
+            if head.ledger_id not in self._ledgers:
+                self.ledger_opened(head.ledger_id, log)
+            sizes = [entry.size for entry in entries]
+            run = (head.ledger_id, head.entry_id, len(sizes), sum(sizes))
+            self.record((at_ns, op, log, 0, *run, detail, (), sizes))
+
+    def not_cached(self, log: str, entries: Sequence[Entry], obstacle: Obstacle, at_ns: int) -> None:
+        """Consecutive entries, at least one."""
+        head = entries[0]
+        self._ring.append(
+            (at_ns, Op.NOT_CACHED, log, 0, head.ledger_id, head.entry_id, len(entries), 0, obstacle, (), ())
+        )
+
+    def read(
+        self,
+        op: Op,
+        log: str,
+        reader: Reader,
+        ledger_id: int,
+        first: int,
+        count: int,
+        size_bytes: int,
+        detail: int = 0,
+    ) -> None:
+        """HIT, MISS, COALESCED, FAILED."""
+        number, who = reader.number, reader.who
+        row: Row = (self._now_ns(), op, log, number, ledger_id, first, count, size_bytes, detail, who, ())
+        self._ring.append(row)
+        if self.record is not None:
+            self.record(row)
+
+    def arrived(self, what: Op, log: str, reader: int, entries: Sequence[Entry], size_bytes: int) -> None:
+        """Consecutive entries, at least one; `what`: MISS or COALESCED. Of use to a recorder alone."""
+        if self.record is not None:
+            now_ns, head = self._now_ns(), entries[0]
+            at = (reader, head.ledger_id, head.entry_id, len(entries), size_bytes)
+            self.record((now_ns, Op.ARRIVED, log, *at, what, (), ()))
+
+    def runs(self, op: Op, runs: Iterable[Run], detail: int) -> None:
+        """REQUEUE, EVICT."""
+        now_ns = self._now_ns()
+        names = self._ledgers
+        for ledger_id, first, count, size_bytes in runs:
+            log = names.get(ledger_id, "")
+            row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, detail, (), ())
+            self._ring.append(row)
+            if self.record is not None:
+                self.record(row)
+
+    def counted(self, op: Op, entries: Sequence[Entry]) -> None:
+        """DELIVER, REPLAY, KEPT_BACK, GIVEN_UP: any entries. The first and the last are of use to a recorder
+        alone."""
+        now_ns = self._now_ns()
+        names = self._ledgers
+        for ledger_id, first, count, size_bytes, gone in _runs_by_absence(entries):
+            log = names.get(ledger_id, "")
+            row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, gone, (), ())
+            if op is not Op.DELIVER and op is not Op.GIVEN_UP:
+                self._ring.append(row)
+            if self.record is not None:
+                self.record(row)
+
+    def place(
+        self,
+        op: Op,
+        log: str,
+        reader: int,
+        ledger_id: int,
+        entry_id: int,
+        detail: int = 0,
+        at_ns: int | None = None,
+    ) -> None:
+        """CURSOR_…, ACK, INVALIDATE, CLOSE: of use to a recorder alone."""
+        if self.record is not None:
+            now_ns = self._now_ns() if at_ns is None else at_ns
+            self.record((now_ns, op, log, reader, ledger_id, entry_id, 0, 0, detail, (), ()))
+
+    def passed(self, op: Op, now_ns: int, visits_max: int) -> None:
+        """TICK, SIZE_CHECK: noted before the pass runs. Of use to a recorder alone."""
+        if self.record is not None:
+            self.record((now_ns, op, "", 0, 0, 0, visits_max, 0, 0, (), ()))
+
+    def pinned(self, size_bytes: int) -> None:
+        """PINNED: what receive buffers are kept alive cannot be told from anything else in a record."""
+        if self.record is not None:
+            self.record((self._now_ns(), Op.PINNED, "", 0, 0, 0, 0, size_bytes, 0, (), ()))
+
+    # What makes a record readable by itself
+
+    def opened(self, log: str, continue_ns: int, detail: int, at_ns: int) -> None:
+        """OPEN. Times in a record are whole microseconds, so a span is rounded up to the next without a loss."""
+        if self.record is not None:
+            continue_us = -(-continue_ns // 1000)
+            self.record((at_ns, Op.OPEN, log, 0, 0, 0, 0, continue_us, detail, (), ()))
+
+    def reader_made(self, log: str, number: int, name: str) -> None:
+        if self.record is not None:
+            self.record((self._now_ns(), Op.READER, log, number, 0, 0, 0, 0, 0, (name,), ()))
+
+    def configured(self, settings: str) -> None:
+        if self.record is not None:
+            self.record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (settings,), ()))
+
+
+def _event(row: Row) -> Event:
+    return Event(row[0], Op(row[1]), *row[2:])
+
+
+def _runs_by_absence(entries: Iterable[Entry]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Such runs, cut also where it changes whether the object is the one that the cache holds: 0, else 1."""
+    ledger_id = first = following = -1
+    size_bytes = 0
+    cached = True
+    for entry in entries:
+        if entry.entry_id != following or entry.cached is not cached or entry.ledger_id != ledger_id:
+            if following >= 0:
+                yield ledger_id, first, following - first, size_bytes, 0 if cached else 1
+            ledger_id = entry.ledger_id
+            first = following = entry.entry_id
+            size_bytes = 0
+            cached = entry.cached
+        following += 1
+        size_bytes += entry.size
+    if following >= 0:
+        yield ledger_id, first, following - first, size_bytes, 0 if cached else 1

@@ -1,0 +1,238 @@
+"""Why an entry is in the cache, or is not: told from the newest decisions and from what stands there now.
+
+The decisions that are kept reach back for a while only (`entryCacheDecisionsKept`), so an answer says how far, and
+never takes silence for more than it is: while nothing was dropped, an entry without a decision was confirmed before
+noting began; afterwards nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.decisions import REASONS, Decisions, Event, Obstacle, Op
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.policies.policy import NOT_COUNTED
+from broker.model.entry import Entry
+from broker.model.position import Position
+from broker.model.spans import span
+
+NAMES_SHOWN: Final = 3
+READ_FROM_STORAGE: Final = (Op.MISS, Op.COALESCED)
+
+REMOVED: Final = {
+    Reason.TTL: "its time was over",
+    Reason.SIZE: "the cache was full",
+    Reason.LEDGER: "its ledger was deleted or could not be read",
+    Reason.INVALIDATE: "nobody needed it any more, or the topic was closed",
+}
+
+OBSTACLES: Final = {
+    Obstacle.DISABLED: "there was no cache (managedLedgerCacheSizeMB=0)",
+    Obstacle.NO_ACTIVE_CURSOR: "no cursor was active, nor had one been shortly before",
+    Obstacle.NOBODY_TO_COME: "no active cursor was known to read it again",
+    Obstacle.FULL: "there was no room, and nobody was known to come for it",
+}
+
+
+class Verdict(StrEnum):
+    CACHED = "cached"
+    EVICTED = "evicted"
+    NEVER_CACHED = "never_cached"
+    """Not in the time that is kept, and a decision says why."""
+    UNKNOWN = "unknown"
+    """It is not cached, and no decision about it is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """An entry as it stands in the cache."""
+
+    size_bytes: int
+    age_ns: int
+    """Since it was inserted."""
+    unvisited_ns: int
+    """Since it was inserted or last requeued."""
+    expected_reads: int | None
+    """As the policy counts them, at least 0; None = not counted."""
+    requeues: int
+    accessed: bool
+    """Read since the policy last looked at it."""
+    to_come: tuple[str, ...]
+    """Active cursors that stand at the entry or before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How far back the decisions reach that are kept."""
+
+    since_ns: int
+    forgets: bool
+    """Whether older ones were dropped."""
+    events_max: int
+
+    @staticmethod
+    def by(decisions: Decisions) -> Kept:
+        return Kept(decisions.since_ns, decisions.forgets, decisions.kept_max)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    verdict: Verdict
+    events: Sequence[Event]
+    """About the entry, oldest first."""
+    present: Present | None
+    conclusion: str
+    """One plain sentence, or two."""
+
+
+def explain(
+    cache: EntryCache, position: Position, events: Sequence[Event], kept: Kept, now_ns: int
+) -> Explanation:
+    """`events`: those kept that tell of the entry (`Decisions.about`), oldest first."""
+    entry = cache.peek(*position)
+    if entry is not None:
+        present = _present(entry, cache.readers, now_ns)
+        return Explanation(Verdict.CACHED, events, present, _why_cached(present))
+    eviction = _last(events, Op.EVICT)
+    if eviction is not None:
+        return Explanation(Verdict.EVICTED, events, None, _why_evicted(events, eviction, now_ns))
+    refusal = _last(events, Op.NOT_CACHED)
+    if refusal is not None:
+        return Explanation(Verdict.NEVER_CACHED, events, None, _why_not(events, refusal, now_ns))
+    return Explanation(Verdict.UNKNOWN, events, None, _why_unknown(events, kept, now_ns))
+
+
+def _last(events: Sequence[Event], op: Op) -> int | None:
+    """Where the last one of its kind stands."""
+    return next((n for n in range(len(events) - 1, -1, -1) if events[n].op is op), None)
+
+
+def _present(entry: Entry, readers: ActiveCursors | None, now_ns: int) -> Present:
+    count = entry.expected_reads
+    return Present(
+        size_bytes=entry.size,
+        age_ns=now_ns - entry.inserted_at_ns,
+        unvisited_ns=now_ns - entry.queued_at_ns,
+        expected_reads=None if count == NOT_COUNTED else max(0, count),
+        requeues=entry.requeue_count,
+        accessed=entry.accessed,
+        to_come=() if readers is None else readers.names_at_or_before(entry.position),
+    )
+
+
+# Sentences
+
+
+def _why_cached(present: Present) -> str:
+    text = f"Cached for {_span(present.age_ns)}"
+    if present.to_come:
+        return f"{text}: {names(present.to_come)} will still read it."
+    if present.expected_reads:
+        return f"{text}: {_reads(present.expected_reads)} still expected."
+    return f"{text}: nobody is known to come for it, so it leaves when its time is over or room is wanted."
+
+
+def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
+    evicted, later = events[end], events[end + 1 :]
+    inserted = _last(events[:end], Op.INSERT)
+    text = f"Not cached: it was evicted {_ago(evicted, now_ns)} because {REMOVED[REASONS[evicted.detail]]}"
+    if inserted is None:
+        text += "; it had been inserted before the time that is kept"
+    else:
+        life = events[inserted : end + 1]
+        requeues = sum(event.op is Op.REQUEUE for event in life)
+        text += f", {_span(evicted.at_ns - life[0].at_ns)} after it was inserted"
+        if requeues:
+            text += f" and requeued {_times(requeues)}"
+        before = _last(events[:inserted], Op.EVICT)
+        text += _unread(life[0], events[0 if before is None else before : end])
+    asked = _asked_storage(later)
+    if asked:
+        text += f". Since then it was read from storage by {names(asked)}"
+    refusal = _last(later, Op.NOT_CACHED)
+    if refusal is not None:
+        text += f", and not cached: {OBSTACLES[Obstacle(later[refusal].detail)]}"
+    return text + "."
+
+
+def _unread(inserted: Event, events: Iterable[Event]) -> str:
+    """Who of those expected had, or had not, read it. `events`: since it was not cached, for the storage read that
+    brought it there served readers too."""
+    if inserted.detail == NOT_COUNTED:
+        return "; its reads were not counted"
+    if not inserted.who:
+        return "; nobody was expected to read it"
+    read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
+    unread = [name for name in inserted.who if name not in read]
+    if unread:
+        return f", although {names(unread)} had not read it"
+    return "; all who were expected had read it"
+
+
+def _why_not(events: Sequence[Event], end: int, now_ns: int) -> str:
+    asked = _asked_storage(events[:end])
+    what = f"read from storage by {names(asked)}" if asked else "published"
+    obstacle = OBSTACLES[Obstacle(events[end].detail)]
+    text = f"Never cached: it was {what} {_ago(events[end], now_ns)}, when {obstacle}"
+    later = _asked_storage(events[end:])
+    return f"{text}. Since then it was asked of storage by {names(later)}." if later else f"{text}."
+
+
+def _why_unknown(events: Sequence[Event], kept: Kept, now_ns: int) -> str:
+    if not kept.events_max:
+        return "Not cached; why is not known, because no decisions are kept (entryCacheDecisionsKept=0)."
+    if events and events[-1].op in READ_FROM_STORAGE:
+        return f"Not cached yet: it is being read from storage by {names(_asked_storage(events))}."
+    if events and events[-1].op is Op.FAILED:
+        return f"Not cached: reading it from storage failed {_ago(events[-1], now_ns)}."
+    time = _span(now_ns - kept.since_ns)
+    if kept.forgets:
+        return (
+            f"Not cached, and nothing about it is kept: if it ever was, it left more than {time} ago"
+            f" (entryCacheDecisionsKept={kept.events_max})."
+        )
+    return (
+        f"Not cached: it was published more than {time} ago, before decisions were noted, and not read since."
+    )
+
+
+# Words
+
+
+def names(some: Iterable[str]) -> str:
+    """A few of them, and how many more there are."""
+    every = list(some)
+    shown = every[:NAMES_SHOWN]
+    if len(every) > NAMES_SHOWN:
+        return f"{', '.join(shown)} and {len(every) - NAMES_SHOWN} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _asked_storage(events: Iterable[Event]) -> tuple[str, ...]:
+    return _readers(event for event in events if event.op in READ_FROM_STORAGE)
+
+
+def _readers(events: Iterable[Event]) -> tuple[str, ...]:
+    """Who read, each once, in the order of the first time."""
+    return tuple(dict.fromkeys(name for event in events for name in event.who))
+
+
+def _reads(count: int) -> str:
+    return "1 read of it is" if count == 1 else f"{count} reads of it are"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _span(time_ns: int) -> str:
+    return span(time_ns / 1e9)
+
+
+def _ago(event: Event, now_ns: int) -> str:
+    return f"{_span(now_ns - event.at_ns)} ago"

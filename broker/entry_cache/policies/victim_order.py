@@ -1,0 +1,83 @@
+"""VictimOrder: which segments go first when there is no room, as one lap over all of them has found.
+
+Lists by claim and time instead of a sort: putting a segment in costs the same however many there are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.entry_cache.policies.segment import Claim, Segment
+
+_LATEST: Final = 61 * 8
+USED_UP: Final = 4
+"""An order serves until one in so many of its segments has gone."""
+
+
+class VictimOrder:
+    __slots__ = ("_gone", "_groups", "_made_ns", "_segments", "_turn", "seen_ns", "share_bytes")
+
+    def __init__(self, made_ns: int, segments: int, share_bytes: int) -> None:
+        """`share_bytes`: what a topic may hold before its segments go first; 0 = nobody is asked first."""
+        self.share_bytes = share_bytes
+        self.seen_ns = made_ns
+        """Segments that were cached before have their place."""
+        self._made_ns = made_ns
+        self._segments = segments
+        self._gone = 0
+        self._groups: dict[int, list[Segment]] = {}
+        """The lower numbers go first, and of each list its last segment. An even number is of topics that hold
+        more than their share, the odd one behind it of the others."""
+        self._turn = -1
+
+    def is_young(self, now_ns: int, age_ns_max: int) -> bool:
+        return now_ns - self._made_ns <= age_ns_max
+
+    def serves(self, now_ns: int, age_ns_max: int) -> bool:
+        """Whether a further pass may go on with it."""
+        return self._turn >= 0 and self.is_young(now_ns, age_ns_max) and self._gone * USED_UP < self._segments
+
+    def holds_more(self, segment: Segment) -> bool:
+        return segment.holder.log.size_bytes > self.share_bytes
+
+    def add(self, segment: Segment, claim: Claim, due_us: int, *, over: bool) -> None:
+        """Segments come oldest first."""
+        group = 2 * (claim if claim is not Claim.EXPECTED else claim + _LATEST - _grade(due_us)) + (not over)
+        members = self._groups.get(group)
+        if members is None:
+            self._groups[group] = [segment]
+        else:
+            members.append(segment)
+
+    def next(self) -> tuple[Segment, Claim] | None:
+        """The segment that goes now, and the claim that it was added with. It stays next until it is empty or
+        dropped."""
+        if self._turn < 0:
+            self._turn = 0
+            for group in range(2 * Claim.EXPECTED):
+                self._groups.get(group, []).reverse()  # Oldest first, where nobody is sure to come.
+        while self._groups:
+            group = min(self._groups)
+            members = self._groups[group]
+            while members:
+                segment = members[-1]
+                if not segment.entries:
+                    members.pop()
+                    self._gone += 1
+                elif not group % 2 and not self.holds_more(segment):
+                    self._groups.setdefault(group + 1, []).append(members.pop())
+                else:
+                    self._turn = group
+                    return segment, Claim(min(group // 2, Claim.EXPECTED))
+            del self._groups[group]
+        return None
+
+    def drop(self) -> None:
+        """The segment that is next does not go."""
+        self._groups[self._turn].pop()
+
+
+def _grade(due_us: int) -> int:
+    """Times in eight grades to a power of two, at most `_LATEST`: near enough, and no sorting."""
+    bits = due_us.bit_length()
+    return due_us if bits <= 3 else (bits - 4) * 8 + (due_us >> (bits - 4))

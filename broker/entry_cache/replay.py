@@ -1,0 +1,340 @@
+"""Replay: a complete record of a cache's events, fed to the same objects that the broker runs.
+
+Some events are what the cache was told (inputs), the others what it did about it (outputs). The inputs are repeated
+one by one with the times that they had, and what the objects do is compared with what the broker's did: event
+by event, each run of entries with its bytes. Equality is exact, or the first difference is kept with what led to it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.decisions import (
+    BY_MARK_DELETE,
+    COUNTS_READS,
+    HIT_AGAIN,
+    HIT_MOVES,
+    Decisions,
+    Op,
+    Row,
+)
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED
+from broker.entry_cache.recorded import Difference, Recorded, add_up
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.entry_cache.totals import totals_of
+from broker.model.entry import Entry
+from broker.model.position import Position
+
+OUTPUTS: Final = frozenset((Op.INSERT, Op.OFFER, Op.REQUEUE, Op.EVICT, Op.PINNED))
+BEFORE_MAX: Final = 12
+"""Events that are kept to show what led to a difference."""
+
+
+def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
+    """One call's entries, each of the size that it had and without a body."""
+    entries = []
+    for part in parts:
+        size = part.size_bytes // part.entries
+        for entry_id in range(part.first, part.first + part.entries):
+            entry = Entry(part.ledger_id, entry_id, b"", b"", 1)
+            entry.size = size
+            entries.append(entry)
+    return entries
+
+
+class _RecordedPinned:
+    """A `Pinned` whose levels were written down each time somebody looked."""
+
+    __slots__ = ("_level", "levels")
+
+    def __init__(self) -> None:
+        self.levels: deque[int] = deque()
+        self._level = 0
+
+    @property
+    def count(self) -> int:
+        if self.levels:
+            self._level = self.levels.popleft()
+        return self._level
+
+    def __bool__(self) -> bool:
+        return False
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """The bodies are not there."""
+
+    def remove(self, entries: Iterable[Entry]) -> None:
+        """Nothing was added."""
+
+
+class _Log:
+    """What a managed ledger knows of its readers."""
+
+    __slots__ = ("acknowledged", "by_mark_delete", "cache", "counts_reads", "cursors")
+
+    def __init__(self, cache: EntryCache, opened: Recorded) -> None:
+        self.cache = cache
+        self.cursors = ActiveCursors(opened.size_bytes * 1000, opened.at_ns)
+        cache.readers = self.cursors
+        self.counts_reads = bool(opened.detail & COUNTS_READS)
+        self.by_mark_delete = bool(opened.detail & BY_MARK_DELETE)
+        self.acknowledged: dict[str, Position] = {}
+
+    def stand(self, name: str, position: Position) -> None:
+        if not self.by_mark_delete:
+            self.cursors.update(name, position)
+
+
+class Replay:
+    def __init__(self, settings: EntryCacheSettings) -> None:
+        """As they held when the record began."""
+        self.events = 0
+        """Inputs repeated."""
+        self.difference: Difference | None = None
+        """The first one."""
+        self.differences = 0
+        """How many inputs had another outcome than recorded; after the first one that is to be expected."""
+        self._now_ns = 0
+        decisions = Decisions(0, lambda: self._now_ns)
+        self._produced: list[Row] = []
+        decisions.listen(self._produced.append)
+        self._pinned = _RecordedPinned()
+        self.manager = EntryCacheManager(settings, decisions, self._pinned)
+        self.recorded_totals = dict.fromkeys(totals_of(self.manager), 0)
+        """What the recorded events add up to."""
+        self.logs: dict[str, _Log] = {}
+        """Those that are open."""
+        self._closed: set[str] = set()
+        """Logs whose late events, of reads that were under way, count for nobody any more."""
+        self._inputs: list[Recorded] = []
+        """The event that waits for its outputs; several where it goes on."""
+        self._outputs: list[Recorded] = []
+        self._before: deque[Recorded] = deque(maxlen=BEFORE_MAX)
+        self._problems: list[str] = []
+
+    # Reading the record
+
+    def feed(self, record: Iterable[Recorded]) -> None:
+        """The next events, in order. ValueError for what no broker writes."""
+        for event in record:
+            if event.op in OUTPUTS:
+                self._outputs.append(event)
+            else:
+                if not (self._inputs and self._inputs[-1].more):
+                    self._step()
+                self._inputs.append(event)
+
+    def finish(self, *, cut_off: bool = False) -> None:
+        """The record has ended; `cut_off`: in the middle perhaps, so that the last input is not judged."""
+        if not cut_off:
+            self._step()
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Of the replay, as it stands."""
+        return totals_of(self.manager)
+
+    # One input
+
+    def _step(self) -> None:
+        if not self._inputs:
+            return
+        event = self._inputs[0]
+        self.events += 1
+        self._now_ns = event.at_ns
+        self._produced.clear()
+        self._pinned.levels.extend(row.size_bytes for row in self._outputs if row.op is Op.PINNED)
+        if event.op is Op.OPEN or event.log not in self._closed:
+            _REPEAT[event.op](self, event)
+            add_up(self._inputs, self.recorded_totals)
+        add_up(self._outputs, self.recorded_totals)
+        self._compare()
+        self._before.extend(self._inputs)
+        self._inputs.clear()
+        self._outputs.clear()
+        self._pinned.levels.clear()
+
+    def _compare(self) -> None:
+        recorded = [tuple(row[4:9]) for row in self._outputs]
+        produced = [row for row in self._produced if row[1] in OUTPUTS]
+        same_ops = [row.op for row in self._outputs] == [row[1] for row in produced]
+        if same_ops and recorded == [row[4:9] for row in produced] and not self._problems:
+            return
+        self.differences += 1
+        if self.difference is None:
+            self.difference = Difference(
+                self.events,
+                tuple(self._problems),
+                [str(row) for row in self._outputs],
+                [str(Recorded(row[0], Op(row[1]), row[2], "", *row[4:9])) for row in produced],
+                [str(row) for row in (*self._before, *self._inputs)],
+            )
+        self._problems.clear()
+
+    def _log_of(self, event: Recorded) -> _Log:
+        log = self.logs.get(event.log)
+        if log is None:
+            raise ValueError(
+                f"the record has no OPEN of {event.log or 'a log without a name'} before: {event}"
+            )
+        return log
+
+    def _run_of(self, event: Recorded) -> list[Entry]:
+        """The entries as they were when they were handed over or put back: what is cached."""
+        log = self.logs.get(event.log)
+        ids = range(event.first, event.first + event.entries)
+        found = [log.cache.peek(event.ledger_id, entry_id) for entry_id in ids] if log is not None else []
+        present = [entry for entry in found if entry is not None]
+        if len(present) != event.entries:
+            self._problems.append(
+                f"{event.entries - len(present)} of its entries are not cached in the replay"
+            )
+        return present
+
+    # What the cache was told
+
+    def _open(self, event: Recorded) -> None:
+        self._closed.discard(event.log)
+        self.logs[event.log] = _Log(self.manager.open(event.log), event)
+
+    def _close(self, event: Recorded) -> None:
+        self.manager.remove(event.log)
+        self.logs.pop(event.log, None)
+        self._closed.add(event.log)
+
+    def _configure(self, event: Recorded) -> None:
+        self.manager.reconfigure(EntryCacheSettings.from_text(event.settings))
+
+    def _append(self, event: Recorded) -> None:
+        log = self._log_of(event)
+        if log.cursors.should_cache_added(event.at_ns):
+            expected_reads = len(log.cursors) if log.counts_reads else NOT_COUNTED
+            log.cache.insert_run(_entries_of(self._inputs), expected_reads, event.at_ns)
+
+    def _fetch(self, event: Recorded) -> None:
+        expected_reads = event.detail
+        if expected_reads >= 0 and self.manager.policy.caches_storage_reads(expected_reads):
+            cache = self._log_of(event).cache
+            cache.insert_run(_entries_of(self._inputs), expected_reads, event.at_ns)
+
+    def _hit(self, event: Recorded) -> None:
+        log = self._log_of(event)
+        reader = log.cache.reader(event.reader)
+        last = event.first + event.entries - 1
+        taken = log.cache.take_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
+        if event.detail == HIT_AGAIN:
+            for entry in taken:
+                self.manager.policy.taken_again(entry)
+        size_bytes = sum([entry.size for entry in taken])
+        if (len(taken), size_bytes) != (event.entries, event.size_bytes):
+            self._problems.append(f"the replay finds {len(taken)} entries of {size_bytes} bytes")
+        if event.detail == HIT_MOVES:
+            log.stand(event.reader, Position(event.ledger_id, last + 1))
+
+    def _ask(self, event: Recorded) -> None:
+        peek = self._log_of(event).cache.peek
+        ids = range(event.first, event.first + event.entries)
+        cached = sum(peek(event.ledger_id, entry_id) is not None for entry_id in ids)
+        if cached != event.detail:
+            self._problems.append(f"in the replay {cached} of its entries are cached")
+
+    def _arrive(self, event: Recorded) -> None:
+        """It was checked when the entries were asked for that the replay's cache lacks them as well."""
+        cache = self._log_of(event).cache
+        reads, own = cache.reads, cache.reader(event.reader).reads
+        for counted in (reads, own):
+            if event.detail == Op.MISS:
+                counted.miss_entries += event.entries
+                counted.miss_bytes += event.size_bytes
+            else:
+                counted.coalesced_entries += event.entries
+                counted.coalesced_bytes += event.size_bytes
+
+    def _deliver(self, event: Recorded) -> None:
+        if not event.detail:
+            self.manager.policy.handed_over(self._run_of(event))
+
+    def _put_back(self, event: Recorded) -> None:
+        if not event.detail:
+            self.manager.policy.put_back(self._run_of(event))
+
+    def _keep_back(self, event: Recorded) -> None:
+        if not event.detail:
+            self.manager.policy.kept_back(self._run_of(event))
+
+    def _wait_no_longer(self, event: Recorded) -> None:
+        for entry in self._run_of(event):
+            self.manager.policy.taken_again(entry)
+
+    def _cursor_added(self, event: Recorded) -> None:
+        log = self._log_of(event)
+        name, position = event.reader, Position(event.ledger_id, event.first)
+        acknowledged = log.acknowledged
+        acknowledged.setdefault(name, position)
+        log.cursors.add(name, position, lambda: acknowledged[name])
+
+    def _cursor_moved(self, event: Recorded) -> None:
+        self._log_of(event).stand(event.reader, Position(event.ledger_id, event.first))
+
+    def _acknowledge(self, event: Recorded) -> None:
+        log = self._log_of(event)
+        log.acknowledged[event.reader] = position = Position(event.ledger_id, event.first)
+        if log.by_mark_delete:
+            log.cursors.update(event.reader, position)
+
+    def _cursor_left(self, event: Recorded) -> None:
+        log = self._log_of(event)
+        log.acknowledged[event.reader] = Position(event.ledger_id, event.first)
+        log.cursors.remove(event.reader, event.at_ns)
+
+    def _cursor_forgotten(self, event: Recorded) -> None:
+        self._log_of(event).cursors.forget(event.reader)
+
+    def _invalidate(self, event: Recorded) -> None:
+        cache = self._log_of(event).cache
+        if event.detail:
+            cache.invalidate_ledger(event.ledger_id)
+        else:
+            cache.invalidate_before(Position(event.ledger_id, event.first))
+
+    def _tick(self, event: Recorded) -> None:
+        self.manager.tick(event.at_ns, event.entries)
+
+    def _check_size(self, event: Recorded) -> None:
+        self.manager.run_pending(event.at_ns, event.entries)
+
+    def _nothing(self, event: Recorded) -> None:
+        """It changes nothing for the cache."""
+
+
+_REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
+    Op.OPEN: Replay._open,
+    Op.CLOSE: Replay._close,
+    Op.READER: Replay._nothing,
+    Op.SETTINGS: Replay._configure,
+    Op.APPEND: Replay._append,
+    Op.FETCHED: Replay._fetch,
+    Op.HIT: Replay._hit,
+    Op.MISS: Replay._ask,
+    Op.COALESCED: Replay._ask,
+    Op.FAILED: Replay._nothing,
+    Op.ARRIVED: Replay._arrive,
+    Op.DELIVER: Replay._deliver,
+    Op.REPLAY: Replay._put_back,
+    Op.KEPT_BACK: Replay._keep_back,
+    Op.GIVEN_UP: Replay._wait_no_longer,
+    Op.CURSOR_ADDED: Replay._cursor_added,
+    Op.CURSOR_MOVED: Replay._cursor_moved,
+    Op.CURSOR_LEFT: Replay._cursor_left,
+    Op.CURSOR_FORGOTTEN: Replay._cursor_forgotten,
+    Op.ACK: Replay._acknowledge,
+    Op.INVALIDATE: Replay._invalidate,
+    Op.TICK: Replay._tick,
+    Op.SIZE_CHECK: Replay._check_size,
+}
+"""What each input is repeated by."""

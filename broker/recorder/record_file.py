@@ -1,0 +1,110 @@
+"""RecordFile: one Parquet file while it is written. Under another name until it is complete, so that whoever reads
+the folder never sees a half of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from broker.recorder.row_encoder import Columns
+from broker.recorder.sampling import Ints
+from broker.recorder.schema import (
+    COLUMNS,
+    DELTA_COLUMNS,
+    FACTS_KEY,
+    ROW_GROUP_ROWS,
+    FileFacts,
+    part_name,
+)
+
+SCHEMA: Final = pa.schema(
+    [pa.field(name, pa.from_numpy_dtype(dtype), nullable=False) for name, dtype in COLUMNS.items()]
+)
+
+
+def _array(name: str, values: Ints) -> pa.Array:
+    """From the bytes: handing numpy's arrays to pyarrow would make it import pandas, a second's work."""
+    kind = SCHEMA.field(name).type
+    if pa.types.is_boolean(kind):
+        data = np.packbits(values.astype(np.bool_), bitorder="little")
+    else:
+        data = values.astype(COLUMNS[name])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
+
+
+class RecordFile:
+    """Every call may raise OSError, or ArrowException for what the disk refuses underneath."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / name
+        self._part = folder / part_name(name)
+        self._sink = pa.OSFile(str(self._part), "wb")
+        self._waiting: list[Columns] = []
+        self._waiting_rows = 0
+        try:
+            self._writer = self._begin()
+        except BaseException:  # Whatever it was: nothing of the file stays.
+            self._remove()
+            raise
+
+    def _begin(self) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            self._sink,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=[name for name in COLUMNS if name not in (*DELTA_COLUMNS, "more")],
+            column_encoding=dict.fromkeys(DELTA_COLUMNS, "DELTA_BINARY_PACKED"),
+            write_page_checksum=True,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what has been written; less than a group of rows waits beside."""
+        return int(self._sink.tell())
+
+    def append(self, columns: Columns) -> None:
+        count = len(columns["op"])
+        if count:
+            self._waiting.append(columns)
+            self._waiting_rows += count
+        if self._waiting_rows >= ROW_GROUP_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        waiting, self._waiting, self._waiting_rows = self._waiting, [], 0
+        joined = [_array(name, np.concatenate([columns[name] for columns in waiting])) for name in COLUMNS]
+        self._writer.write_batch(pa.RecordBatch.from_arrays(joined, schema=SCHEMA))
+
+    def complete(self, facts: FileFacts) -> int:
+        """Give it its end and its name; answers its bytes."""
+        if self._waiting:
+            self._write()
+        self._writer.add_key_value_metadata({FACTS_KEY: facts.to_bytes()})
+        self._writer.close()
+        self._sink.close()
+        file = os.open(self._part, os.O_RDONLY)
+        try:
+            os.fsync(file)
+            size_bytes = os.fstat(file).st_size
+        finally:
+            os.close(file)
+        self._part.rename(self.path)
+        return size_bytes
+
+    def discard(self) -> None:
+        """It cannot be completed: nothing of it stays."""
+        self._waiting = []
+        self._writer.is_open = False  # Its end would be written by the garbage collector otherwise.
+        self._remove()
+
+    def _remove(self) -> None:
+        try:
+            self._sink.close()
+        finally:
+            self._part.unlink(missing_ok=True)

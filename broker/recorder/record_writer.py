@@ -1,0 +1,196 @@
+"""RecordWriter: rows into files that follow one another, each complete in itself.
+
+A file ends when it is large or old enough, with the hour, and when the cache's settings change, since they stand in
+its metadata. What cannot be written is dropped and counted, said once, and tried again after a while: the broker
+goes on without its record.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import Final
+
+import pyarrow as pa
+
+from broker.entry_cache.decisions import Op, Row
+from broker.recorder.names import NamesWriter
+from broker.recorder.record_file import RecordFile
+from broker.recorder.retention import keep_newest
+from broker.recorder.row_encoder import RowEncoder
+from broker.recorder.schema import FileFacts, broker_folder, file_name, names_name
+from broker.recorder.settings import RecordSettings
+
+log = logging.getLogger("magnetar")
+
+RETRY_S: Final = 30.0
+"""After an error nothing is tried for so long."""
+
+_US_PER_HOUR: Final = 3_600_000_000
+_REFUSALS: Final = (OSError, pa.ArrowException)
+_op = itemgetter(1)
+
+
+class RecordWriter:
+    """Times in seconds are of any clock that only rises."""
+
+    def __init__(
+        self,
+        settings: RecordSettings,
+        *,
+        start: str,
+        software: str,
+        clock_offset_us: int,
+        overflowed: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`overflowed`: rows that were lost before they came here, since the start."""
+        self.rows = 0
+        """Given to it."""
+        self.bytes = 0
+        """Of complete files, like `files`."""
+        self.files = 0
+        self.errors = 0
+        self.lost = 0
+        """Rows that were not written, or were in a file that could not be completed."""
+        self._settings = settings
+        self._start = start
+        self._software = software
+        self._clock_offset_us = clock_offset_us
+        self._overflowed = overflowed
+        self._folder = settings.directory / broker_folder(settings.broker)
+        self._names = NamesWriter(self._folder / names_name(start))
+        self._encoder = RowEncoder(self._names, clock_offset_us, settings.sample)
+        self._cache_settings = ""
+        self._file: RecordFile | None = None
+        self._in_file = 0
+        """Rows of the file under way: lost if it cannot be completed."""
+        self._in_hand = 0
+        """Rows that are on their way there."""
+        self._file_until_s = 0.0
+        self._file_hour = 0
+        self._sequence = 0
+        self._dropped_told = 0
+        """Rows that the files' metadata say were dropped."""
+        self._retry_at_s: float | None = None
+        """Set while nothing can be written."""
+
+    def write(self, rows: Sequence[Row], now_s: float) -> None:
+        """In order. Raises nothing that a disk could cause."""
+        ops = bytes(map(_op, rows))
+        begin, at = 0, ops.find(Op.SETTINGS)
+        while at >= 0:
+            self._append(rows[begin:at], now_s)
+            self._guarded(now_s, self._end_file)
+            self._cache_settings = rows[at][9][0]
+            begin, at = at, ops.find(Op.SETTINGS, at + 1)
+        self._append(rows[begin:], now_s)
+
+    def tick(self, now_s: float) -> None:
+        """Now and then: an old file ends though no row comes."""
+        if self._file is not None and now_s >= self._file_until_s:
+            self._guarded(now_s, self._end_file)
+
+    def close(self, now_s: float, totals: Mapping[str, int] | None) -> None:
+        """The record ends here; `totals`: what the broker has counted."""
+
+        def end() -> None:
+            if self._file is None and self._sequence:
+                self._file = self._new_file(self._file_hour, now_s)
+            self._end_file(totals)
+
+        self._guarded(now_s, end)
+
+    def _append(self, rows: Sequence[Row], now_s: float) -> None:
+        if not rows:
+            return
+        self.rows += len(rows)
+        columns = self._encoder.encode(rows)
+        if self._retry_at_s is not None and now_s < self._retry_at_s:
+            self.lost += len(rows)
+            return
+        hour = int(columns["ts"][0]) // _US_PER_HOUR if len(columns["ts"]) else self._file_hour
+        self.tick(now_s)
+        self._in_hand = len(rows)
+
+        def append() -> None:
+            self._names.flush()
+            if self._file is not None and hour > self._file_hour:
+                self._end_file()
+            if self._file is None:
+                self._file = self._new_file(hour, now_s)
+            self._in_file, self._in_hand = self._in_file + self._in_hand, 0
+            self._file.append(columns)
+            if self._file.size_bytes >= self._settings.file_bytes:
+                self._end_file()
+
+        self._guarded(now_s, append)
+
+    def _new_file(self, hour: int, now_s: float) -> RecordFile:
+        at = datetime.fromtimestamp(hour * 3600, UTC)
+        folder = self._folder / f"date={at:%Y-%m-%d}" / f"hour={at:%H}"
+        file = RecordFile(folder, file_name(self._start, self._sequence))
+        self._file_hour = hour
+        self._file_until_s = now_s + self._settings.file_seconds
+        return file
+
+    def _end_file(self, totals: Mapping[str, int] | None = None) -> None:
+        if self._file is None:
+            return
+        dropped = self.lost + self._overflowed()
+        facts = FileFacts(
+            broker=self._settings.broker,
+            start=self._start,
+            sequence=self._sequence,
+            software=self._software,
+            clock_offset_us=self._clock_offset_us,
+            settings=self._cache_settings,
+            sample=self._settings.sample,
+            dropped=dropped - self._dropped_told,
+            totals=totals,
+        )
+        self.bytes += self._file.complete(facts)
+        self.files += 1
+        self._file = None
+        self._in_file = 0
+        self._sequence += 1
+        self._dropped_told = dropped
+        if self._retry_at_s is not None:
+            self._retry_at_s = None
+            log.info("the access record is written again")
+        self._make_room()
+
+    def _make_room(self) -> None:
+        try:
+            keep_newest(self._folder, self._settings.kept_bytes, self._start)
+        except OSError as error:
+            self.errors += 1
+            log.warning("cannot remove an old file of the access record: %s", error)
+
+    def _guarded(self, now_s: float, action: Callable[[], None]) -> None:
+        """What the disk refuses costs the file under way, never the broker."""
+        try:
+            action()
+        except _REFUSALS as error:
+            self.errors += 1
+            if self._retry_at_s is None:
+                log.error(
+                    "! cannot write the access record in %s: %s; its rows are dropped and it is tried again"
+                    " every %d s",
+                    self._folder,
+                    error,
+                    RETRY_S,
+                )
+            self._retry_at_s = now_s + RETRY_S
+            self._give_up_file()
+
+    def _give_up_file(self) -> None:
+        file, self._file = self._file, None
+        self.lost += self._in_file + self._in_hand
+        self._in_file = self._in_hand = 0
+        if file is not None:
+            try:
+                file.discard()
+            except _REFUSALS as error:
+                log.warning("cannot remove what was written of %s: %s", file.path, error)

@@ -1,0 +1,138 @@
+"""Recorder: takes the cache's events on the loop and has a thread write them.
+
+The loop appends a tuple to a buffer and does nothing else. When the buffer is full the row is dropped and counted:
+a slow disk costs rows, never a stall.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from itertools import repeat, starmap
+from typing import TYPE_CHECKING, Final
+
+from broker.entry_cache.decisions import Row
+from broker.recorder.errors import RecordError
+from broker.recorder.schema import broker_folder
+from broker.recorder.settings import RecordSettings
+
+if TYPE_CHECKING:
+    from broker.recorder.record_writer import RecordWriter
+
+log = logging.getLogger("magnetar")
+
+POLL_S: Final = 0.1
+ROWS_AT_ONCE: Final = 2048
+"""Rows that take 1 to 2 ms to encode; then the loop's thread gets its turn."""
+
+
+class Recorder:
+    def __init__(self, settings: RecordSettings, software: str) -> None:
+        """`software`: the broker's version. Rows are taken from now on and written from `open` on."""
+        self.settings = settings
+        self.overflowed = 0
+        """Rows dropped because the buffer was full."""
+        self._software = software
+        self._rows: deque[Row] = deque()
+        self.record = self._taker(settings.buffer_rows)
+        """Called by the cache for each event."""
+        self._writer: RecordWriter | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._totals: Mapping[str, int] | None = None
+
+    def _taker(self, rows_max: int) -> Callable[[Row], None]:
+        """A closure: the loop calls it for every event, and a method would look up three names each time."""
+        rows = self._rows
+        append = rows.append
+
+        def take(row: Row) -> None:
+            if len(rows) < rows_max:
+                append(row)
+            else:
+                self.overflowed += 1
+
+        return take
+
+    def open(self) -> None:
+        """Begin to write. Raises RecordError where that cannot be: a package is missing, or the folder."""
+        try:
+            from broker.recorder.record_writer import RecordWriter
+        except ImportError as error:
+            raise RecordError(
+                f"entryCacheRecordDirectory is set, and recording needs {error.name}, which is not installed:"
+                " pip install 'magnetar[record]'"
+            ) from None
+        folder = self.settings.directory / broker_folder(self.settings.broker)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RecordError(f"entryCacheRecordDirectory={self.settings.directory}: {error}") from None
+        wall_ns, monotonic_ns = time.time_ns(), time.monotonic_ns()
+        self._writer = RecordWriter(
+            self.settings,
+            start=f"{datetime.fromtimestamp(wall_ns / 1e9, UTC):%Y%m%dT%H%M%S.%f}",
+            software=self._software,
+            clock_offset_us=wall_ns // 1000 - monotonic_ns // 1000,
+            overflowed=lambda: self.overflowed,
+        )
+        self._thread = threading.Thread(
+            target=self._run, args=(self._writer,), name="access record", daemon=True
+        )
+        self._thread.start()
+        log.info("the cache's events are recorded in %s", folder)
+
+    def close(self, totals: Mapping[str, int]) -> None:
+        """Write what is waiting and complete the last file; returns when that is done. `totals`: what the cache has
+        counted by now."""
+        self._totals = totals
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    # What is counted
+
+    @property
+    def rows(self) -> int:
+        return self._writer.rows if self._writer is not None else 0
+
+    @property
+    def dropped(self) -> int:
+        return self.overflowed + (self._writer.lost if self._writer is not None else 0)
+
+    @property
+    def bytes(self) -> int:
+        return self._writer.bytes if self._writer is not None else 0
+
+    @property
+    def files(self) -> int:
+        return self._writer.files if self._writer is not None else 0
+
+    @property
+    def errors(self) -> int:
+        return self._writer.errors if self._writer is not None else 0
+
+    # The thread
+
+    def _run(self, writer: RecordWriter) -> None:
+        while not self._stop.wait(POLL_S):
+            self._drain(writer)
+        self._drain(writer)
+        writer.close(time.monotonic(), self._totals)
+
+    def _drain(self, writer: RecordWriter) -> None:
+        take = self._rows.popleft
+        while self._rows:
+            rows = list(starmap(take, repeat((), min(len(self._rows), ROWS_AT_ONCE))))
+            try:
+                writer.write(rows, time.monotonic())
+            except Exception:  # A defect here must not end the thread and let the buffer fill for ever.
+                log.exception("! %d rows of the access record are lost", len(rows))
+                writer.lost += len(rows)
+                writer.errors += 1
+            time.sleep(0)
+        writer.tick(time.monotonic())

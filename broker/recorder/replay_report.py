@@ -1,0 +1,97 @@
+"""The replay of records, told: what the broker counted, what the replay counts, and whether all is equal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from broker.entry_cache.replay import Replay
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.recorder.errors import RecordError
+from broker.recorder.record_reader import RunOfBroker, events, find
+
+PROGRESS_S: Final = 2.0
+PROGRESS_ROWS_MIN: Final = 1_000_000
+
+
+def replay_all(folders: Sequence[Path], out: TextIO) -> bool:
+    """Whether there is a record in the folders and every one was repeated exactly. Progress goes to stderr."""
+    found = find(folders)
+    for file in found.set_aside:
+        print(f"set aside: {file.path}: {file.reason}", file=out)
+    if not found.runs:
+        print("no access record here", file=out)
+    equal = bool(found.runs)
+    for run in found.runs:
+        print(f"{run.broker}, started {run.start}: {len(run.files)} files, {run.rows:,} rows", file=out)
+        reason = run.why_not_exact()
+        try:
+            equal &= _replay(run, out) if not reason else _say(f"cannot be replayed exactly: {reason}", out)
+        except (RecordError, ValueError) as error:
+            equal &= _say(f"cannot be replayed: {error}", out)
+    return equal
+
+
+def _say(text: str, out: TextIO) -> bool:
+    print(text, file=out)
+    return False
+
+
+def _replay(run: RunOfBroker, out: TextIO) -> bool:
+    first = EntryCacheSettings.from_text(run.files[0].facts.settings)
+    replay = Replay(first)
+    began = time.monotonic()
+    progress = _Progress(run.rows)
+    for batch in events(run):
+        replay.feed(batch)
+        progress.advanced(len(batch))
+    totals = run.files[-1].facts.totals
+    replay.finish(cut_off=totals is None)
+    seconds = time.monotonic() - began
+    print(f"policy {replay.manager.policy.name}, {replay.events:,} events in {seconds:.1f} s", file=out)
+    print(table(totals, replay.recorded_totals, replay.totals), file=out)
+    return _verdict(replay, totals, out)
+
+
+def _verdict(replay: Replay, totals: Mapping[str, int] | None, out: TextIO) -> bool:
+    if replay.difference is not None:
+        print(replay.difference, file=out)
+        return _say(f"NOT EQUAL: {replay.differences:,} of {replay.events:,} events", out)
+    columns = [replay.recorded_totals, replay.totals, *([totals] if totals is not None else [])]
+    if any(column != columns[0] for column in columns):
+        return _say("NOT EQUAL: every event was repeated, but the totals differ", out)
+    if totals is None:
+        print(
+            "the broker's own totals and the last event are missing: it did not end in good order", file=out
+        )
+    print("equal: every event and every total", file=out)
+    return True
+
+
+def table(totals: Mapping[str, int] | None, recorded: Mapping[str, int], replayed: Mapping[str, int]) -> str:
+    """Side by side: what the broker counted, what its events add up to, and what the replay counted."""
+    lines = [f"{'':<28}{'broker':>16}{'record':>16}{'replay':>16}"]
+    for name in replayed:
+        own = f"{totals.get(name, 0):,}" if totals is not None else "-"
+        lines.append(f"{name:<28}{own:>16}{recorded.get(name, 0):>16,}{replayed[name]:>16,}")
+    return "\n".join(lines)
+
+
+class _Progress:
+    """Said on stderr, of records that take a while."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._done = 0
+        self._next_s = time.monotonic() + PROGRESS_S
+
+    def advanced(self, rows: int) -> None:
+        self._done += rows
+        now_s = time.monotonic()
+        if self._rows >= PROGRESS_ROWS_MIN and now_s >= self._next_s:
+            self._next_s = now_s + PROGRESS_S
+            percent = 100 * self._done / self._rows
+            print(f"  {self._done:,} of {self._rows:,} rows, {percent:.0f} %", file=sys.stderr, flush=True)

@@ -1,0 +1,35 @@
+"""Sampling by entry (SHARDS): an entry is in the sample or not, with everything that ever happens to it.
+
+Whether it is depends on a hash of its ledger and entry id alone; ledger ids are unique among topics. So a smaller
+sample is a part of a larger one, and a cache of a sample's share of the size sees what the whole one would see.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+_ENTRY: Final = np.uint64(0x9E3779B97F4A7C15)
+_LEDGER: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+_MIX_1: Final = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2: Final = np.uint64(0x94D049BB133111EB)
+_SHIFTS: Final = tuple(np.uint64(shift) for shift in (30, 27, 31))
+
+
+def sample_hash(ledgers: Ints, entries: Ints) -> npt.NDArray[np.uint64]:
+    """Evenly spread over 64 bits."""
+    mixed: npt.NDArray[np.uint64]
+    with np.errstate(over="ignore"):
+        mixed = ledgers.astype(np.uint64) * _LEDGER + entries.astype(np.uint64) * _ENTRY
+        mixed = (mixed ^ (mixed >> _SHIFTS[0])) * _MIX_1
+        mixed = (mixed ^ (mixed >> _SHIFTS[1])) * _MIX_2
+        mixed = mixed ^ (mixed >> _SHIFTS[2])
+    return mixed
+
+
+def in_sample(ledgers: Ints, entries: Ints, sample: float) -> npt.NDArray[np.bool_]:
+    """`sample`: above 0, below 1."""
+    return sample_hash(ledgers, entries) < np.uint64(int(sample * 2**64))

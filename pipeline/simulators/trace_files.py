@@ -1,0 +1,99 @@
+"""Trace files as cache research exchanges them: oracleGeneral records, and tables of text.
+
+An oracleGeneral record has 24 bytes, little-endian and packed: time (32 bits), object (64), size (32) and the
+number of the next request for the object, counted from 1, or -1 (64). What follows is worked out from the trace
+itself wherever it is needed, so the last field is written and not read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.simulators.trace import Trace, next_accesses, trace_of
+
+RECORD = np.dtype([("time", "<u4"), ("object", "<u8"), ("size", "<u4"), ("next", "<i8")])
+REQUESTS_PER_TICK = 1000
+"""What is written as time: a trace has none, but readers expect one that grows."""
+
+OBJECT_COLUMNS = ("object", "obj_id", "obj-id", "object_id", "key", "lbn")
+SIZE_COLUMNS = ("size", "obj_size", "obj-size", "object_size")
+
+
+class TraceFileError(ValueError):
+    """The file is not a trace; the message names it, the place and the remedy."""
+
+
+def read_trace(path: Path) -> Trace:
+    """By the file's name: `.csv` is a table, `.txt` has an object per line, anything else is oracleGeneral."""
+    if path.suffix == ".csv":
+        return read_csv(path)
+    if path.suffix == ".txt":
+        return _read_table(path, [("object", "u8")], (0,), lines_before=0)
+    return read_oracle_general(path)
+
+
+def read_oracle_general(path: Path) -> Trace:
+    length = path.stat().st_size
+    if length % RECORD.itemsize:
+        raise TraceFileError(
+            f"{path}: {length} bytes are no whole number of records of {RECORD.itemsize} bytes; the file was cut off "
+            f"after {length // RECORD.itemsize} records, or it is not oracleGeneral"
+        )
+    return _trace(path, np.fromfile(path, RECORD))
+
+
+def read_csv(path: Path) -> Trace:
+    """A table with a header in which the columns for object and size (if there is one) have a usual name."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header = [name.strip().lower() for name in file.readline().lstrip("# ").split(",")]
+    objects, sizes = (_column(header, names) for names in (OBJECT_COLUMNS, SIZE_COLUMNS))
+    if objects is None:
+        raise TraceFileError(
+            f"{path}: no column for the object in the header {', '.join(header)!r}: call one {OBJECT_COLUMNS[0]!r}"
+        )
+    if sizes is None:
+        return _read_table(path, [("object", "u8")], (objects,), lines_before=1)
+    return _read_table(path, [("object", "u8"), ("size", "i8")], (objects, sizes), lines_before=1)
+
+
+def _column(header: list[str], names: tuple[str, ...]) -> int | None:
+    return next((header.index(name) for name in names if name in header), None)
+
+
+def _read_table(
+    path: Path, fields: list[tuple[str, str]], columns: tuple[int, ...], *, lines_before: int
+) -> Trace:
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "loadtxt: input contained no data")
+            rows = np.loadtxt(path, fields, delimiter=",", skiprows=lines_before, usecols=columns, ndmin=1)
+    except ValueError as error:
+        raise TraceFileError(
+            f"{path}: {error}; objects and sizes are whole numbers, one request per line"
+        ) from error
+    return _trace(path, rows)
+
+
+def _trace(path: Path, rows: NDArray[np.void]) -> Trace:
+    names = rows.dtype.names or ()
+    if not len(rows):
+        raise TraceFileError(f"{path}: no request in it, so there is nothing to replay")
+    try:
+        return trace_of(rows["object"], rows["size"] if "size" in names else None)
+    except ValueError as error:
+        raise TraceFileError(f"{path}: {error}") from error
+
+
+def oracle_general(trace: Trace) -> bytes:
+    """The trace as oracleGeneral records."""
+    records = np.empty(len(trace), RECORD)
+    following = next_accesses(trace)
+    records["time"] = np.arange(len(trace)) // REQUESTS_PER_TICK
+    records["object"] = trace.keys[trace.ids]
+    records["size"] = trace.sizes[trace.ids]
+    records["next"] = np.where(following < len(trace), following + 1, -1)
+    return records.tobytes()

@@ -1,0 +1,359 @@
+"""The v3 wire over real sockets: entries, last add confirmed, long polls, lists, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bookie_stub import v3_requests
+from bookie_stub.bookie import Bookie
+from bookie_stub.config import for_directory
+from bookie_stub.server import BookieServer
+from protocol.bookie_frame import encode_read_request
+from protocol.bookie_frame_v3 import encode_message
+from protocol.bookkeeper_api_pb2 import (
+    EBADREQ,
+    EBADVERSION,
+    EFENCED,
+    EIO,
+    ENOENTRY,
+    ENOLEDGER,
+    EOK,
+    ETOOMANYREQUESTS,
+    EUA,
+    FORCE_LEDGER,
+    GET_BOOKIE_INFO,
+    READ_LAC,
+    START_TLS,
+    WRITE_LAC,
+)
+from protocol.entry_runs import encode_entry_runs
+from tests.bookie_stub.conftest import MASTER_KEY, FaultyFileSystem, entry_of
+from tests.bookie_stub.v3_client import V3Client, explicit_lac
+
+
+class Setup:
+    def __init__(self, server: BookieServer, file_system: FaultyFileSystem) -> None:
+        self.server = server
+        self.file_system = file_system
+        self._clients: list[V3Client] = []
+
+    async def client(self) -> V3Client:
+        client = await V3Client.connect(self.server.port)
+        self._clients.append(client)
+        return client
+
+    async def with_entries(self, ledger: int, count: int) -> V3Client:
+        client = await self.client()
+        for entry in range(count):
+            assert (await client.answer(client.add(ledger, entry))).status == EOK
+        return client
+
+    async def until_waiting(self, client: V3Client) -> None:
+        """Until what was sent before is taken: frames of a connection are taken in order."""
+        await client.answer(client.send(client.request(START_TLS)))
+
+    async def checkpoint(self) -> None:
+        bookie = self.server.bookie
+        bookie.checkpoint()
+        async with asyncio.timeout(10):
+            while bookie.checkpoint_running:  # noqa: ASYNC110 - it happens in another thread
+                await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@pytest.fixture
+async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
+    file_system = FaultyFileSystem()
+    post = asyncio.get_running_loop().call_soon_threadsafe
+    settings = for_directory(tmp_path, port=0, frame_bytes_max=1 << 20)
+    server = BookieServer(Bookie.open(settings, post, file_system=file_system))
+    await server.start()
+    setup = Setup(server, file_system)
+    yield setup
+    setup.close()
+    file_system.fails.clear()
+    await server.close()
+
+
+# Last add confirmed.
+
+
+async def test_a_read_brings_the_lac_of_the_last_entry(setup: Setup) -> None:
+    """Also when the last entry has left the memory, and when another one has come since."""
+    client = await setup.with_entries(1, 5)
+    await setup.checkpoint()
+    assert (await client.answer(client.read(1, 0))).readResponse.maxLAC == 3
+    await client.answer(client.add(1, 5))
+    assert (await client.answer(client.read(1, 0))).readResponse.maxLAC == 4
+    found = (await client.answer(client.read(1, -1))).readResponse
+    assert (found.entryId, found.body, found.maxLAC) == (-1, entry_of(1, 5), 4)
+
+
+async def test_an_explicit_lac_is_kept_and_never_goes_back(setup: Setup) -> None:
+    client = await setup.with_entries(1, 5)
+    assert (await client.answer(client.write_lac(1, 4))).writeLacResponse.status == EOK
+    assert (await client.answer(client.write_lac(1, 2))).writeLacResponse.status == EOK
+    found = (await client.answer(client.read_lac(1))).readLacResponse
+    assert (found.lacBody, found.lastEntryBody) == (explicit_lac(1, 4), entry_of(1, 4))
+    assert (await client.answer(client.read(1, 0))).readResponse.maxLAC == 4
+    await client.answer(client.fence(1))
+    assert (await client.answer(client.write_lac(1, 5))).status == EOK
+
+
+async def test_a_ledger_with_an_explicit_lac_and_no_entry_is_no_error(setup: Setup) -> None:
+    client = await setup.client()
+    assert (await client.answer(client.write_lac(7, 0))).status == EOK
+    found = (await client.answer(client.read_lac(7))).readLacResponse
+    assert (found.status, found.lacBody, found.HasField("lastEntryBody")) == (EOK, explicit_lac(7, 0), False)
+    assert (await client.answer(client.read(7, 0))).status == ENOENTRY
+    assert (await client.answer(client.read_lac(8))).readLacResponse.status == ENOENTRY
+
+
+@pytest.mark.parametrize(
+    ("key", "body", "status"),
+    [
+        (b"?" * 20, explicit_lac(1, 9), EUA),
+        (b"short", explicit_lac(1, 9), EUA),
+        (MASTER_KEY, explicit_lac(1, 8), EBADREQ),
+        (MASTER_KEY, explicit_lac(2, 9), EBADREQ),
+        (MASTER_KEY, b"short", EBADREQ),
+    ],
+)
+async def test_an_explicit_lac_that_does_not_fit_is_refused(
+    setup: Setup, key: bytes, body: bytes, status: int
+) -> None:
+    client = await setup.with_entries(1, 2)
+    assert (await client.answer(client.write_lac(1, 9, key=key, body=body))).status == status
+    assert not (await client.answer(client.read_lac(1))).readLacResponse.lacBody
+
+
+# Long polls.
+
+
+async def test_a_long_poll_is_answered_before_the_add_that_wakes_it(setup: Setup) -> None:
+    client = await setup.with_entries(1, 3)
+    poll = client.long_poll(1, 1)
+    await setup.until_waiting(client)
+    add = client.add(1, 3)
+    first = await client.first_answer()
+    assert first.header.txnId == poll
+    part = first.readResponse
+    assert (part.status, part.entryId, part.body, part.maxLAC) == (EOK, 2, entry_of(1, 2), 2)
+    assert part.lacUpdateTimestamp > 1_700_000_000_000
+    assert (await client.answer(add)).status == EOK
+
+
+async def test_a_long_poll_waits_until_the_lac_passes_what_it_knows(setup: Setup) -> None:
+    """Not every move of the LAC is news: the reader may have heard of it from another bookie."""
+    client = await setup.with_entries(1, 3)
+    poll = client.long_poll(1, 3)
+    await setup.until_waiting(client)
+    for entry in (3, 4):
+        first = await client.answer(client.add(1, entry))
+        assert first.status == EOK
+    assert poll not in client._early
+    await client.answer(client.add(1, 5))
+    found = (await client.answer(poll)).readResponse
+    assert (found.entryId, found.maxLAC) == (4, 4)
+
+
+async def test_a_long_poll_is_woken_by_an_explicit_lac(setup: Setup) -> None:
+    client = await setup.with_entries(1, 3)
+    poll = client.long_poll(1, 1)
+    await setup.until_waiting(client)
+    client.write_lac(1, 2)
+    assert (await client.answer(poll)).readResponse.body == entry_of(1, 2)
+
+
+@pytest.mark.parametrize("piggyback", [True, False])
+async def test_a_long_poll_ends_with_the_fence(setup: Setup, piggyback: bool) -> None:
+    client = await setup.with_entries(1, 3)
+    poll = client.long_poll(1, 1, piggyback=piggyback)
+    await setup.until_waiting(client)
+    client.fence(1)
+    found = (await client.answer(poll)).readResponse
+    assert (found.status, found.entryId, found.maxLAC) == (EOK, -1, 1)
+    assert found.body == (b"" if piggyback else entry_of(1, 2))
+
+
+async def test_a_long_poll_ends_with_its_time(setup: Setup) -> None:
+    client = await setup.with_entries(1, 3)
+    found = (await client.answer(client.long_poll(1, 1, timeout_ms=20))).readResponse
+    assert (found.status, found.entryId, found.maxLAC, found.HasField("body")) == (EOK, -1, 1, False)
+    found = (await client.answer(client.long_poll(1, 1, timeout_ms=20, piggyback=False))).readResponse
+    assert (found.body, found.maxLAC) == (entry_of(1, 2), 1)
+
+
+async def test_a_long_poll_of_a_deleted_ledger_ends(setup: Setup) -> None:
+    client = await setup.with_entries(1, 3)
+    poll = client.long_poll(1, 1)
+    await setup.until_waiting(client)
+    setup.server.bookie.delete_ledger(1)
+    assert (await client.answer(poll)).status == ENOLEDGER
+
+
+async def test_a_long_poll_on_a_flushed_ledger_wakes(setup: Setup) -> None:
+    """Its LAC comes from the disk first."""
+    client = await setup.with_entries(1, 3)
+    await setup.checkpoint()
+    poll = client.long_poll(1, 1)
+    await client.answer(client.read(1, -1))  # behind it in the same thread
+    await client.answer(client.add(1, 3))
+    assert (await client.answer(poll)).readResponse.body == entry_of(1, 2)
+
+
+async def test_an_entry_that_another_bookie_has_is_not_missed_by_a_long_poll(setup: Setup) -> None:
+    client = await setup.client()
+    await client.answer(client.add(1, 0))
+    await client.answer(client.add(1, 4))  # entries 1 to 3 went elsewhere
+    found = (await client.answer(client.long_poll(1, 0))).readResponse
+    assert (found.status, found.entryId, found.maxLAC, found.HasField("body")) == (EOK, -1, 3, False)
+
+
+async def test_who_leaves_waits_no_more(setup: Setup) -> None:
+    client = await setup.with_entries(1, 3)
+    for _ in range(20):
+        client.long_poll(1, 1)
+    await setup.until_waiting(client)
+    ledger = setup.server.bookie._ledgers[1]
+    assert len(ledger.watchers) == 20
+    client.writer.transport.abort()
+    async with asyncio.timeout(10):
+        while ledger.watchers:  # noqa: ASYNC110 - the other side is a socket
+            await asyncio.sleep(0.001)
+    other = await setup.client()
+    assert (await other.answer(other.add(1, 3))).status == EOK
+
+
+async def test_there_is_a_limit_of_long_polls(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(v3_requests, "LONG_POLLS_MAX", 3)
+    client = await setup.with_entries(1, 3)
+    polls = [client.long_poll(1, 1) for _ in range(4)]
+    assert (await client.answer(polls.pop())).status == ETOOMANYREQUESTS
+    client.add(1, 3)
+    assert {(await client.answer(poll)).status for poll in polls} == {EOK}
+    assert (await client.answer(client.long_poll(1, 1))).status == EOK
+
+
+# Lists, syncs, information.
+
+
+async def test_the_list_of_entries_has_logs_and_memory(setup: Setup) -> None:
+    client = await setup.client()
+    for ledger in (1, 2, 3):
+        for entry in (0, 1, 2, 5 * ledger):
+            await client.answer(client.add(ledger, entry))
+    await setup.checkpoint()
+    await client.answer(client.add(2, 2, b"again"))
+    await client.answer(client.add(2, 7))
+    for ledger, entries in ((1, [0, 1, 2, 5]), (2, [0, 1, 2, 7, 10])):
+        found = (await client.answer(client.list_entries(ledger))).getListOfEntriesOfLedgerResponse
+        assert found.status == EOK
+        assert found.availabilityOfEntriesOfLedger == encode_entry_runs(entries)
+    assert (await client.answer(client.list_entries(4))).status == ENOLEDGER
+
+
+async def test_a_force_waits_for_the_sync_of_what_was_added(setup: Setup) -> None:
+    client = await setup.client()
+    assert (await client.answer(client.force(1))).forceLedgerResponse.status == EOK
+    setup.file_system.fails["sync_data"] = 5
+    add, force = client.add(1, 0, write_flags=1), client.force(1)
+    assert (await client.answer(add)).status == EIO
+    assert (await client.answer(force)).status == EIO
+
+
+async def test_bookie_info_is_what_was_asked_for(setup: Setup) -> None:
+    client = await setup.client()
+    for requested, total, free in ((1, True, False), (2, False, True), (3, True, True), (0, False, False)):
+        request = client.request(GET_BOOKIE_INFO)
+        request.getBookieInfoRequest.requested = requested
+        found = (await client.answer(client.send(request))).getBookieInfoResponse
+        assert (found.HasField("totalDiskCapacity"), found.HasField("freeDiskSpace")) == (total, free)
+        assert not total or found.totalDiskCapacity > 1 << 20
+
+
+# What is refused.
+
+
+async def test_an_entry_is_stored_under_the_ids_that_are_confirmed_or_not_at_all(setup: Setup) -> None:
+    client = await setup.with_entries(1, 1)
+    assert (await client.answer(client.add(1, 5, body=entry_of(1, 6)))).addResponse.status == EBADREQ
+    assert (await client.answer(client.add(1, 5, body=entry_of(2, 5)))).addResponse.status == EBADREQ
+    assert (await client.answer(client.add(1, 5, body=b"short"))).addResponse.status == EBADREQ
+    assert (await client.answer(client.read(1, 6))).status == ENOENTRY
+    assert (await client.answer(client.read(2, 5))).status == ENOLEDGER
+
+
+async def test_a_key_that_is_none_opens_nothing(setup: Setup) -> None:
+    client = await setup.client()
+    assert (await client.answer(client.add(1, 0, key=b"short"))).status == EUA
+    assert (await client.answer(client.fence(1, key=b""))).status == EUA
+    assert (await client.answer(client.read(1, 0))).status == ENOLEDGER
+
+
+async def test_a_fence_of_an_unknown_ledger_holds(setup: Setup) -> None:
+    client = await setup.client()
+    assert (await client.answer(client.fence(9))).status == ENOENTRY
+    assert (await client.answer(client.add(9, 0))).addResponse.status == EFENCED
+    assert (await client.answer(client.add(9, 0, recovery=True))).status == EOK
+    found = (await client.answer(client.fence(9))).readResponse
+    assert (found.body, found.HasField("maxLAC")) == (entry_of(9, 0), False)
+
+
+@pytest.mark.parametrize(
+    ("operation", "part"),
+    [
+        (READ_LAC, "readLacResponse"),
+        (WRITE_LAC, "writeLacResponse"),
+        (FORCE_LEDGER, "forceLedgerResponse"),
+        (GET_BOOKIE_INFO, "getBookieInfoResponse"),
+    ],
+)
+async def test_another_version_is_refused_in_the_operations_own_words(
+    setup: Setup, operation: int, part: str
+) -> None:
+    client = await setup.client()
+    request = client.request(operation)
+    request.header.version = 2
+    answer = await client.answer(client.send(request))
+    assert (answer.status, getattr(answer, part).status) == (EBADVERSION, EBADVERSION)
+    assert (await client.answer(client.read(1, 0))).status == ENOLEDGER
+
+
+async def test_v2_after_v3_and_never_back(setup: Setup) -> None:
+    client = await setup.with_entries(1, 1)
+    client.writer.write(encode_read_request(1, 0))
+    assert (await client.reader.readexactly(28))[4:8] == bytes((2, 2, 0, 0))
+    await client.reader.readexactly(len(entry_of(1, 0)))
+    client.read(1, 0)
+    assert await client.closed()
+
+
+@pytest.mark.parametrize("bad", ["0a060803104d1805", "ff" * 30, "", "0a06"])
+async def test_what_is_no_request_closes_that_connection_alone(setup: Setup, bad: str) -> None:
+    good = await setup.with_entries(1, 1)
+    client = await setup.client()
+    packet = bytes.fromhex(bad)
+    client.writer.write(len(packet).to_bytes(4, "big") + packet)
+    assert await client.closed()
+    assert (await good.answer(good.read(1, 0))).status == EOK
+
+
+async def test_an_oversize_frame_closes_that_connection_alone(setup: Setup) -> None:
+    good = await setup.with_entries(1, 1)
+    client = await setup.client()
+    largest = setup.server.frame_bytes_max
+    some = largest // 2
+    overhead = len(encode_message(client.add_request(1, 1, b"x" * some))) - some
+    assert (await client.answer(client.add(1, 1, b"x" * (largest - overhead)))).status == EOK
+    client.add(1, 2, b"x" * (largest - overhead + 1))
+    assert await client.closed()
+    assert (await good.answer(good.read(1, 1))).status == EOK
+    assert (await good.answer(good.read(1, 2))).status == ENOENTRY

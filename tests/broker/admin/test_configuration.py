@@ -1,0 +1,152 @@
+"""Settings over REST against a whole broker in memory: what may be changed, what is, and every refusal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from aiohttp import ClientSession
+
+from broker.broker_service import BrokerService
+from broker.config import BROKER_KEYS
+from broker.metadata.dynamic_configuration import load_dynamic_configuration
+from tests.broker.admin.test_rest import call, refusal
+from tests.vectors.folder import find_vectors_folder
+
+PATH = "/admin/v2/brokers/configuration"
+SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"
+MIB = 1 << 20
+
+
+async def runtime(admin: ClientSession) -> dict[str, str]:
+    status, values = await call(admin, f"GET {PATH}/runtime")
+    assert status == 200
+    assert isinstance(values, dict)
+    return values
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+async def test_a_change_reaches_the_room_the_store_and_what_is_shown(
+    broker: BrokerService, admin: ClientSession, method: str
+) -> None:
+    assert await call(admin, f"GET {PATH}/values") == (200, {})
+    before = (await runtime(admin))[SIZE]
+    assert await call(admin, f"{method} {PATH}/{SIZE}/32") == (200, "")
+    assert broker.caches.settings.size_bytes_max == 32 * MIB
+    assert await call(admin, f"GET {PATH}/values") == (200, {SIZE: "32"})
+    assert (await runtime(admin))[SIZE] == "32"
+    assert await load_dynamic_configuration(broker.metadata) == {SIZE: "32"}
+
+    assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
+    assert broker.caches.settings.size_bytes_max == int(before) * MIB
+    assert await call(admin, f"GET {PATH}/values") == (200, {})
+    assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
+
+
+async def test_each_room_is_reached(broker: BrokerService, admin: ClientSession) -> None:
+    for key, value in {
+        TTL: "77",
+        "dispatcherMaxReadBatchSize": "9",
+        "managedLedgerMinimumBacklogCursorsForCaching": "3",
+        "maxMessagePublishBufferSizeInMB": "1",
+        "entryCacheDecisionsKept": "0",
+    }.items():
+        assert await call(admin, f"POST {PATH}/{key}/{value}") == (200, "")
+    assert broker.caches.settings.ttl_ns == 77_000_000
+    assert broker.registry.settings.read_entries_max == 9
+    assert broker.registry._ledger_settings.backlog_cursors_min_for_caching == 3
+    assert broker.net.settings.publish_buffer_bytes_max == MIB
+    assert broker.net.publish_buffer.take(MIB + 1)
+    assert not broker.decisions.on
+
+
+async def test_keys_that_may_be_changed_are_pulsars_and_our_own(admin: ClientSession) -> None:
+    status, names = await call(admin, f"GET {PATH}")
+    assert status == 200
+    assert isinstance(names, list)
+    ours = {key.name for key in BROKER_KEYS.keys.values() if key.ours and key.dynamic}
+    assert "entryCacheTopicQuotaMB" in ours
+    assert set(names) - recorded_names() == ours
+    assert recorded_names() - set(names) == set()
+
+
+def recorded_names() -> set[str]:
+    folder = find_vectors_folder()
+    if folder is None:
+        pytest.skip("no golden files; set MAGNETAR_VECTORS")
+    with (folder / "rest/default.jsonl").open(encoding="utf-8") as lines:
+        records = (json.loads(line) for line in lines)
+        return set(next(one["response"]["body"] for one in records if one["name"] == "brokers-configuration"))
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        (f"{SIZE}/-1", f"{SIZE}=-1: allowed is a whole number from 0 to 2147483647"),
+        (f"{SIZE}/1.5", f"{SIZE}=1.5: allowed is a whole number from 0 to 2147483647"),
+        (f"{TTL}/0", f"{TTL}=0: allowed is a whole number from 1"),
+        (
+            "managedLedgerCacheEvictionWatermark/1.5",
+            "managedLedgerCacheEvictionWatermark=1.5: allowed is a number from 0 to 1",
+        ),
+        ("allowAutoTopicCreation/yes", "allowAutoTopicCreation=yes: allowed is true or false"),
+        (
+            "allowAutoTopicCreationType/some%2Ftimes",
+            "allowAutoTopicCreationType=some/times: allowed is one of non-partitioned, partitioned",
+        ),
+    ],
+)
+async def test_values_that_are_refused(admin: ClientSession, path: str, reason: str) -> None:
+    expected = (412, f"Invalid dynamic-config value: {reason}")
+    assert await refusal(admin, f"POST {PATH}/{path}") == expected
+    assert await refusal(admin, f"PUT {PATH}/{path}") == expected
+    assert await call(admin, f"GET {PATH}/values") == (200, {})
+
+
+async def test_values_that_contradict_each_other(broker: BrokerService, admin: ClientSession) -> None:
+    most, partitions = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
+    for path in ("allowAutoTopicCreationType/partitioned", f"{partitions}/8"):
+        assert await call(admin, f"POST {PATH}/{path}") == (200, "")
+    status, reason = await refusal(admin, f"POST {PATH}/{most}/4")
+    assert (status, reason.partition(": ")[0]) == (412, "Invalid dynamic-config value")
+    assert reason.endswith(f": {partitions} (8) may not be above {most} (4)")
+    assert broker.registry.settings.partitions_max == 0
+    assert await call(admin, f"POST {PATH}/{most}/8") == (200, "")
+    assert broker.registry.settings.partitions_max == 8
+
+
+@pytest.mark.parametrize(
+    ("key", "why"),
+    [
+        ("managedLedgerCacheCopyEntries", "this key only changes with a restart"),
+        ("backlogQuotaDefaultLimitGB", "this key only changes with a restart"),
+        ("managedLedgerCacheSizeMb", f"no such key; did you mean {SIZE}?"),
+        ("zzz", "no such key"),
+    ],
+)
+async def test_keys_that_do_not_change_at_run_time(admin: ClientSession, key: str, why: str) -> None:
+    refused = (412, f"Can't update non-dynamic configuration: {key}: {why}")
+    assert await refusal(admin, f"POST {PATH}/{key}/1") == refused
+    refused = (412, f"Can't delete non-dynamic configuration: {key}: {why}")
+    assert await refusal(admin, f"DELETE {PATH}/{key}") == refused
+
+
+async def test_a_key_without_effect_is_taken_and_said(admin: ClientSession) -> None:
+    async with admin.post(f"{PATH}/maxConcurrentLookupRequest/40000") as answer:
+        assert (answer.status, await answer.text()) == (200, "")
+        said = '299 - "dynamic: maxConcurrentLookupRequest: accepted, not used here"'
+        assert answer.headers["Warning"] == said
+    async with admin.post(f"{PATH}/{SIZE}/32") as answer:
+        assert "Warning" not in answer.headers
+
+
+async def test_secrets_are_masked(admin: ClientSession) -> None:
+    key = "brokerClientAuthenticationParameters"
+    assert await call(admin, f"POST {PATH}/{key}/token:hunter2") == (200, "")
+    assert await call(admin, f"GET {PATH}/values") == (200, {key: "********"})
+
+
+@pytest.mark.parametrize("line", [f"GET {PATH}/{SIZE}", f"POST {PATH}/{SIZE}", f"PATCH {PATH}/{SIZE}/1"])
+async def test_other_methods(admin: ClientSession, line: str) -> None:
+    status, _ = await call(admin, line)
+    assert status == 405

@@ -1,0 +1,238 @@
+"""What every policy owes: random operations, and after each one bytes, entries and slots equal a plain model.
+
+The model knows who is cached from what the cache told it, adds nothing up in advance, and leaves to a subclass what
+its policy may remove. It drives the caches as a broker does: cursors that read, go back, leave and return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader, Reason
+from broker.model.entry import Entry
+from broker.model.position import Position
+
+LOGS = 2
+SIZE_MAX = 200
+TTL_NS = 50
+NAMES = ("a", "b", "c")
+logs = strategies.integers(0, LOGS - 1)
+names = strategies.sampled_from(NAMES)
+entry_ids = strategies.integers(0, 12)
+
+
+class PolicyMachine(RuleBasedStateMachine):
+    policy = ""
+
+    @initialize(requeues_max=strategies.integers(0, 3))
+    def begin(self, requeues_max: int) -> None:
+        self.requeues_max = requeues_max
+        self.now = 0
+        self.size_max, self.ttl_ns = SIZE_MAX, TTL_NS
+        self.looked_since_change = True
+        """Whether a periodic pass has run since the settings changed: an insert alone asks for none then."""
+        self.manager = EntryCacheManager(
+            EntryCacheSettings(
+                size_bytes_max=SIZE_MAX,
+                ttl_ns=TTL_NS,
+                ttl_max_ns=3 * TTL_NS,
+                watermark=0.5,
+                requeues_max=requeues_max,
+                policy=self.policy,
+            )
+        )
+        self.manager.on_evicted = self.left
+        self.caches = [self.manager.open(str(number)) for number in range(LOGS)]
+        self.cursors = [ActiveCursors(100, 0) for _ in range(LOGS)]
+        self.acknowledged: dict[tuple[int, str], Position] = {}
+        self.came_ns: dict[tuple[int, str], int] = {}
+        self.readers: list[dict[str, Reader]] = [
+            {name: cache.reader(name) for name in NAMES} for cache in self.caches
+        ]
+        for cache, cursors in zip(self.caches, self.cursors, strict=True):
+            cache.readers = cursors
+        self.held: dict[tuple[int, int], Entry] = {}
+        """What should be cached, by (ledger id, entry id); a log has the ledger of its number."""
+        self.inserted = 0
+        self.gone: list[Entry] = []
+
+    def left(self, entries: list[Entry], reason: Reason) -> None:
+        for entry in entries:
+            assert self.held.pop((entry.ledger_id, entry.entry_id)) is entry
+            assert not entry.cached
+        self.gone += entries
+        self.check_removal(entries, reason)
+
+    def check_removal(self, entries: list[Entry], reason: Reason) -> None:
+        """What a policy must not do."""
+
+    @rule(
+        log=logs,
+        first=entry_ids,
+        sizes=strategies.lists(strategies.integers(1, 40), min_size=1, max_size=6),
+        expected=strategies.integers(-1, 3),
+    )
+    def insert(self, log: int, first: int, sizes: list[int], expected: int) -> None:
+        run = [Entry(log, first + number, b"", bytes(size), 1) for number, size in enumerate(sizes)]
+        offered = list(run)
+        refused = not self.size_max or self.refuses(log, sum(sizes), expected)
+        before = dict(self.held)
+        for entry in run:
+            if not refused:
+                self.held.setdefault((log, entry.entry_id), entry)
+        new = 0 if refused else sum((log, entry.entry_id) not in before for entry in offered)
+        assert self.caches[log].insert_run(run, expected, self.now) == new
+        self.inserted += new
+
+    def refuses(self, log: int, size_bytes: int, expected: int) -> bool:
+        return False
+
+    @rule(log=logs, name=names, entry=entry_ids)
+    def come(self, log: int, name: str, entry: int) -> None:
+        self.acknowledged[log, name] = Position(log, entry - 1)
+        if name not in self.cursors[log]:
+            self.came_ns[log, name] = self.now
+        self.cursors[log].add(name, Position(log, entry), lambda: self.acknowledged[log, name])
+
+    @rule(log=logs, name=names)
+    def leave(self, log: int, name: str) -> None:
+        self.cursors[log].remove(name, self.now)
+
+    @rule(log=logs, name=names, count=strategies.integers(1, 6), kept=strategies.booleans())
+    def read(self, log: int, name: str, count: int, kept: bool) -> None:
+        position = self.cursors[log].position(name)
+        if position is None:
+            return
+        first = position.entry_id
+        taken = self.caches[log].take_run(self.readers[log][name], log, first, first + count - 1, 10**6)
+        expected = []
+        for entry_id in range(first, first + count):
+            entry = self.held.get((log, entry_id))
+            if entry is None:
+                break
+            expected.append(entry)
+        assert taken == expected
+        self.cursors[log].update(name, Position(log, first + max(1, len(taken))))
+        if kept:
+            self.manager.kept_back(taken)
+        else:
+            self.manager.handed_over(taken)
+
+    @rule(log=logs, name=names, entry=entry_ids)
+    def go_elsewhere(self, log: int, name: str, entry: int) -> None:
+        self.cursors[log].update(name, Position(log, entry))
+
+    @rule(log=logs, name=names, entry=entry_ids)
+    def acknowledge(self, log: int, name: str, entry: int) -> None:
+        self.acknowledged[log, name] = Position(log, entry)
+
+    @rule(log=logs, entry=entry_ids)
+    def replay(self, log: int, entry: int) -> None:
+        held = self.held.get((log, entry))
+        if held is not None:
+            self.manager.put_back([held])
+
+    @rule(log=logs, name=names, entry=entry_ids)
+    def read_again(self, log: int, name: str, entry: int) -> None:
+        found = self.caches[log].get_again(self.readers[log][name], log, entry)
+        assert found is self.held.get((log, entry))
+
+    @rule(log=logs, entry=entry_ids, whole=strategies.booleans())
+    def invalidate(self, log: int, entry: int, whole: bool) -> None:
+        if whole:
+            self.caches[log].invalidate_ledger(log)
+        else:
+            self.caches[log].invalidate_before(Position(log, entry))
+        assert not [key for key in self.held if key[0] == log and (whole or key[1] < entry)]
+
+    @rule(passed_ns=strategies.integers(0, 30), visits=strategies.sampled_from([None, 1, 3]))
+    def tick(self, passed_ns: int, visits: int | None) -> None:
+        self.now += passed_ns
+        if visits is None:
+            assert not self.manager.tick(self.now)
+        else:
+            for _ in range(1000):
+                if not self.manager.tick(self.now, visits):
+                    break
+            else:
+                raise AssertionError("a pass does not end")
+        self.looked_since_change = True
+        self.after_pass()
+
+    @rule(passed_ns=strategies.integers(0, 30), visits=strategies.integers(1, 3))
+    def first_slice_of_a_tick(self, passed_ns: int, visits: int) -> None:
+        """The rest may come at any time later, or begin anew."""
+        self.now += passed_ns
+        self.manager.tick(self.now, visits)
+
+    @rule(
+        size=strategies.sampled_from([0, 60, SIZE_MAX]), ttl_ns=strategies.sampled_from([TTL_NS, 2 * TTL_NS])
+    )
+    def reconfigure(self, size: int, ttl_ns: int) -> None:
+        """Also in the middle of a pass."""
+        self.size_max, self.ttl_ns = size, ttl_ns
+        self.looked_since_change = False
+        settings = replace(self.manager.settings, size_bytes_max=size, ttl_ns=ttl_ns)
+        self.manager.reconfigure(settings)
+
+    @rule(log=logs)
+    def delete_and_create(self, log: int) -> None:
+        """The log's cursors leave, too."""
+        for name in NAMES:
+            self.cursors[log].remove(name, self.now)
+        self.manager.remove(str(log))
+        assert not [key for key in self.held if key[0] == log]
+        self.caches[log] = self.manager.open(str(log))
+        self.readers[log] = {name: self.caches[log].reader(name) for name in NAMES}
+        self.cursors[log] = self.caches[log].readers = ActiveCursors(100, self.now)
+
+    @rule(visits=strategies.sampled_from([None, 1, 2]))
+    def run_pending(self, visits: int | None) -> None:
+        """Perhaps only the first slice: the rest may come at any time later."""
+        if visits is None:
+            assert not self.manager.run_pending(self.now)
+            if self.looked_since_change:
+                self.after_pass()
+        else:
+            self.manager.run_pending(self.now, visits)
+
+    def after_pass(self) -> None:
+        """What must hold once a whole pass has run."""
+
+    @rule()
+    def forget_invalidated_slots(self) -> None:
+        self.manager.policy.drop_invalidated()
+        assert self.manager.tombstones == 0
+
+    @invariant()
+    def what_is_counted_is_the_sum(self) -> None:
+        manager, held = self.manager, self.held.values()
+        assert manager.entries == len(self.held) == sum(cache.entries for cache in self.caches)
+        assert manager.used_bytes == sum(entry.size for entry in held)
+        assert manager.used_bytes == sum(cache.size_bytes for cache in self.caches)
+        assert manager.inserted_entries == self.inserted
+        assert sum(manager.stats.evicted_entries.values()) == len(self.gone)
+
+    @invariant()
+    def the_cache_has_what_the_model_has(self) -> None:
+        for (log, entry_id), entry in self.held.items():
+            assert entry.cached
+            assert self.caches[log].peek(log, entry_id) is entry
+
+    @invariant()
+    def every_cached_entry_has_one_slot(self) -> None:
+        slots = list(self.slots())
+        assert len(slots) == len(self.manager.policy)
+        assert sorted(map(id, self.held.values())) == sorted(id(entry) for entry in slots if entry.cached)
+        assert self.manager.tombstones == sum(not entry.cached for entry in slots) >= 0
+
+    def slots(self) -> Iterable[Entry]:
+        return self.manager.policy
+
+    @invariant()
+    def nothing_leaves_twice(self) -> None:
+        assert len({id(entry) for entry in self.gone}) == len(self.gone)

@@ -1,0 +1,398 @@
+"""Why an entry is cached or is not: every way to come, to stay and to go is told, and silence is told as silence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, strategies
+
+from broker.entry_cache import (
+    ActiveCursors,
+    Decisions,
+    EntryCache,
+    EntryCacheManager,
+    EntryCacheSettings,
+    Op,
+)
+from broker.entry_cache import decisions as decisions_module
+from broker.entry_cache.decisions import Obstacle
+from broker.entry_cache.explain import Explanation, Kept, Verdict, explain, names
+from broker.entry_cache.policies.names import POLICY_NAMES
+from broker.model.entry import Entry
+from broker.model.position import Position
+from tests.broker.entry_cache.cache_fakes import SECOND, new_entry, new_run
+
+
+class Room:
+    """A manager with one cache, its cursors, decisions that are kept, and a clock that stands still."""
+
+    def __init__(self, keep: int = 1000, *, size_bytes_max: int = 1 << 30, policy: str = "pip430") -> None:
+        self.now = 100 * SECOND
+        self.decisions = Decisions(keep, lambda: self.now)
+        settings = EntryCacheSettings(size_bytes_max=size_bytes_max, policy=policy, pinned_ratio_max=0)
+        self.manager = EntryCacheManager(settings, self.decisions)
+        self.cache: EntryCache = self.manager.open("log")
+        self.cursors = self.cache.readers = ActiveCursors(0, self.now)
+
+    def after(self, seconds: float) -> None:
+        self.now += int(seconds * SECOND)
+
+    def insert(self, *entries: Entry, expected: int | None = None) -> None:
+        """As the log does it for what was confirmed."""
+        count = len(self.cursors) if expected is None else expected
+        self.cache.insert_run(list(entries), count, self.now)
+
+    def read(self, name: str, first: int, last: int) -> list[Entry]:
+        """By a cursor that hands over what it takes."""
+        taken = self.cache.take_run(self.cache.reader(name), 1, first, last, 1 << 40)
+        self.cursors.update(name, Position(1, last + 1))
+        self.manager.handed_over(taken)
+        return taken
+
+    def pass_over(self) -> None:
+        self.manager.tick(self.now)
+
+    def why(self, entry_id: int) -> Explanation:
+        events = [event for some in self.decisions.about(1, entry_id) for event in some]
+        return explain(self.cache, Position(1, entry_id), events, Kept.by(self.decisions), self.now)
+
+
+def ops(told: Explanation) -> list[Op]:
+    return [event.op for event in told.events]
+
+
+def test_a_cached_entry_names_who_will_still_read_it() -> None:
+    room = Room()
+    for name in ("tail", "billing"):
+        room.cursors.add(name, Position(1, 0))
+    room.insert(*new_run(0, 4))
+    room.after(2)
+    room.read("tail", 0, 4)
+    told = room.why(3)
+    assert told.verdict is Verdict.CACHED
+    assert ops(told) == [Op.INSERT, Op.HIT]
+    assert (told.events[0].who, told.events[0].detail) == (("tail", "billing"), 2)
+    assert told.events[1].who == ("tail",)
+    assert told.conclusion == "Cached for 2.0 s: billing will still read it."
+    assert told.present is not None
+    assert (told.present.expected_reads, told.present.to_come) == (1, ("billing",))
+    assert (told.present.age_ns, told.present.size_bytes, told.present.requeues) == (2 * SECOND, 10, 0)
+
+
+def test_a_cached_entry_that_nobody_comes_for_says_so() -> None:
+    room = Room()
+    room.insert(new_entry(0))
+    room.after(0.25)
+    assert room.why(0).conclusion == (
+        "Cached for 250 ms: nobody is known to come for it, so it leaves when its time is over or room is wanted."
+    )
+
+
+def test_a_cached_entry_whose_readers_stand_elsewhere_has_its_count() -> None:
+    """A replay: its cursor has read on."""
+    room = Room()
+    room.insert(new_entry(0), expected=1)
+    room.after(0.25)
+    assert room.why(0).conclusion == "Cached for 250 ms: 1 read of it is still expected."
+
+
+def test_evicted_by_age_after_requeues_although_somebody_had_not_read_it() -> None:
+    room = Room()
+    for name in ("tail", "billing"):
+        room.cursors.add(name, Position(1, 0))
+    room.insert(new_entry(7))
+    room.read("tail", 7, 7)
+    for _ in range(6):
+        room.after(1.5)
+        room.pass_over()
+    room.after(3)
+    told = room.why(7)
+    assert told.verdict is Verdict.EVICTED
+    assert ops(told) == [Op.INSERT, Op.HIT, *[Op.REQUEUE] * 5, Op.EVICT]
+    assert told.conclusion == (
+        "Not cached: it was evicted 3.0 s ago because its time was over, 9.0 s after it was inserted and requeued"
+        " 5 times, although billing had not read it."
+    )
+
+
+def test_evicted_for_want_of_room_shows_the_requeues_of_the_same_pass_first() -> None:
+    room = Room(size_bytes_max=1000)
+    room.cursors.add("tail", Position(1, 0))
+    room.insert(*new_run(0, 99))
+    room.read("tail", 0, 49)
+    assert room.manager.run_pending(room.now) is False
+    told = room.why(0)
+    assert ops(told) == [Op.INSERT, Op.HIT, Op.REQUEUE, Op.EVICT]
+    assert told.conclusion == (
+        "Not cached: it was evicted under 1 ms ago because the cache was full, under 1 ms after it was inserted and"
+        " requeued once; all who were expected had read it."
+    )
+    told = room.why(60)
+    assert told.verdict is Verdict.CACHED
+    assert ops(told) == [Op.INSERT, *[Op.REQUEUE] * told.present.requeues]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("expected", "cursors", "end"),
+    [(-1, 1, "; its reads were not counted."), (0, 0, "; nobody was expected to read it.")],
+)
+def test_evicted_without_expectations(expected: int, cursors: int, end: str) -> None:
+    room = Room()
+    for number in range(cursors):
+        room.cursors.add(str(number), Position(1, 0))
+    room.insert(new_entry(0), expected=expected)
+    room.after(2)
+    room.pass_over()
+    assert room.why(0).conclusion.endswith(f"2.0 s after it was inserted{end}")
+
+
+def test_whoever_had_it_read_from_storage_has_read_it() -> None:
+    """The read that brings an entry into the cache serves its reader past the cache."""
+    room = Room()
+    room.cursors.add("late", Position(1, 0))
+    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 5)
+    room.cache.note_asked(Op.COALESCED, room.cache.reader("later"), 1, 0, 5)
+    room.cursors.add("later", Position(1, 0))
+    room.insert(*new_run(0, 4), expected=2)
+    room.after(30)
+    room.manager.evict_bytes(1, room.now)
+    told = room.why(0)
+    assert ops(told)[:3] == [Op.MISS, Op.COALESCED, Op.INSERT]
+    assert told.conclusion.endswith("; all who were expected had read it.")
+
+
+def test_reads_from_storage_after_the_eviction_are_told() -> None:
+    room = Room()
+    room.cursors.add("tail", Position(1, 0))
+    room.insert(new_entry(0), expected=0)
+    room.after(2)
+    room.pass_over()
+    late = room.cache.reader("late")
+    room.cache.note_asked(Op.MISS, late, 1, 0, 1)
+    assert room.why(0).conclusion.endswith(". Since then it was read from storage by late.")
+    room.cache.note_not_cached(new_run(0, 0), Obstacle.NOBODY_TO_COME, room.now)
+    assert room.why(0).conclusion.endswith(
+        ". Since then it was read from storage by late, and not cached:"
+        " no active cursor was known to read it again."
+    )
+
+
+def test_evicted_again_tells_of_the_last_life() -> None:
+    room = Room()
+    room.cursors.add("tail", Position(1, 0))
+    room.insert(new_entry(0), expected=0)
+    room.read("tail", 0, 0)
+    room.manager.evict_bytes(1, room.now)
+    room.cursors.add("other", Position(1, 0))
+    room.after(10)
+    room.insert(new_entry(0), expected=1)
+    room.after(1)
+    room.manager.evict_bytes(1, room.now)
+    told = room.why(0)
+    assert ops(told).count(Op.INSERT) == ops(told).count(Op.EVICT) == 2
+    assert "1.0 s after it was inserted" in told.conclusion
+    assert told.conclusion.endswith(", although other had not read it.")
+
+
+def test_invalidated_and_closed() -> None:
+    room = Room()
+    room.insert(*new_run(0, 9))
+    room.cache.invalidate_before(Position(1, 5))
+    assert "because nobody needed it any more, or the topic was closed" in room.why(4).conclusion
+    assert room.why(5).verdict is Verdict.CACHED
+    room.cache.invalidate_ledger(1)
+    assert "because its ledger was deleted or could not be read" in room.why(5).conclusion
+
+
+def test_what_entered_before_the_time_that_is_kept() -> None:
+    room = Room(keep=2)
+    room.insert(new_entry(0))
+    room.insert(new_entry(1))
+    room.insert(new_entry(2))
+    room.after(2)
+    room.manager.evict_bytes(1, room.now)
+    told = room.why(0)
+    assert ops(told) == [Op.EVICT]
+    assert told.conclusion.endswith(
+        "because the cache was full; it had been inserted before the time that is kept."
+    )
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "words"),
+    [
+        (Obstacle.NO_ACTIVE_CURSOR, "no cursor was active, nor had one been shortly before"),
+        (Obstacle.FULL, "there was no room, and nobody was known to come for it"),
+    ],
+)
+def test_never_cached(obstacle: Obstacle, words: str) -> None:
+    room = Room()
+    room.cache.note_not_cached(new_run(0, 3), obstacle, room.now)
+    room.after(4)
+    told = room.why(3)
+    assert told.verdict is Verdict.NEVER_CACHED
+    assert told.conclusion == f"Never cached: it was published 4.0 s ago, when {words}."
+
+
+def test_never_cached_and_asked_of_storage_since() -> None:
+    room = Room()
+    room.cache.note_not_cached(new_run(3, 3), Obstacle.NO_ACTIVE_CURSOR, room.now)
+    room.after(4)
+    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 9)
+    assert room.why(3).conclusion == (
+        "Never cached: it was published 4.0 s ago, when no cursor was active, nor had one been shortly before."
+        " Since then it was asked of storage by late."
+    )
+
+
+def test_never_cached_when_a_replay_read_it() -> None:
+    room = Room()
+    room.cache.note_asked(Op.MISS, room.cache.reader("shared"), 1, 3, 1)
+    room.after(1)
+    room.cache.note_not_cached(new_run(3, 3), Obstacle.NOBODY_TO_COME, room.now)
+    assert room.why(3).conclusion == (
+        "Never cached: it was read from storage by shared under 1 ms ago, when no active cursor was known to read it"
+        " again."
+    )
+
+
+def test_a_cache_that_is_switched_off_says_so_whatever_else_there_was() -> None:
+    room = Room(size_bytes_max=0)
+    room.insert(new_entry(0))
+    room.cache.note_not_cached(new_run(1, 1), Obstacle.NO_ACTIVE_CURSOR, room.now)
+    for entry_id in (0, 1):
+        assert "there was no cache (managedLedgerCacheSizeMB=0)" in room.why(entry_id).conclusion
+
+
+def test_a_full_strict_cache_keeps_out_what_nobody_is_known_to_come_for() -> None:
+    room = Room(size_bytes_max=100, policy="magnetar")
+    room.insert(*new_run(0, 9), expected=1)
+    room.manager.reconfigure(replace(room.manager.settings, size_bytes_max=50))
+    room.insert(new_entry(50), expected=0)
+    told = room.why(50)
+    assert told.verdict is Verdict.NEVER_CACHED
+    assert "there was no room" in told.conclusion
+
+
+def test_silence_is_told_as_what_it_is() -> None:
+    room = Room(keep=0)
+    assert room.why(0).conclusion == (
+        "Not cached; why is not known, because no decisions are kept (entryCacheDecisionsKept=0)."
+    )
+    room.after(5)
+    room.decisions.keep(3)
+    room.after(60)
+    assert room.why(0).conclusion == (
+        "Not cached: it was published more than 1 min ago, before decisions were noted, and not read since."
+    )
+    for entry_id in (1, 2, 3):
+        room.after(1)
+        room.insert(new_entry(entry_id))
+    room.after(1)
+    told = room.why(0)
+    assert told.verdict is Verdict.UNKNOWN
+    assert told.conclusion == (
+        "Not cached, and nothing about it is kept: if it ever was, it left more than 3.0 s ago"
+        " (entryCacheDecisionsKept=3)."
+    )
+
+
+def test_a_read_under_way_and_one_that_failed() -> None:
+    room = Room()
+    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 5)
+    assert room.why(4).conclusion == "Not cached yet: it is being read from storage by late."
+    room.cache.note_asked(Op.FAILED, room.cache.reader("late"), 1, 0, 5)
+    room.after(2)
+    assert room.why(4).conclusion == "Not cached: reading it from storage failed 2.0 s ago."
+
+
+def test_a_smaller_ring_keeps_the_newest_and_knows_since_when() -> None:
+    room = Room(keep=10)
+    began = room.now
+    for entry_id in range(5):
+        room.after(1)
+        room.insert(new_entry(entry_id))
+    assert (room.decisions.since_ns, room.decisions.forgets, room.decisions.kept) == (began, False, 5)
+    room.decisions.keep(2)
+    assert (room.decisions.since_ns, room.decisions.forgets) == (began + 4 * SECOND, True)
+    room.decisions.keep(100)
+    assert (room.decisions.since_ns, room.decisions.forgets) == (began + 4 * SECOND, False)
+    assert ops(room.why(3)) == [Op.INSERT]
+
+
+def test_looking_back_is_cut_into_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions_module, "ROWS_PER_SLICE", 2)
+    room = Room()
+    for entry_id in (0, 1, 0, 2, 0):
+        room.cache.note_asked(Op.MISS, room.cache.reader("r"), 1, entry_id, 1)
+    assert [len(some) for some in room.decisions.about(1, 0)] == [1, 1, 1]
+    assert [len(some) for some in room.decisions.about(2, 0)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("some", "text"),
+    [
+        (["a"], "a"),
+        (["a", "b"], "a and b"),
+        (["a", "b", "c"], "a, b and c"),
+        (["a", "b", "c", "d", "e"], "a, b, c and 2 more"),
+    ],
+)
+def test_few_names_are_shown(some: Sequence[str], text: str) -> None:
+    assert names(some) == text
+
+
+STEPS = strategies.lists(
+    strategies.tuples(
+        strategies.sampled_from(["insert", "read", "pass", "free", "put back", "invalidate", "refuse"]),
+        strategies.integers(0, 7),
+        strategies.integers(-1, 2),
+    ),
+    max_size=40,
+)
+
+
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+@given(steps=STEPS)
+def test_what_is_told_is_what_is_so(policy: str, steps: list[tuple[str, int, int]]) -> None:
+    """Whatever has happened: the verdict agrees with the cache, and the events tell a life that is possible."""
+    room = Room(policy=policy)
+    room.cursors.add("tail", Position(1, 0))
+    for what, entry_id, count in steps:
+        room.after(0.4)
+        step(room, what, entry_id, count)
+    for entry_id in range(10):
+        told = room.why(entry_id)
+        assert (told.verdict is Verdict.CACHED) == (room.cache.peek(1, entry_id) is not None)
+        assert is_cached_after(ops(told)) == (told.verdict is Verdict.CACHED)
+        assert (told.verdict is Verdict.UNKNOWN) == (not told.events)
+
+
+def step(room: Room, what: str, entry_id: int, count: int) -> None:
+    match what:
+        case "insert":
+            room.insert(*new_run(entry_id, entry_id + 2), expected=count)
+        case "read":
+            room.read("tail", entry_id, entry_id + count)
+        case "pass":
+            room.pass_over()
+        case "free":
+            room.manager.evict_bytes(1 + 10 * entry_id, room.now)
+        case "put back":
+            room.manager.put_back(room.cache.get_present(room.cache.reader("s"), 1, entry_id, 9))
+        case "invalidate":
+            room.cache.invalidate_before(Position(1, entry_id))
+        case "refuse":
+            room.cache.note_not_cached(new_run(entry_id, entry_id), Obstacle.NO_ACTIVE_CURSOR, room.now)
+
+
+def is_cached_after(events: list[Op]) -> bool:
+    cached = False
+    for op in events:
+        assert op not in (Op.HIT, Op.REQUEUE, Op.REPLAY) or cached
+        if op in (Op.INSERT, Op.EVICT):
+            assert cached is (op is Op.EVICT)
+            cached = not cached
+    return cached

@@ -1,0 +1,268 @@
+"""What is counted of passes and of what they remove: by reason, by topic, by age, and what was still expected."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import pytest
+
+from broker.entry_cache import (
+    ActiveCursors,
+    Decisions,
+    EntryCache,
+    EntryCacheManager,
+    EntryCacheSettings,
+    Op,
+    Reason,
+)
+from broker.entry_cache import expected_level as expected_level_module
+from broker.entry_cache import range_cache as range_cache_module
+from broker.entry_cache.decisions import HIT_STAYS, REASONS
+from broker.entry_cache.expected_level import ExpectedLevel, count_expected
+from broker.entry_cache.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
+from broker.entry_cache.runs import runs_of
+from broker.entry_cache.usage import SORTS, usage_of
+from broker.model.entry import Entry
+from broker.model.position import Position
+from tests.broker.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager, new_run
+
+
+def ages(histogram: TimeHistogram) -> dict[float, int]:
+    """How many were at most so many seconds old; inf = older than all bounds."""
+    bounds = [*(bound / SECOND for bound in AGE_BOUNDS_NS), float("inf")]
+    return {bound: count for bound, count in zip(bounds, histogram.counts, strict=True) if count}
+
+
+def test_a_run_is_counted_by_its_ends_unless_they_fall_into_different_buckets() -> None:
+    times = TimeHistogram((10, 20))
+    assert times.add_run(10, 4, 5)
+    assert (times.counts, times.sum_ns) == ([5, 0, 0], 35)
+    assert not times.add_run(11, 10, 2)
+    assert times.add_run(21, 21, 1)
+    times.add(20)
+    assert (times.counts, times.sum_ns) == ([5, 1, 1], 76)
+
+
+def test_ages_of_a_run_that_was_inserted_over_a_while() -> None:
+    stats = PassStats()
+    entries = new_run(0, 9)
+    for entry in entries:
+        entry.inserted_at_ns = entry.entry_id * SECOND // 2
+        entry.queued_at_ns = 4 * SECOND
+    stats.removed(entries, runs_of(entries), now_ns=5 * SECOND)
+    assert ages(stats.age) == {0.5: 1, 1: 1, 2: 2, 5: 6}
+    assert stats.age.sum_ns == sum(5 * SECOND - entry.inserted_at_ns for entry in entries)
+    assert ages(stats.idle) == {1: 10}
+
+
+def test_a_requeue_renews_the_idle_time_and_not_the_age() -> None:
+    manager = new_manager(extend_recently_accessed=False)
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 2), 1, now_ns=0)
+    cache.insert_run(new_run(3, 3), 0, now_ns=0)
+    for now in (2, 4):
+        manager.tick(now * SECOND)
+    manager.handed_over(cache.get_present(READER, 1, 0, 9))
+    manager.tick(int(5.5 * SECOND))
+    stats = manager.stats.passes[Reason.TTL]
+    assert ages(stats.age) == {2: 1, 10: 3}
+    assert ages(stats.idle) == {2: 4}
+    assert (stats.passes, stats.visits) == (3, 4 + 3 + 3)
+    assert manager.stats.passes[Reason.SIZE].passes == 0
+
+
+def test_an_entry_that_returns_is_young_again() -> None:
+    manager = new_manager()
+    cache = manager.open("log")
+    entry = new_entry(0)
+    cache.insert(entry, 0, now_ns=0)
+    manager.evict_bytes(1, 100 * SECOND)
+    cache.insert(entry, 0, now_ns=100 * SECOND)
+    manager.evict_bytes(1, 101 * SECOND)
+    assert ages(manager.stats.passes[Reason.SIZE].age) == {1: 1, 600: 1}
+
+
+def test_what_was_still_expected_is_counted_in_entries_and_bytes() -> None:
+    manager = new_manager()
+    cache = manager.open("log")
+    sizes = (10, 20, 30, 40)
+    run = [new_entry(number, b"x" * size) for number, size in enumerate(sizes)]
+    cache.insert_run(run, 1, now_ns=0)
+    manager.handed_over(run[:2])
+    manager.evict_bytes(100, 1)
+    assert manager.stats.evicted_wanted_entries[Reason.SIZE] == 2
+    assert manager.stats.evicted_wanted_bytes[Reason.SIZE] == 70
+    cache.insert_run([new_entry(9, b"x" * 7)], 1, now_ns=2)
+    cache.invalidate_ledger(1)
+    assert manager.stats.evicted_wanted_entries[Reason.LEDGER] == 1
+    assert manager.stats.evicted_wanted_bytes[Reason.LEDGER] == 7
+
+
+def test_the_policy_that_keeps_no_counts_shares_out_the_bytes() -> None:
+    manager = EntryCacheManager(
+        EntryCacheSettings(size_bytes_max=1000, policy="magnetar", pinned_ratio_max=0)
+    )
+    cursors = ActiveCursors(0, 0)
+    for name, place in (("a", 0), ("b", 4)):
+        cache = manager.open(name)
+        cache.readers = cursors if name == "a" else ActiveCursors(0, 0)
+        ledger_id = 1 + (name == "b")
+        cache.insert_run([new_entry(n, b"x" * 10, ledger_id) for n in range(place, place + 4)], 1, now_ns=0)
+    cursors.add("tail", Position(1, 0))
+    manager.evict_bytes(80, 1)
+    assert manager.stats.evicted_wanted_entries[Reason.SIZE] == 4
+    assert manager.stats.evicted_wanted_bytes[Reason.SIZE] == 40
+
+
+def test_each_topic_knows_what_left_it_and_why() -> None:
+    manager = new_manager()
+    one, two = manager.open("one"), manager.open("two")
+    for first in range(0, 6, 2):
+        one.insert_run(new_run(first, first + 1, ledger_id=1), 0, now_ns=first)
+        two.insert_run(new_run(first, first + 1, ledger_id=2), 0, now_ns=first)
+    manager.evict_bytes(30, 10)
+    manager.evict_older(3, 10)
+    two.invalidate_before(Position(2, 5))
+    one.invalidate_ledger(1)
+    by_reason = {reason: (one.evicted_entries[n], two.evicted_entries[n]) for n, reason in enumerate(REASONS)}
+    assert by_reason == {
+        Reason.TTL: (2, 3),
+        Reason.SIZE: (2, 1),
+        Reason.LEDGER: (2, 0),
+        Reason.INVALIDATE: (0, 1),
+    }
+    for reason, counts in by_reason.items():
+        assert manager.stats.evicted_entries[reason] == sum(counts)
+
+
+def test_usage_of_a_topic() -> None:
+    manager = new_manager(extend_recently_accessed=False)
+    cache = manager.open("log")
+    assert usage_of(cache).hit_ratio is None
+    cache.insert_run(new_run(0, 9), 0, now_ns=0)
+    cache.take_run(READER, 1, 0, 9, 1000)
+    cache.count_misses(READER, new_run(20, 23))
+    cache.count_coalesced(READER, new_run(24, 29))
+    manager.evict_older(SECOND, SECOND)
+    cache.insert_run(new_run(10, 11), 0, now_ns=0)
+    usage = usage_of(cache)
+    assert (usage.log, usage.size_bytes, usage.entries) == ("log", 20, 2)
+    assert (usage.hits, usage.misses, usage.coalesced, usage.hit_ratio) == (10, 4, 6, 0.5)
+    assert usage.evictions == {"ttl": 10, "size": 0, "ledger": 0, "invalidate": 0}
+    assert {name: key(usage) for name, key in SORTS.items()} == {
+        "bytes": 20,
+        "hits": 10,
+        "misses": 4,
+        "evictions": 10,
+    }
+
+
+def test_coalesced_reads_outlive_their_topic() -> None:
+    manager = new_manager()
+    cache = manager.open("log")
+    cache.pending_reads.not_read += 5
+    manager.remove("log")
+    cache.pending_reads.not_read += 3  # A read that was under way.
+    manager.open("log").pending_reads.not_read += 1
+    assert manager.stats.pending_reads.not_read == 9
+
+
+# The level of what is expected
+
+
+def walked(caches: list[EntryCache], *, by_position: bool = False) -> tuple[ExpectedLevel, int]:
+    """The level, and how often the loop could turn while it was counted."""
+    return end_of(count_expected(caches, by_position=by_position))
+
+
+def end_of(walk: Generator[None, None, ExpectedLevel]) -> tuple[ExpectedLevel, int]:
+    turns = 0
+    while True:
+        try:
+            next(walk)
+        except StopIteration as ended:
+            return ended.value, turns
+        turns += 1
+
+
+@pytest.mark.parametrize("copied_max", [0, 200_000])
+def test_what_has_expected_reads_left(copied_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_cache_module, "COPIED_MAX", copied_max)
+    manager = new_manager()
+    one, two = manager.open("one"), manager.open("two")
+    one.insert_run(new_run(5, 14, ledger_id=1), 1, now_ns=0)
+    one.insert_run(new_run(0, 4, ledger_id=3), 0, now_ns=0)
+    run = new_run(100, 109, ledger_id=2)
+    two.insert_run(run, 2, now_ns=0)
+    manager.handed_over(run)
+    manager.handed_over(run[:4])
+    assert walked([one, two])[0] == ExpectedLevel(16, 160)
+    assert manager.policy.count_wanted()[0] == 16 + 5  # Which counts what nobody counts as well.
+
+
+@pytest.mark.parametrize("copied_max", [0, 200_000])
+def test_by_position_an_entry_is_expected_from_the_slowest_cursor_on(
+    copied_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_cache_module, "COPIED_MAX", copied_max)
+    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30, policy="magnetar"))
+    cache = manager.open("log")
+    for ledger_id in (1, 2, 3):
+        cache.insert_run(new_run(0, 9, ledger_id), 1, now_ns=0)
+    assert walked([cache], by_position=True)[0].entries == 0
+    cursors = cache.readers = ActiveCursors(0, 0)
+    cursors.add("quick", Position(3, 9))
+    cursors.add("slow", Position(2, 4))
+    assert walked([cache], by_position=True)[0] == ExpectedLevel(16, 160)
+    manager.put_back(cache.get_present(READER, 1, 0, 2))
+    assert walked([cache], by_position=True)[0].entries == 19
+
+
+def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(range_cache_module, "COPIED_MAX", 0)
+    monkeypatch.setattr(expected_level_module, "LOOKS_PER_SLICE", 10)
+    manager = new_manager()
+    cache = manager.open("log")
+    for first in range(0, 100, 10):
+        cache.insert_run(new_run(first, first + 9), 1, now_ns=first)
+    assert walked([cache]) == (ExpectedLevel(100, 1000), 10)
+    walk = count_expected([cache], by_position=False)
+    next(walk)
+    cache.invalidate_before(Position(1, 50))
+    cache.insert_run(new_run(100, 109), 1, now_ns=100)
+    assert end_of(walk)[0] == ExpectedLevel(70, 700)  # 10 before, 50 that stayed, 10 that came.
+
+
+def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_cache_module, "COPIED_MAX", 0)
+    monkeypatch.setattr(expected_level_module, "LOOKS_PER_SLICE", 10)
+    manager = new_manager()
+    cache = manager.open("log")
+    cache.insert_run(new_run(0, 99), 1, now_ns=0)
+    manager.evict_bytes(10, 1)
+    manager.evict_bytes(900, 1)
+    assert walked([cache]) == (ExpectedLevel(9, 90), 10)
+    assert walked([cache]) == (ExpectedLevel(9, 90), 1)
+    cache.insert_run(new_run(0, 4), 1, now_ns=1)
+    assert walked([cache])[0].entries == 14
+
+
+def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
+    """A read since the last look is spent first, then expected reads, then the entry goes."""
+    decisions = Decisions(100, lambda: 0)
+    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30), decisions)
+    cache = manager.open("log")
+    cache.insert_run([entry := Entry(1, 0, b"", b"x", 1)], 1, now_ns=0)
+    cache.get(READER, 1, 0)
+    manager.evict_bytes(1, 1)
+    told = [(event.op, event.detail) for event in decisions.events()]
+    assert told == [
+        (Op.INSERT, 1),
+        (Op.HIT, HIT_STAYS),
+        (Op.REQUEUE, 1),
+        *[(Op.REQUEUE, 0)] * 4,
+        (Op.EVICT, 1),
+    ]
+    assert not entry.cached

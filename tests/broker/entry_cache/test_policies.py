@@ -1,0 +1,100 @@
+"""The policies against a plain model, 10,000 random steps each, and what each of them promises."""
+
+from __future__ import annotations
+
+from hypothesis import Phase, settings
+from hypothesis.stateful import invariant
+
+from broker.entry_cache import Reason
+from broker.entry_cache.policies.magnetar import Magnetar as Ours
+from broker.model.entry import Entry
+from broker.model.position import Position
+from tests.broker.entry_cache.policy_machine import NAMES, TTL_NS, PolicyMachine
+
+
+class Pip430(PolicyMachine):
+    policy = "pip430"
+
+    def after_pass(self) -> None:
+        assert self.manager.used_bytes <= int(self.size_max * 0.98)
+
+
+class FifoTtl(PolicyMachine):
+    policy = "fifo-ttl"
+
+    def check_removal(self, entries: list[Entry], reason: Reason) -> None:
+        """The oldest leave, whoever is still to read them."""
+        if reason is Reason.TTL:
+            assert all(entry.queued_at_ns < self.now - self.ttl_ns for entry in entries)
+        elif reason is Reason.SIZE and self.held:
+            oldest_left = min(entry.queued_at_ns for entry in self.held.values())
+            assert all(entry.queued_at_ns <= oldest_left for entry in entries)
+
+    def after_pass(self) -> None:
+        assert self.manager.used_bytes <= int(self.size_max * 0.98)
+
+
+class Pip430Stash(PolicyMachine):
+    policy = "pip430-stash"
+
+    def check_removal(self, entries: list[Entry], reason: Reason) -> None:
+        """An entry with expected reads leaves after its longer time and never before, room or not."""
+        for entry in entries:
+            if entry.expected_reads > 0 and reason in (Reason.TTL, Reason.SIZE):
+                assert entry.queued_at_ns < self.now - max(self.ttl_ns, 3 * TTL_NS)
+            elif reason is Reason.TTL:
+                assert entry.queued_at_ns < self.now - self.ttl_ns
+
+    def after_pass(self) -> None:
+        protected = sum(entry.size for entry in self.held.values() if entry.expected_reads > 0)
+        assert self.manager.used_bytes <= max(int(self.size_max * 0.98), protected)
+
+
+class Magnetar(PolicyMachine):
+    policy = "magnetar"
+
+    def refuses(self, log: int, size_bytes: int, expected: int) -> bool:
+        if size_bytes > self.size_max:
+            return True
+        return expected <= 0 and not len(self.cursors[log]) and self.manager.used_bytes >= self.size_max
+
+    @invariant()
+    def replays_are_counted_at_the_entries(self) -> None:
+        policy = self.manager.policy
+        assert isinstance(policy, Ours)
+        assert policy._replays == sum(entry.expected_reads for entry in policy)
+        held = sum(policy._held.values())
+        assert held == sum(entry.size for entry in policy)
+
+    def check_removal(self, entries: list[Entry], reason: Reason) -> None:
+        """Nothing grows too old before a reader who gets on."""
+        if reason is not Reason.TTL:
+            return
+        patience_ns = self.ttl_ns * self.requeues_max
+        for entry in entries:
+            cursors = self.cursors[entry.ledger_id]
+            for name in NAMES:
+                position = cursors.position(name)
+                if position is not None and position <= Position(entry.ledger_id, entry.entry_id):
+                    assert self.now - self.came_ns[entry.ledger_id, name] > patience_ns
+
+    def after_pass(self) -> None:
+        assert self.manager.used_bytes <= int(self.size_max * 0.98)
+
+
+STEPS = settings(
+    max_examples=200,
+    stateful_step_count=50,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
+"""10,000 steps. Without the phase that explains failures, whose tracing makes every step several times slower."""
+
+TestPip430 = Pip430.TestCase
+TestPip430.settings = STEPS
+TestFifoTtl = FifoTtl.TestCase
+TestFifoTtl.settings = STEPS
+TestPip430Stash = Pip430Stash.TestCase
+TestPip430Stash.settings = STEPS
+TestMagnetar = Magnetar.TestCase
+TestMagnetar.settings = STEPS

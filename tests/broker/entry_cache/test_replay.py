@@ -1,0 +1,246 @@
+"""The replay does what the record says, and names the first thing that the broker did otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.decisions import Decisions, Op, Row
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.recorded import Recorded
+from broker.entry_cache.replay import Replay
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.entry_cache.totals import totals_of
+from broker.model.entry import Entry
+from broker.model.position import Position
+from tests.broker.entry_cache.cache_fakes import new_entry, new_run
+
+MS = 1_000_000
+SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS)
+
+
+class Recording:
+    """A manager with one log, whose events are kept as a recorder would write them."""
+
+    def __init__(self, settings: EntryCacheSettings = SETTINGS, continue_ns: int = 0) -> None:
+        self.now = 0
+        self.rows: list[Row] = []
+        self.names: dict[int, str] = {0: ""}
+        decisions = Decisions(0, lambda: self.now)
+        decisions.listen(self.rows.append)
+        self.manager = EntryCacheManager(settings, decisions)
+        self.cache: EntryCache = self.manager.open("log")
+        self.reader = self.cache.reader("sub")
+        self.cursors = self.cache.readers = ActiveCursors(continue_ns, 0)
+        self.cache.note_opened(continue_ns, 0, counts_reads=True, by_mark_delete=False)
+        self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
+        decisions.place(Op.CURSOR_ADDED, "log", self.reader.number, 1, 0)
+        decisions.place(Op.ACK, "log", self.reader.number, 1, -1)
+
+    def append(self, entries: list[Entry]) -> None:
+        self.cache.note_appended(entries, self.now)
+        self.cache.insert_run(entries, 1, self.now)
+
+    def leave(self, *, delete: bool) -> None:
+        self.cursors.remove("sub", self.now)
+        self.manager.decisions.place(Op.CURSOR_LEFT, "log", self.reader.number, 1, -1, at_ns=self.now)
+        if delete:
+            self.cursors.forget("sub")
+            self.manager.decisions.place(Op.CURSOR_FORGOTTEN, "log", self.reader.number, 1, -1)
+
+    def fetch(self, entries: list[Entry], expected_reads: int) -> None:
+        self.cache.note_fetched(entries, expected_reads, self.now)
+        self.cache.insert_run(entries, expected_reads, self.now)
+
+    def record(self) -> list[Recorded]:
+        found = []
+        for at_ns, op, log, reader, ledger_id, first, entries, size, detail, who, _ in self.rows:
+            if op == Op.READER:
+                self.names[reader] = who[0]
+                continue
+            settings = who[0] if op == Op.SETTINGS else ""
+            found.append(
+                Recorded(
+                    at_ns,
+                    Op(op),
+                    log,
+                    self.names[reader],
+                    ledger_id,
+                    first,
+                    entries,
+                    size,
+                    detail,
+                    settings=settings,
+                )
+            )
+        return found
+
+
+def replay_of(record: list[Recorded], settings: EntryCacheSettings = SETTINGS) -> Replay:
+    replay = Replay(settings)
+    replay.feed(record)
+    replay.finish()
+    return replay
+
+
+def some_life(recording: Recording) -> None:
+    recording.append(new_run(0, 4))
+    recording.cache.take_run(recording.reader, 1, 0, 2, 1000)
+    recording.now = 5 * MS
+    recording.append(new_run(5, 12))
+    recording.manager.run_pending(recording.now)
+    recording.now = 30 * MS
+    recording.manager.tick(recording.now)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SETTINGS,
+        replace(SETTINGS, profile="5.0"),
+        replace(SETTINGS, policy="pip430-stash", ttl_max_ns=15 * MS),
+        replace(SETTINGS, policy="fifo-ttl"),
+        replace(SETTINGS, policy="magnetar"),
+    ],
+    ids=lambda settings: f"{settings.policy} {settings.profile}",
+)
+def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> None:
+    """What a refused entry does to the count of the present one differs from policy to policy."""
+    recording = Recording(settings)
+    recording.append(new_run(0, 2))
+    recording.fetch([new_entry(at) for at in (1, 2, 3, 4)], 3)
+    recording.manager.put_back([entry for at in (1, 4) if (entry := recording.cache.peek(1, at))])
+    recording.now = 12 * MS
+    recording.manager.tick(recording.now)
+    replay = replay_of(recording.record(), settings)
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
+    assert replay.totals["refused"] == 2
+
+
+def test_settings_that_change_are_applied_in_their_place() -> None:
+    recording = Recording()
+    recording.append(new_run(0, 4))
+    recording.manager.reconfigure(replace(SETTINGS, ttl_ns=100 * MS))
+    recording.now = 50 * MS
+    recording.manager.tick(recording.now)
+    assert recording.manager.entries == 5
+    replay = replay_of(recording.record())
+    assert str(replay.difference) == "None"
+    assert replay.manager.entries == 5
+
+
+def test_a_cursor_that_was_deleted_is_waited_for_no_more() -> None:
+    """Only the policy that looks at positions waits for one that has left."""
+    settings = replace(SETTINGS, policy="magnetar")
+    recording = Recording(settings, continue_ns=100 * MS)
+    recording.append(new_run(0, 4))
+    recording.leave(delete=True)
+    recording.now = 20 * MS
+    recording.manager.tick(recording.now)
+    assert recording.manager.entries == 0
+    record = recording.record()
+    assert str(replay_of(record, settings).difference) == "None"
+    assert replay_of(spoiled(record, Op.CURSOR_FORGOTTEN), settings).manager.entries == 5
+
+
+def test_what_entries_pin_is_taken_from_the_record() -> None:
+    """The bodies are not there, and the policy goes by what they keep alive."""
+    settings = replace(SETTINGS, policy="magnetar", size_bytes_max=40_000, pinned_ratio_max=0)
+    recording = Recording(settings)
+    for first in range(0, 40, 2):
+        buffer = memoryview(bytearray(10_000))
+        recording.append([new_entry(first, buffer[:10]), new_entry(first + 1, buffer[10:20])])
+        recording.manager.run_pending(recording.now)
+    assert recording.manager.stats.size_evictions
+    replay = replay_of(recording.record(), settings)
+    assert str(replay.difference) == "None"
+    assert replay.totals == totals_of(recording.manager)
+
+
+def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
+    recording = Recording()
+    cache = recording.cache
+    cache.note_asked(Op.MISS, recording.reader, 1, 0, 3)
+    recording.manager.remove("log")
+    cache.note_fetched(new_run(0, 2), -1, recording.now)
+    cache.count_misses(recording.reader, new_run(0, 2))
+    replay = replay_of(recording.record())
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
+
+
+# What is otherwise
+
+
+def spoiled(record: list[Recorded], op: Op, **changes: int) -> list[Recorded]:
+    """With the first event of the kind changed, or left out."""
+    at = next(place for place, event in enumerate(record) if event.op is op)
+    changed = [record[at]._replace(**changes)] if changes else []
+    return [*record[:at], *changed, *record[at + 1 :]]
+
+
+@pytest.mark.parametrize("op", [Op.INSERT, Op.EVICT, Op.REQUEUE, Op.TICK, Op.SIZE_CHECK, Op.HIT, Op.APPEND])
+def test_an_event_that_is_left_out_is_noticed(op: Op) -> None:
+    recording = Recording()
+    some_life(recording)
+    record = recording.record()
+    assert replay_of(record).difference is None
+    assert replay_of(spoiled(record, op)).difference is not None
+
+
+@pytest.mark.parametrize(
+    ("op", "changes"),
+    [
+        (Op.EVICT, {"detail": 0}),
+        (Op.EVICT, {"entries": 1}),
+        (Op.HIT, {"entries": 4}),
+        (Op.INSERT, {"size_bytes": 51}),
+        (Op.APPEND, {"size_bytes": 100}),
+    ],
+)
+def test_an_event_that_is_not_as_it_was_is_noticed(op: Op, changes: dict[str, int]) -> None:
+    recording = Recording()
+    some_life(recording)
+    assert replay_of(spoiled(recording.record(), op, **changes)).difference is not None
+
+
+def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
+    recording = Recording()
+    some_life(recording)
+    replay = replay_of(spoiled(recording.record(), Op.EVICT, entries=1, size_bytes=10))
+    text = str(replay.difference).splitlines()
+    assert text[0].startswith("first difference at event ")
+    before, broker, repeated = (
+        text.index(head) for head in ("  events before:", "  the broker:", "  the replay:")
+    )
+    assert "SIZE_CHECK" in text[broker - 1]
+    assert any("APPEND 1:5 +8 (80 bytes) detail 0 of log" in line for line in text[before:broker])
+    assert any("EVICT 1:0 +1 (10 bytes) detail 1" in line for line in text[broker:repeated])
+    assert any("EVICT 1:0 +8 (80 bytes) detail 1" in line for line in text[repeated:])
+
+
+def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:
+    recording = Recording()
+    recording.append(new_run(0, 4))
+    record = recording.record()
+    record.append(Recorded(0, Op.MISS, "log", "sub", 1, 2, 1, 0, 0))
+    difference = replay_of(record).difference
+    assert difference is not None
+    assert difference.problems == ("in the replay 1 of its entries are cached",)
+
+
+def test_a_record_that_does_not_begin_at_the_beginning_is_refused() -> None:
+    recording = Recording()
+    recording.append(new_run(0, 4))
+    record = [event for event in recording.record() if event.op is not Op.OPEN]
+    with pytest.raises(ValueError, match="has no OPEN of log"):
+        replay_of(record)
+
+
+def test_settings_of_another_version_of_the_cache_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not the settings of this cache: .*'gone'"):
+        EntryCacheSettings.from_text('{"size_bytes_max": 1, "gone": 2}')

@@ -1,0 +1,431 @@
+"""Reads within the budget of reads in flight: what holds a share of it, for how long, and that none is ever lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker.entry_cache import EntryCacheSettings
+from broker.errors import BrokerError, ServiceNotReady, TooManyRequests
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.log_cursors import OVERHEAD_ESTIMATE_BYTES
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.settings import NS_PER_SECOND
+from broker.model.entry import Entry
+from broker.model.position import EARLIEST
+from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, fill, numbers, turns, until
+
+ENTRIES = 30
+WAIT_NS = 60 * NS_PER_SECOND
+
+
+async def a_full_log(
+    budget: int, *, queue: int = 10, cache_bytes: int = 64 << 20, **options: object
+) -> tuple[World, ManagedLedger]:
+    """A log of 30 entries, none of them cached, and a budget in bytes."""
+    world = World()
+    await fill(await world.open(), ENTRIES)
+    limiter = InflightReadsLimiter(budget, queue, WAIT_NS)
+    world = world.after_crash(limiter=limiter, cache=EntryCacheSettings(cache_bytes))
+    return world, await world.open(**options)
+
+
+def estimate(log: ManagedLedger, entries: int) -> int:
+    return log.estimated_bytes(log.ledger_infos()[0].ledger_id, entries)
+
+
+class Asked:
+    """A request of a cursor and how often it was answered."""
+
+    def __init__(self, cursor: ManagedCursor, entries: int) -> None:
+        self.answers = 0
+        cursor.request(entries, PLENTY, self._ready)
+
+    def _ready(self) -> None:
+        self.answers += 1
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 64 << 20])
+async def test_a_read_takes_its_estimate_then_its_size_and_gives_back_after_the_last_hand_over(cache_bytes):
+    world, log = await a_full_log(1 << 20, cache_bytes=cache_bytes)
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor.activate()
+    world.ledgers.hold()
+    asked = Asked(cursor, 4)
+    used = world.limiter.budget_bytes - world.limiter.remaining_bytes
+    assert used == estimate(log, 4)
+    world.ledgers.answer_at_once_again()
+    assert asked.answers == 1
+    size = log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)
+    assert estimate(log, 1) == size + OVERHEAD_ESTIMATE_BYTES
+    assert world.limiter.budget_bytes - world.limiter.remaining_bytes == 4 * size
+    assert numbers(cursor.take(3, PLENTY)) == [0, 1, 2]
+    await turns()
+    assert world.limiter.budget_bytes - world.limiter.remaining_bytes == 4 * size
+    assert numbers(cursor.take(3, PLENTY)) == [3]
+    assert world.limiter.budget_bytes - world.limiter.remaining_bytes == 4 * size, "until the turn has ended"
+    await turns()
+    assert world.limiter.remaining_bytes == world.limiter.budget_bytes
+
+
+async def test_what_is_taken_from_the_cache_needs_no_share():
+    world, log = await a_full_log(1)
+    filler, cursor = (log.new_non_durable_cursor(name, EARLIEST) for name in ("filler", "r"))
+    filler.activate()
+    Asked(filler, 5)
+    await until(lambda: not filler.reading)
+    assert world.limiter.remaining_bytes == 0
+    assert numbers(cursor.take(5, PLENTY)) == [0, 1, 2, 3, 4]
+
+
+async def test_a_full_line_and_a_wait_too_long_are_refused_with_an_error_that_says_to_try_again():
+    world, log = await a_full_log(1, queue=1)
+    world.ledgers.hold()
+    cursors = [log.new_non_durable_cursor(name, EARLIEST) for name in "abc"]
+    asked = [Asked(cursor, 5) for cursor in cursors]
+    await turns()
+    assert [one.answers for one in asked] == [0, 0, 1]
+    assert isinstance(cursors[2].last_error, TooManyRequests)
+    world.clock.advance(WAIT_NS)
+    world.ground.tick(world.clock.now)
+    assert [one.answers for one in asked] == [0, 1, 1]
+    for cursor in cursors[1:]:
+        assert isinstance(cursor.last_error, TooManyRequests)
+        assert cursor.last_error.retriable
+        assert "try again later" in str(cursor.last_error)
+        assert not cursor.reading
+    world.ledgers.answer_at_once_again()
+    assert numbers(cursors[0].take(5, PLENTY)) == [0, 1, 2, 3, 4]
+    again = Asked(cursors[1], 5)
+    await until(lambda: again.answers)
+    assert numbers(cursors[1].take(5, PLENTY)) == [0, 1, 2, 3, 4]
+
+
+async def test_who_came_first_is_served_first():
+    world, log = await a_full_log(estimate_of(5))
+    world.ledgers.hold()
+    cursors = [log.new_non_durable_cursor(name, at(log, 10 * number)) for number, name in enumerate("abc")]
+    asked = [Asked(cursor, entries) for cursor, entries in zip(cursors, (4, 5, 1), strict=True)]
+    assert len(world.ledgers.held or ()) == 1
+    world.ledgers.release()
+    assert asked[0].answers == 1
+    cursors[0].take(4, PLENTY)
+    await turns()
+    assert [item[1:] for item in world.ledgers.batch_reads[-1:]] == [(10, 5)], "the small one waits behind"
+    world.ledgers.release()
+    await until(lambda: len(world.ledgers.held or ()) == 1)
+    assert [item[1:] for item in world.ledgers.batch_reads[-1:]] == [(20, 1)], "the surplus is enough for it"
+
+
+def estimate_of(entries: int) -> int:
+    """What that many of the entries of `a_full_log` are estimated at: 10 bytes and their metadata block."""
+    return entries * (10 + 15 + OVERHEAD_ESTIMATE_BYTES)
+
+
+async def test_a_seek_in_the_middle_of_a_read_lets_go_of_it():
+    world, log = await a_full_log(1 << 20)
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    world.ledgers.hold()
+    asked = Asked(cursor, 5)
+    await cursor.reset(at(log, 20))
+    assert cursor.reading
+    world.ledgers.answer_at_once_again()
+    assert asked.answers == 1
+    assert world.limiter.remaining_bytes == world.limiter.budget_bytes
+    assert cursor.take(5, PLENTY) == []
+    again = Asked(cursor, 5)
+    await until(lambda: again.answers)
+    assert numbers(cursor.take(5, PLENTY)) == [20, 21, 22, 23, 24]
+
+
+async def test_a_seek_while_a_read_waits_keeps_the_place_in_line_and_reads_the_new_place():
+    world, log = await a_full_log(1)
+    first, cursor, last = (log.new_non_durable_cursor(name, EARLIEST) for name in "abc")
+    world.ledgers.hold()
+    asked = [Asked(one, 5) for one in (first, cursor, last)]
+    await cursor.reset(at(log, 20))
+    world.ledgers.answer_at_once_again()
+    first.take(5, PLENTY)
+    await until(lambda: asked[1].answers)
+    assert asked[2].answers == 0
+    assert numbers(cursor.take(5, PLENTY)) == [20, 21, 22, 23, 24]
+
+
+async def test_a_read_that_waited_until_everything_was_acknowledged_reads_nothing():
+    world, log = await a_full_log(1)
+    first, cursor = (log.new_non_durable_cursor(name, EARLIEST) for name in "ab")
+    asked = [Asked(first, 5), Asked(cursor, 5)]
+    cursor.acknowledge_cumulative(at(log, ENTRIES - 1))
+    await until(lambda: asked[0].answers)
+    reads = len(world.ledgers.batch_reads)
+    first.take(5, PLENTY)
+    await until(lambda: asked[1].answers)
+    assert cursor.last_error is None
+    assert len(world.ledgers.batch_reads) == reads
+    await turns()
+    assert world.limiter.remaining_bytes == 1
+
+
+LEAVING: dict[str, Callable[[ManagedLedger, ManagedCursor], object]] = {
+    "the last consumer left": lambda log, cursor: cursor.deactivate(),
+    "closed": lambda log, cursor: asyncio.ensure_future(cursor.close()),
+    "deleted": lambda log, cursor: asyncio.ensure_future(log.delete_cursor(cursor.name)),
+    "topic closed": lambda log, cursor: asyncio.ensure_future(log.close()),
+    "topic deleted": lambda log, cursor: asyncio.ensure_future(log.delete()),
+}
+
+
+@pytest.mark.parametrize("how", LEAVING)
+@pytest.mark.parametrize("state", ["waiting", "out", "ready", "replay waiting", "replay out"])
+async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how):
+    world, log = await a_full_log(1 if "waiting" in state else 1 << 20)
+    cursor = await log.open_cursor("s", EARLIEST)
+    cursor.activate()
+    other = log.new_non_durable_cursor("other", EARLIEST)
+    world.ledgers.hold()
+    blocking = Asked(other, 5) if "waiting" in state else None
+    answers = 0
+
+    def ready(entries: list[Entry]) -> None:
+        nonlocal answers
+        answers += 1
+
+    if "replay" in state:
+        cursor.request_positions([at(log, 7), at(log, 9)], ready)
+    else:
+        cursor.request(5, PLENTY, lambda: ready([]))
+    if state == "ready":
+        world.ledgers.release()
+        assert answers == 1
+    assert world.limiter.queued == int("waiting" in state)
+    LEAVING[how](log, cursor)
+    await turns()
+    assert world.limiter.queued == 0, "nobody stands in line who does not want to read"
+    world.ledgers.answer_at_once_again()
+    await turns()
+    assert answers == 1
+    assert not cursor.reading
+    if blocking is not None:
+        assert blocking.answers == 1
+        other.deactivate()
+        await turns()
+    assert world.limiter.remaining_bytes == world.limiter.budget_bytes
+
+
+async def test_a_closed_cursor_reads_nothing():
+    world, log = await a_full_log(1 << 20)
+    cursor = await log.open_cursor("s", EARLIEST)
+    await cursor.close()
+    reads = len(world.ledgers.batch_reads)
+    asked = Asked(cursor, 5)
+    await until(lambda: asked.answers)
+    assert isinstance(cursor.last_error, ServiceNotReady)
+    assert len(world.ledgers.batch_reads) == reads
+
+
+async def test_what_nobody_takes_is_let_go_of_when_others_need_the_room():
+    world, log = await a_full_log(estimate_of(5))
+    slow, quick = (log.new_non_durable_cursor(name, EARLIEST) for name in ("slow", "quick"))
+    asked = Asked(slow, 5)
+    await until(lambda: asked.answers)
+    taken = slow.take(5, PLENTY)
+    slow.give_back(taken[2].position, taken[2:])
+    await turns()
+    assert world.limiter.remaining_bytes < world.limiter.budget_bytes
+    other = Asked(quick, 5)
+    await until(lambda: other.answers)
+    assert numbers(quick.take(5, PLENTY)) == [0, 1, 2, 3, 4]
+    assert slow.take(5, PLENTY) == [], "it was let go of"
+    again = Asked(slow, 3)
+    await until(lambda: again.answers)
+    assert numbers(slow.take(5, PLENTY)) == [2, 3, 4]
+    await turns()
+    assert world.limiter.remaining_bytes == world.limiter.budget_bytes
+
+
+async def test_a_cursor_whose_replay_needs_the_room_gets_it_from_its_own_read():
+    """A dispatcher that reads no further until the replay is done would otherwise wait for itself."""
+    world, log = await a_full_log(estimate_of(1))
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    asked = Asked(cursor, 5)
+    await until(lambda: asked.answers)
+    await turns()
+    assert world.limiter.remaining_bytes < world.limiter.budget_bytes
+    answers: list[list[Entry]] = []
+    cursor.request_positions([at(log, index) for index in (20, 22, 24)], answers.append)
+    await until(lambda: answers)
+    assert numbers(answers[0]) == [20, 22, 24]
+    await turns()
+    assert world.limiter.remaining_bytes == world.limiter.budget_bytes
+
+
+async def test_a_replay_holds_its_share_until_the_end_of_the_turn():
+    world, log = await a_full_log(1 << 20)
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    used: list[int] = []
+
+    def dispatch(now_ns: int) -> None:
+        used.append(world.limiter.budget_bytes - world.limiter.remaining_bytes)
+
+    cursor.request_positions([at(log, 3)], lambda entries: world.ground.turn.dispatch(dispatch))
+    await until(lambda: used)
+    assert used == [log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)]
+    await until(lambda: world.limiter.remaining_bytes == world.limiter.budget_bytes)
+
+
+async def test_single_entries_are_read_within_the_budget_too():
+    world, log = await a_full_log(1, queue=1)
+    world.ledgers.hold()
+    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    asked = Asked(cursor, 5)
+    waiting = asyncio.ensure_future(log.read_entry(at(log, 7)))
+    await turns()
+    with pytest.raises(TooManyRequests):
+        await log.read_entry(at(log, 8))
+    waiting.cancel()
+    await turns()
+    assert world.limiter.queued == 0
+    world.ledgers.answer_at_once_again()
+    assert asked.answers == 1
+    cursor.deactivate()
+    assert numbers([await log.read_entry(at(log, 7))]) == [7]
+    assert world.limiter.remaining_bytes == 1
+    assert log.cache.entries == 0
+
+
+# Whatever happens
+
+
+class Interleaving:
+    """Three cursors of one log whose storage answers when it is told to."""
+
+    def __init__(self, world: World, log: ManagedLedger) -> None:
+        self.world = world
+        self.log = log
+        self.cursors: list[ManagedCursor] = []
+        self.asked = self.answered = 0
+        self.taken: dict[str, list[Entry]] = {}
+        self.peeks: list[asyncio.Future[Entry]] = []
+
+    async def begin(self) -> None:
+        self.cursors = [await self.log.open_cursor(name, EARLIEST) for name in "abc"]
+        for cursor in self.cursors:
+            cursor.activate()
+        self.world.ledgers.hold()
+
+    def ready(self, entries: list[Entry] | None = None) -> None:
+        self.answered += 1
+        assert self.answered <= self.asked
+
+    async def do(self, step: str, number: int, size: int) -> None:
+        await getattr(self, f"do_{step}")(self.cursors[number], size)
+
+    async def do_request(self, cursor: ManagedCursor, size: int) -> None:
+        if not cursor.reading:
+            self.asked += 1
+            cursor.request(size, PLENTY, self.ready)
+
+    async def do_replay(self, cursor: ManagedCursor, size: int) -> None:
+        self.asked += 1
+        cursor.request_positions([at(self.log, size), at(self.log, size + 2)], self.ready)
+
+    async def do_take(self, cursor: ManagedCursor, size: int) -> None:
+        self.taken[cursor.name] = cursor.take(size, PLENTY)
+
+    async def do_give_back(self, cursor: ManagedCursor, size: int) -> None:
+        rest = self.taken.pop(cursor.name, [])[size // 4 :]
+        if rest and rest[-1].position < cursor.read_position:
+            cursor.give_back(rest[0].position, rest if size % 2 else ())
+
+    async def do_rewind(self, cursor: ManagedCursor, size: int) -> None:
+        cursor.rewind()
+        self.taken.pop(cursor.name, None)
+
+    async def do_reset(self, cursor: ManagedCursor, size: int) -> None:
+        await cursor.reset(at(self.log, 3 * size))
+        self.taken.pop(cursor.name, None)
+
+    async def do_acknowledge(self, cursor: ManagedCursor, size: int) -> None:
+        cursor.acknowledge([at(self.log, 2 * size), at(self.log, size)])
+
+    async def do_leave(self, cursor: ManagedCursor, size: int) -> None:
+        cursor.deactivate()
+        cursor.activate()
+
+    async def do_close(self, cursor: ManagedCursor, size: int) -> None:
+        await self.log.delete_cursor(cursor.name)
+        self.taken.pop(cursor.name, None)
+        self.cursors[self.cursors.index(cursor)] = await self.log.open_cursor(cursor.name, EARLIEST)
+
+    async def do_answer(self, cursor: ManagedCursor, size: int) -> None:
+        ledgers = self.world.ledgers
+        ledgers.release(min(size, len(ledgers.held or ())))
+
+    async def do_break_storage(self, cursor: ManagedCursor, size: int) -> None:
+        """What is asked for from now on comes to nothing."""
+        self.world.ledgers.refuse_reads = 101
+
+    async def do_mend_storage(self, cursor: ManagedCursor, size: int) -> None:
+        self.world.ledgers.refuse_reads = 0
+
+    async def do_peek(self, cursor: ManagedCursor, size: int) -> None:
+        self.peeks.append(asyncio.ensure_future(self.log.read_entry(at(self.log, size))))
+
+    async def do_cancel_peek(self, cursor: ManagedCursor, size: int) -> None:
+        if self.peeks:
+            self.peeks[size % len(self.peeks)].cancel()
+
+    async def do_wait(self, cursor: ManagedCursor, size: int) -> None:
+        self.world.clock.advance(size * WAIT_NS // 6)
+        self.world.ground.tick(self.world.clock.now)
+
+    async def do_turn(self, cursor: ManagedCursor, size: int) -> None:
+        await turns(2)
+
+    async def end(self) -> None:
+        """Everybody leaves; storage answers what it still owes."""
+        for cursor in self.cursors:
+            cursor.deactivate()
+        self.world.ledgers.answer_at_once_again()
+        for cursor in self.cursors:
+            await until(lambda cursor=cursor: not cursor.reading)
+        peeked = await asyncio.gather(*self.peeks, return_exceptions=True)
+        assert all(isinstance(one, Entry | BrokerError | asyncio.CancelledError) for one in peeked)
+        await turns(20)
+
+
+STEPS = [name.removeprefix("do_") for name in vars(Interleaving) if name.startswith("do_")]
+OFTEN = ["request", "request", "take", "answer", "turn"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([*STEPS, *OFTEN]), st.integers(0, 2), st.integers(1, 8)), max_size=60),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.sampled_from([0, 64 << 20]),
+    st.sampled_from([0, 30]),
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_happens_the_budget_is_whole_again(steps, entries, queue, cache_bytes, timeout_s):
+    async def run() -> None:
+        world, log = await a_full_log(
+            estimate_of(entries), queue=queue, cache_bytes=cache_bytes, read_timeout_s=timeout_s
+        )
+        played = Interleaving(world, log)
+        await played.begin()
+        limiter = world.limiter
+        for step in steps:
+            await played.do(*step)
+            assert 0 <= limiter.remaining_bytes <= limiter.budget_bytes
+            assert limiter.queued <= queue
+        await played.end()
+        assert (limiter.queued, limiter.remaining_bytes) == (0, limiter.budget_bytes)
+        assert played.answered == played.asked, "every request is answered once"
+        assert len(world.ground.read_deadlines) == 0
+
+    asyncio.run(run())

@@ -1,0 +1,272 @@
+"""A long random life of logs and cursors, written down and repeated: the replay ends where the life ended.
+
+Everything that the cache is told of happens in it, some of it at the same time: reads that are held back, fail or are
+shared, entries handed over, given back, kept back and read again, cursors that come, seek, go and are deleted, slices
+of passes, settings that change, ledgers that are trimmed, logs that are closed, opened again and deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from broker.entry_cache.decisions import Decisions
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.policies.policy import NO_LIMIT
+from broker.entry_cache.replay import Replay
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.entry_cache.totals import totals_of
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.entry import Entry
+from broker.model.position import EARLIEST, LATEST, Position
+from broker.recorder.record_reader import events, find
+from broker.recorder.record_writer import RecordWriter
+from broker.recorder.settings import RecordSettings
+from tests.broker.managed_ledger.ledger_fakes import Clock, World, recorder, until
+
+LOGS = ("t/n/persistent/a", "t/n/persistent/b", "t/n/persistent/c")
+CURSORS = ("one", "two", "three")
+MICROSECOND = 1000
+MILLISECOND = 1_000_000
+READ_FAILED = 101
+CACHE = EntryCacheSettings(
+    size_bytes_max=20_000, watermark=0.7, ttl_ns=8 * MILLISECOND, ttl_max_ns=30 * MILLISECOND
+)
+POLICIES = {
+    "4.2": CACHE,
+    "5.0": replace(CACHE, profile="5.0"),
+    "pip430-stash": replace(CACHE, policy="pip430-stash"),
+    "fifo-ttl": replace(CACHE, policy="fifo-ttl"),
+    "magnetar": replace(CACHE, policy="magnetar"),
+}
+
+
+class Life:
+    def __init__(self, world: World, cache: EntryCacheSettings, seed: int, **log_settings: object) -> None:
+        self.rng = random.Random(seed)
+        self.clock: Clock = world.clock
+        self.rows: list = []  # type: ignore[type-arg]
+        decisions = Decisions(0, self.clock)
+        decisions.listen(self.rows.append)
+        self.caches = EntryCacheManager(cache, decisions)
+        self.world = world
+        world.ground = replace(world.ground, caches=self.caches)
+        self.log_settings = {
+            "entries_per_ledger_max": 30,
+            "continue_caching_ns": 3 * MILLISECOND,
+            **log_settings,
+        }
+        self.logs: dict[str, ManagedLedger] = {}
+        self.taken: dict[str, list[Entry]] = {}
+        """By log: entries that were handed over and not acknowledged, more or less."""
+        self.refused = 0
+
+    async def open(self, name: str) -> ManagedLedger:
+        self.logs[name] = log = await self.world.open(name, keep=False, **self.log_settings)
+        for cursor in CURSORS[: self.rng.randint(1, 3)]:
+            await log.open_cursor(cursor, EARLIEST)
+        self.taken[name] = []
+        return log
+
+    async def step(self) -> None:
+        self.clock.advance(self.rng.randint(0, 800) * MICROSECOND)
+        log = self.logs[self.rng.choice(list(self.logs))]
+        cursors = [cursor for cursor in log.cursors.values() if not cursor.closed]
+        if self.rng.random() < 0.85 and cursors:
+            choices = (self.take, self.request, self.acknowledge, self.come_or_go, self.again, self.seek)
+            action = self.rng.choices(choices, (8, 6, 4, 2, 3, 1))[0]
+            await action(log, self.rng.choice(cursors))
+        else:
+            others = (self.add, self.passes, self.reconfigure, self.cursor_made_or_deleted, self.end)
+            await self.rng.choices(others, (20, 20, 1, 1, 1))[0](log)
+
+    # What happens
+
+    async def add(self, log: ManagedLedger) -> None:
+        count = self.rng.randint(1, 12)
+        buffer = memoryview(bytearray(self.rng.randint(20_000, 40_000)))
+        done = len(recorder(log).added) + count
+        at = 0
+        for _ in range(count):
+            size = self.rng.choice((10, 10, 500, self.rng.randint(1, 1500)))
+            log.add(buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size), 1, None)
+            at += size
+        await until(lambda: len(recorder(log).added) == done)
+
+    async def passes(self, log: ManagedLedger) -> None:
+        visits = self.rng.choice((3, 20, NO_LIMIT))
+        run = self.rng.choice((self.caches.tick, self.caches.run_pending))
+        run(self.clock.now, visits)
+
+    async def reconfigure(self, log: ManagedLedger) -> None:
+        size = self.rng.choice((15_000, 20_000, 30_000))
+        self.caches.reconfigure(replace(self.caches.settings, size_bytes_max=size))
+
+    async def take(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+        entries = cursor.take(self.rng.randint(1, 15), 10_000)
+        if not entries:
+            return
+        split = self.rng.choice((len(entries), len(entries), self.rng.randint(0, len(entries))))
+        handed, rest = entries[:split], entries[split:]
+        log.handed_over(handed)
+        self.taken[log.name] += handed
+        if rest and self.rng.random() < 0.5:
+            cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
+        elif rest:
+            self.caches.kept_back(rest)
+            self.taken[log.name] += rest
+
+    async def request(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+        """Of several cursors at a time, while storage holds its answers back."""
+        fakes = self.world.ledgers
+        fakes.hold()
+        fakes.refuse_reads = READ_FAILED if self.rng.random() < 0.2 else 0
+        ended = []
+        for one in log.cursors.values():
+            if not (one.closed or one.reading) and one.has_more() and self.rng.random() < 0.7:
+                one.request(self.rng.randint(1, 20), 10_000, lambda: ended.append(1))
+                ended.append(0)
+        if self.rng.random() < 0.3:
+            await self.passes(log)
+        if self.rng.random() < 0.05:
+            log.cache.invalidate_ledger(cursor.read_position.ledger_id)
+            log.reads.invalidate_ledger(cursor.read_position.ledger_id)
+        if self.rng.random() < 0.5:
+            fakes.refuse_reads = 0  # What failed in part is read once more as a whole, and that succeeds.
+        fakes.answer_at_once_again()
+        await until(lambda: ended.count(1) == ended.count(0))
+        fakes.refuse_reads = 0
+
+    async def acknowledge(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+        taken = self.taken[log.name]
+        if not taken:
+            return
+        if self.rng.random() < 0.3:
+            cursor.acknowledge_cumulative(self.rng.choice(taken).position)
+        else:
+            cursor.acknowledge([entry.position for entry in self.rng.sample(taken, min(len(taken), 5))])
+        del taken[: self.rng.randint(0, 5)]
+
+    async def again(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+        """A negative acknowledgement and its replay."""
+        taken = self.taken[log.name]
+        wanted = self.rng.sample(taken, min(len(taken), 4))
+        peek = log.cache.peek
+        cached = [entry for old in wanted if (entry := peek(*old.position)) is not None]
+        self.caches.put_back(cached)
+        self.clock.advance(self.rng.randint(0, 500) * MICROSECOND)
+        found, missing = cursor.get_positions([entry.position for entry in wanted])
+        if missing:
+            ended: list[Entry] = []
+            arrived = asyncio.Event()
+            cursor.request_positions(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
+            await arrived.wait()
+            found += ended
+        log.handed_over(found)
+
+    async def come_or_go(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+        (cursor.deactivate if cursor.active and self.rng.random() < 0.4 else cursor.activate)()
+        if self.rng.random() < 0.3:
+            cursor.rewind()
+
+    async def seek(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+        count = log.number_of_entries
+        where = log.ledgers.position_at(self.rng.randrange(count)) if count else EARLIEST
+        await cursor.reset(self.rng.choice((EARLIEST, LATEST, where)))
+
+    async def cursor_made_or_deleted(self, log: ManagedLedger) -> None:
+        name = self.rng.choice(CURSORS)
+        if name in log.cursors and len(log.cursors) > 1:
+            await log.delete_cursor(name)
+        else:
+            await log.open_cursor(name, self.rng.choice((EARLIEST, LATEST)))
+
+    async def end(self, log: ManagedLedger) -> None:
+        await (log.delete if self.rng.random() < 0.5 else log.close)()
+        await self.open(log.name)
+
+    # What is left of it
+
+    def positions(self) -> dict[tuple[str, str], Position | None]:
+        return {
+            (name, cursor): log.cache.readers.position(cursor)
+            for name, log in self.logs.items()
+            if log.cache.readers is not None
+            for cursor in log.cache.readers
+        }
+
+
+def replayed(life: Life, folder: Path) -> Replay:
+    """By way of files, a few rows at a time."""
+    writer = RecordWriter(
+        RecordSettings(folder, "b"), start="s", software="test", clock_offset_us=1_700_000_000_000_000
+    )
+    for first in range(0, len(life.rows), 300):
+        writer.write(life.rows[first : first + 300], 0.0)
+    writer.close(0.0, totals_of(life.caches))
+    assert (writer.errors, writer.lost) == (0, 0)
+    (run,) = find([folder]).runs
+    assert run.why_not_exact() == ""
+    replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
+    for batch in events(run):
+        replay.feed(batch)
+    replay.finish()
+    assert run.files[-1].facts.totals == totals_of(life.caches)
+    return replay
+
+
+async def live(
+    world: World, cache: EntryCacheSettings, seed: int, steps: int, **log_settings: object
+) -> Life:
+    life = Life(world, cache, seed, **log_settings)
+    for name in LOGS:
+        await life.open(name)
+    for _ in range(steps):
+        await life.step()
+    return life
+
+
+def slots(caches: EntryCacheManager) -> list[tuple[Position, int | None]]:
+    """In the policy's order, with the count of what is still cached."""
+    return [(entry.position, entry.expected_reads if entry.cached else None) for entry in caches.policy]
+
+
+def check(life: Life, replay: Replay) -> None:
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(life.caches)
+    found = {
+        (name, cursor): log.cursors.position(cursor)
+        for name, log in replay.logs.items()
+        for cursor in log.cursors
+    }
+    assert found == life.positions()
+    assert slots(replay.manager) == slots(life.caches)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_the_replay_ends_where_the_life_ended(
+    world: World, tmp_path: Path, policy: str, seed: int
+) -> None:
+    life = await live(world, POLICIES[policy], seed, 1500)
+    check(life, replayed(life, tmp_path))
+    totals = totals_of(life.caches)
+    happened = ("hits", "misses", "evicted: ttl", "evicted: size", "evicted: ledger", "evicted: invalidate")
+    assert [name for name in happened if not totals[name]] == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"expected_reads": False}, {"expected_reads": False, "track_mark_delete": True}],
+    ids=["uncounted", "by mark-delete"],
+)
+async def test_logs_that_count_otherwise_are_repeated_too(
+    world: World, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    life = await live(world, POLICIES["4.2"], 7, 800, **settings)
+    check(life, replayed(life, tmp_path))

@@ -1,0 +1,47 @@
+"""docs/record.md names every event with its number, and its program runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from broker.entry_cache.decisions import CAUSES, REASONS, Op
+from broker.recorder.schema import COLUMNS
+from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
+
+TEXT = (Path(__file__).resolve().parents[3] / "docs" / "record.md").read_text(encoding="utf-8")
+NEVER_WRITTEN = {Op.READER, Op.NOT_CACHED}
+"""The former become lines of the file of names, the latter are for those who ask why."""
+
+
+def test_every_event_has_its_line() -> None:
+    lines = dict[int, str]()
+    for numbers, text in re.findall(r"^\| ([\d, ]+) \| (.*?) \|", TEXT, re.M):
+        names = re.findall(r"[A-Z]+(?:_[A-Z]+)?", text)
+        lines.update(zip(map(int, numbers.split(", ")), names, strict=False))
+    assert lines == {op.value: op.name for op in Op if op not in NEVER_WRITTEN}
+
+
+def test_every_column_and_every_detail_by_number_is_there() -> None:
+    kinds = "|".join(sorted(set(COLUMNS.values())))
+    rows = re.findall(rf"^\| (`.*`) \| ({kinds}) \|", TEXT, re.M)
+    named = {name: kind for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
+    assert named == COLUMNS
+    assert list(named) == list(COLUMNS)
+    assert ", ".join(f"{at} `{reason.value}`" for at, reason in enumerate(REASONS)) in TEXT
+    assert ", ".join(f"{at} `{cause}`" for at, cause in enumerate(CAUSES)) in TEXT
+
+
+def test_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = new_writer(tmp_path / "record")
+    arrived = row(Op.ARRIVED, first=9, count=4, size=400, detail=Op.MISS)
+    writer.write([settings_row(), hit(0, 5), hit(5, 2), arrived], 0.0)
+    writer.close(0.0, None)
+    (program,) = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, "docs/record.md", "exec"), {})
+    assert sorted(capsys.readouterr().out.splitlines()) == ["1 ARRIVED 4 400", "1 HIT 7 70"]

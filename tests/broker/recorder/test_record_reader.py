@@ -1,0 +1,147 @@
+"""Files that are not what they should be are set aside with a reason, or said to be damaged: never read as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from broker.entry_cache.decisions import Op
+from broker.recorder.errors import RecordError
+from broker.recorder.record_reader import Found, events, find, read_tables
+from broker.recorder.schema import FACTS_KEY
+from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    """Three files; answers their folder's root."""
+    writer = new_writer(tmp_path, file_seconds=10)
+    for number in range(3):
+        rows = [hit(at, 1, reader=0, at_us=at * at) for at in range(2000)]
+        writer.write([*([] if number else [settings_row()]), *rows], number * 10.0)
+        writer.tick(number * 10.0 + 10.0)
+    return tmp_path
+
+
+def files(root: Path) -> list[Path]:
+    return sorted(root.rglob("*.parquet"))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def foreign(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1]}), path)
+
+
+def facts_of(path: Path) -> bytes:
+    facts: bytes = pq.read_metadata(path).metadata[FACTS_KEY]
+    return facts
+
+
+def rewrite(path: Path, facts: bytes, *left_out: str) -> None:
+    table = pq.read_table(path, partitioning=None).drop_columns(list(left_out))
+    pq.write_table(table.replace_schema_metadata({FACTS_KEY: facts}), path)
+
+
+def of_another_version(path: Path) -> None:
+    rewrite(path, facts_of(path).replace(b'"version": 1', b'"version": 2'))
+
+
+def with_damaged_facts(path: Path) -> None:
+    rewrite(path, b"[]")
+
+
+def with_facts_missing(path: Path) -> None:
+    rewrite(path, b'{"version": 1}')
+
+
+def of_other_columns(path: Path) -> None:
+    rewrite(path, facts_of(path), "sub")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (empty, "not a whole Parquet file: .*0 bytes"),
+        (cut, "not a whole Parquet file: .*magic bytes"),
+        (foreign, "a Parquet file, but not of an access record"),
+        (of_another_version, "it has version 2 of the format, this is for version 1"),
+        (with_damaged_facts, "its metadata is damaged"),
+        (with_facts_missing, "its metadata is damaged: .*clock_offset_us"),
+        (of_other_columns, "its columns are not those of version 1 of the format"),
+    ],
+)
+def test_a_bad_file_is_set_aside_with_the_reason(
+    record: Path, spoil: Callable[[Path], None], reason: str
+) -> None:
+    bad = files(record)[1]
+    spoil(bad)
+    found = find([record])
+    ((path, said),) = [(aside.path, aside.reason) for aside in found.set_aside]
+    assert path == bad
+    assert re.fullmatch(f"{reason}.*", said)
+    (run,) = found.runs
+    assert len(run.files) == 2
+    assert run.why_not_exact() == f"file 1 of it is missing, the next one there is {files(record)[2].name}"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 1
+    path.write_bytes(content)
+
+
+def tables_read(found: Found) -> list[Path]:
+    return [file.path for file, _ in read_tables(found)]
+
+
+def test_damage_inside_of_a_file_is_noticed_by_whoever_reads_it(record: Path) -> None:
+    bad = files(record)[1]
+    flip_a_bit(bad)
+    found = find([record])
+    assert found.set_aside == []
+    assert tables_read(found) == [files(record)[0], files(record)[2]]
+    assert [aside.path for aside in found.set_aside] == [bad]
+    assert "damaged" in found.set_aside[0].reason
+    with pytest.raises(RecordError, match=f"{bad.name}: damaged"):
+        list(events(found.runs[0]))
+
+
+def test_a_single_file_is_found_by_its_name(record: Path) -> None:
+    found = find([files(record)[0], record / "nowhere"])
+    assert [file.path for file in found.runs[0].files] == [files(record)[0]]
+    assert [aside.reason for aside in found.set_aside] == ["there is no such file"]
+
+
+def test_a_run_without_names_cannot_be_replayed(record: Path) -> None:
+    next(record.rglob("_names-*")).unlink()
+    (run,) = find([record]).runs
+    assert run.why_not_exact().startswith("its file of names is missing: _names-")
+
+
+def test_an_id_without_a_name_is_an_error(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    writer.write([settings_row(), row(Op.HIT, reader=9, count=1)], 0.0)
+    writer.close(0.0, None)
+    (run,) = find([tmp_path]).runs
+    with pytest.raises(RecordError, match="has no line in the file of names"):
+        list(events(run))
+
+
+def test_a_sample_cannot_be_replayed_exactly(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path, sample=0.25)
+    writer.write([settings_row()], 0.0)
+    writer.close(0.0, None)
+    (run,) = find([tmp_path]).runs
+    assert run.why_not_exact() == "it is a sample of 0.25 of the entries (entryCacheRecordSample)"

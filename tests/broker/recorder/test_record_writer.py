@@ -1,0 +1,209 @@
+"""Files of the record: when they end, what they are called meanwhile, what a crash and a full disk leave."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from broker.entry_cache.decisions import Op
+from broker.entry_cache.recorded import Recorded
+from broker.recorder.record_reader import RunOfBroker, events, find
+from broker.recorder.record_writer import RETRY_S
+from broker.recorder.schema import file_name, part_name
+from tests.broker.recorder.record_fakes import (
+    SETTINGS_TEXT,
+    START,
+    append,
+    hit,
+    new_writer,
+    row,
+    settings_row,
+)
+
+HOUR_US = 3_600_000_000
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def only_run(folder: Path) -> RunOfBroker:
+    (run,) = find([folder]).runs
+    return run
+
+
+def recorded(run: RunOfBroker) -> list[Recorded]:
+    return [event for batch in events(run) for event in batch]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    writer.write(
+        [
+            settings_row(at_us=1),
+            row(Op.READER, "log", reader=1, who=("söme sub",), at_us=2),
+            append(3, [10, 20], at_us=3, log="log"),
+            row(Op.HIT, "log", at_us=4, reader=1, first=3, count=2, size=30, detail=1),
+        ],
+        0.0,
+    )
+    writer.close(0.0, {"hits": 2})
+    run = only_run(tmp_path)
+    assert run.why_not_exact() == ""
+    assert recorded(run) == [
+        Recorded(1000, Op.SETTINGS, "", "", 0, 0, 0, 0, 0, settings=SETTINGS_TEXT),
+        Recorded(3000, Op.APPEND, "log", "", 1, 3, 1, 10, 0, more=True),
+        Recorded(3000, Op.APPEND, "log", "", 1, 4, 1, 20, 0),
+        Recorded(4000, Op.HIT, "log", "söme sub", 1, 3, 2, 30, 1),
+    ]
+    assert run.files[0].facts.totals == {"hits": 2}
+    assert (writer.rows, writer.files, writer.bytes) == (4, 1, run.files[0].size_bytes)
+
+
+def test_files_lie_by_broker_date_and_hour(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path)
+    writer.write([settings_row(), hit(0, 1, at_us=1)], 0.0)
+    writer.write([hit(1, 1, at_us=3 * HOUR_US)], 1.0)
+    writer.close(2.0, None)
+    folders = [file.path.parent.relative_to(tmp_path).as_posix() for file in only_run(tmp_path).files]
+    assert folders == ["broker=b-6650/date=2025-11-21/hour=21", "broker=b-6650/date=2025-11-22/hour=00"]
+
+
+def test_a_file_ends_by_age_by_size_and_when_settings_change(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path, file_seconds=10, file_bytes=100_000)
+    other = json.dumps({**json.loads(SETTINGS_TEXT), "ttl_ns": 5})
+    writer.write([settings_row(), hit(0, 1)], 0.0)
+    writer.tick(9.0)
+    assert writer.files == 0
+    writer.tick(10.0)
+    assert writer.files == 1
+    writer.write([hit(1, 1), settings_row(other), hit(2, 1)], 11.0)
+    assert writer.files == 2
+    chance = random.Random(1)
+    writer.write([hit(chance.randrange(2**40), 1) for _ in range(140_000)], 12.0)
+    assert writer.files == 3
+    writer.close(13.0, {"hits": 3})
+    run = only_run(tmp_path)
+    assert [file.facts.sequence for file in run.files] == [0, 1, 2, 3]
+    assert [file.facts.settings for file in run.files] == [SETTINGS_TEXT, SETTINGS_TEXT, other, other]
+    assert [file.facts.totals for file in run.files] == [None, None, None, {"hits": 3}]
+    found = recorded(run)
+    assert [event.op for event in found[:5]] == [Op.SETTINGS, Op.HIT, Op.HIT, Op.SETTINGS, Op.HIT]
+    assert found[3].settings == other
+
+
+def test_a_crash_leaves_whole_files_and_one_that_is_set_aside(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path, file_seconds=10)
+    writer.write([settings_row(), hit(0, 1)], 0.0)
+    writer.tick(10.0)
+    writer.write([hit(1, 1)], 11.0)
+    found = find([tmp_path])  # As if the process had ended here.
+    assert [(aside.path.name, aside.reason) for aside in found.set_aside] == [
+        (part_name(file_name(START, 1)), "it is being written, or its writer did not end it")
+    ]
+    (run,) = found.runs
+    assert run.why_not_exact() == ""
+    assert [event.op for event in recorded(run)] == [Op.SETTINGS, Op.HIT]
+
+
+def test_readers_of_a_folder_of_parquet_files_see_the_rows_alone(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path, file_seconds=10)
+    writer.write([settings_row(), hit(0, 1)], 0.0)
+    writer.tick(10.0)
+    writer.write([hit(1, 1)], 11.0)
+    table = pq.read_table(tmp_path)
+    assert table.num_rows == 2
+    assert {"broker", "date", "hour"} < set(table.column_names)
+
+
+# A disk that refuses
+
+
+def full_disk(folder: Path, sequence: int) -> Path:
+    """Makes the file's beginning a device that has no room."""
+    part = folder / "broker=b-6650/date=2025-11-21/hour=21" / part_name(file_name(START, sequence))
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.symlink_to("/dev/full")
+    return part
+
+
+def test_a_full_disk_costs_rows_and_one_line_until_it_has_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "magnetar")
+    full_disk(tmp_path, 0)
+    writer = new_writer(tmp_path, file_seconds=10)
+    writer.write([settings_row(), hit(0, 1)], 0.0)
+    writer.tick(10.0)
+    assert (writer.files, writer.errors, writer.lost) == (0, 1, 2)
+    writer.write([hit(1, 1)], 11.0)
+    assert (writer.errors, writer.lost) == (1, 3)
+    full_disk(tmp_path, 0)
+    writer.write([hit(2, 1)], 10.0 + RETRY_S)
+    writer.tick(20.0 + RETRY_S)
+    assert (writer.errors, writer.lost) == (2, 4)
+    writer.write([hit(3, 1)], 20.0 + 2 * RETRY_S)
+    writer.close(21.0 + 2 * RETRY_S, None)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "cannot write the access record" in said[0]
+    assert "No space left" in said[0]
+    assert said[1] == "the access record is written again"
+    run = only_run(tmp_path)
+    assert [event.first for event in recorded(run)] == [3]
+    assert run.why_not_exact() == f"4 rows were dropped before the end of {file_name(START, 0)}"
+
+
+SMALL_DISK = """
+import random, resource, signal, sys
+from pathlib import Path
+from tests.broker.recorder.record_fakes import hit, new_writer, settings_row
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+writer = new_writer(Path(sys.argv[1]), file_seconds=10)
+writer.write([settings_row()], 0.0)
+for first in range(0, 300_000, 1000):
+    writer.write([hit(random.randrange(2**40), 1) for _ in range(1000)], 1.0)
+writer.close(2.0, None)
+print(writer.rows, writer.lost, writer.errors, writer.files)
+"""
+
+
+def test_a_disk_that_is_full_in_the_middle_of_a_file_costs_that_file(tmp_path: Path) -> None:
+    """In a process of its own that may write no larger file than this."""
+    command = [sys.executable, "-c", SMALL_DISK, str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["300001", "300001", "1", "0"]), ended.stderr
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [f"_names-{START}.jsonl"]
+
+
+# Retention
+
+
+def test_the_oldest_files_go_when_there_are_too_many_bytes(tmp_path: Path) -> None:
+    old = new_writer(tmp_path, start="20240101T000000.000000")
+    old.write([settings_row(), hit(0, 1)], 0.0)
+    old.close(0.0, None)
+    (size,) = [path.stat().st_size for path in tmp_path.rglob("*.parquet")]
+    crashed = new_writer(tmp_path, start="20240101T010000.000000")
+    crashed.write([settings_row(), hit(0, 1)], 0.0)
+    new = new_writer(tmp_path, file_seconds=10, kept_bytes=int(size * 2.5))
+    new.write([settings_row(), hit(0, 1)], 0.0)
+    new.tick(10.0)
+    assert len(find([tmp_path]).runs) == 2
+    assert len(find([tmp_path]).set_aside) == 1
+    for number in range(2, 6):
+        new.write([hit(number, 1, at_us=number * HOUR_US)], number * 10.0)
+    new.close(70.0, None)
+    assert find([tmp_path]).set_aside == []
+    run = only_run(tmp_path)
+    assert [file.facts.sequence for file in run.files] == [3, 4]
+    assert run.why_not_exact() == f"file 0 of it is missing, the next one there is {file_name(START, 3)}"
+    assert [path.name for path in tmp_path.rglob("_names-*")] == [f"_names-{START}.jsonl"]
+    hours = {path.name for path in tmp_path.rglob("hour=*")}
+    assert hours == {file.path.parent.name for file in run.files}

@@ -1,0 +1,106 @@
+"""What `magnetar cache replay` says of a record, and its exit status."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from broker.entry_cache.decisions import Op, Row
+from broker.entry_cache.totals import totals_of
+from magnetar.__main__ import main
+from tests.broker.entry_cache.test_replay import SETTINGS, Recording, some_life
+from tests.broker.recorder.record_fakes import new_writer
+
+
+def recorded_life(folder: Path, rows: list[Row] | None = None, **settings: object) -> Mapping[str, int]:
+    """A short one, ended in good order; answers what the cache counted."""
+    recording = Recording(SETTINGS)
+    some_life(recording)
+    totals = totals_of(recording.manager)
+    writer = new_writer(folder, **settings)
+    writer.write(recording.rows if rows is None else rows, 0.0)
+    writer.close(0.0, totals)
+    return totals
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_record_that_is_repeated_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    totals = recorded_life(tmp_path)
+    assert main(["cache", "replay", str(tmp_path)]) == 0
+    lines = said(capsys)
+    assert re.fullmatch(r"b-6650, started 20251121T210000\.000000: 1 files, \d+ rows", lines[0])
+    assert lines[1].startswith("policy 4.2, ")
+    assert lines[-1] == "equal: every event and every total"
+    table = {line[:28].strip(): line[28:].split() for line in lines[3:-1]}
+    assert table == {name: [f"{count:,}"] * 3 for name, count in totals.items()}
+
+
+def test_a_record_without_an_end_is_repeated_as_far_as_it_goes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recording = Recording(SETTINGS)
+    some_life(recording)
+    writer = new_writer(tmp_path, file_seconds=10)
+    writer.write(recording.rows[:-5], 0.0)
+    writer.tick(10.0)
+    writer.write(recording.rows[-5:], 11.0)
+    assert main(["cache", "replay", str(tmp_path)]) == 0
+    lines = said(capsys)
+    assert lines[0].startswith("set aside: ")
+    assert lines[0].endswith("parquet.part: it is being written, or its writer did not end it")
+    assert lines[-2:] == [
+        "the broker's own totals and the last event are missing: it did not end in good order",
+        "equal: every event and every total",
+    ]
+
+
+def test_a_record_that_is_not_repeated_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = Recording(SETTINGS)
+    some_life(recording)
+    rows = [row for row in recording.rows if row[1] != Op.SIZE_CHECK]
+    recorded_life(tmp_path, rows)
+    assert main(["cache", "replay", str(tmp_path)]) == 1
+    lines = said(capsys)
+    assert any(line.startswith("first difference at event ") for line in lines)
+    assert lines[-1].startswith("NOT EQUAL: ")
+
+
+def test_totals_that_nobody_can_explain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker counted a hit that it told nobody of."""
+    recording = Recording(SETTINGS)
+    some_life(recording)
+    writer = new_writer(tmp_path)
+    writer.write(recording.rows, 0.0)
+    writer.close(0.0, {**totals_of(recording.manager), "hits": 4})
+    assert main(["cache", "replay", str(tmp_path)]) == 1
+    assert said(capsys)[-1] == "NOT EQUAL: every event was repeated, but the totals differ"
+
+
+def test_what_cannot_be_repeated_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded_life(tmp_path / "sampled", sample=0.5)
+    assert main(["cache", "replay", str(tmp_path / "sampled")]) == 1
+    assert said(capsys)[-1].startswith("cannot be replayed exactly: it is a sample of 0.5")
+    (tmp_path / "empty").mkdir()
+    assert main(["cache", "replay", str(tmp_path / "empty")]) == 1
+    assert said(capsys) == ["no access record here"]
+
+
+def test_one_line_where_there_is_no_folder_or_no_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["cache", "replay", str(tmp_path / "nowhere")]) == 1
+    assert capsys.readouterr().err == f"magnetar cache: there is no {tmp_path / 'nowhere'}\n"
+    for module in ("broker.recorder.replay_report", "broker.recorder.record_reader"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["cache", "replay", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == (
+        "magnetar cache: pyarrow is not installed: pip install 'magnetar[record]'\n"
+    )

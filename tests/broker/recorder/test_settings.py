@@ -1,0 +1,57 @@
+"""From broker.conf to the recorder: each key and its unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from broker.config import load_broker_settings
+from broker.recorder.settings import RecordSettings
+from broker.room_settings import record_settings
+from settings.errors import SettingsError
+
+ADDRESS = ("advertisedAddress=broker:1/x", "brokerServicePort=6651")
+
+
+def made(*overrides: str) -> RecordSettings | None:
+    return record_settings(load_broker_settings(None, environ={}, overrides=(*ADDRESS, *overrides)))
+
+
+def test_nothing_is_recorded_unless_a_folder_is_named() -> None:
+    assert made() is None
+
+
+def test_every_key_reaches_the_recorder() -> None:
+    assert made(
+        "entryCacheRecordDirectory=some/where",
+        "entryCacheRecordSample=0.25",
+        "entryCacheRecordFileMB=3",
+        "entryCacheRecordFileSeconds=7",
+        "entryCacheRecordBufferRows=11",
+        "entryCacheRecordKeptMB=5",
+    ) == RecordSettings(
+        directory=Path("some/where"),
+        broker="broker_1_x-6651",
+        sample=0.25,
+        file_bytes=3 << 20,
+        file_seconds=7,
+        buffer_rows=11,
+        kept_bytes=5 << 20,
+    )
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "entryCacheRecordSample=0",
+        "entryCacheRecordSample=1.5",
+        "entryCacheRecordFileMB=0",
+        "entryCacheRecordFileSeconds=0",
+        "entryCacheRecordBufferRows=0",
+        "entryCacheRecordKeptMB=-1",
+    ],
+)
+def test_values_out_of_range_stop_the_start(override: str) -> None:
+    with pytest.raises(SettingsError, match=override.partition("=")[0]):
+        made(override)

@@ -1,0 +1,181 @@
+"""What is changed at run time: by the rules of a start, kept, and handed to every room that uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+import pytest
+
+from broker.config import BROKER_KEYS, load_broker_settings
+from broker.dynamic_settings import DynamicSettings
+from broker.errors import MetadataError
+from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
+from broker.metadata.metadata_store import MetadataStore
+from broker.room_settings import cache_settings, ledger_settings, net_settings, service_settings
+from settings.errors import NotDynamic, SettingsError
+from settings.settings import Settings
+from tests.fakes.metadata import FakeMetadata
+
+SIZE, TTL = "managedLedgerCacheSizeMB", "managedLedgerCacheEvictionTimeThresholdMillis"
+MOST, PARTITIONS = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
+
+
+class Rooms:
+    """Remembers what was handed over."""
+
+    def __init__(self, metadata: MetadataStore, *overrides: str) -> None:
+        self.handed: list[Settings] = []
+        started = load_broker_settings(None, environ={}, overrides=[f"{SIZE}=100", *overrides])
+        self.dynamic = DynamicSettings(started, metadata, self.handed.append)
+
+
+async def opened(metadata: MetadataStore, *overrides: str) -> Rooms:
+    rooms = Rooms(metadata, *overrides)
+    await rooms.dynamic.open()
+    return rooms
+
+
+async def test_a_change_holds_at_once_and_after_a_restart_until_it_is_taken_back() -> None:
+    metadata = FakeMetadata()
+    rooms = await opened(metadata)
+    assert rooms.handed == []
+    await rooms.dynamic.set(SIZE, " 32 ")
+    await rooms.dynamic.set(TTL, "500")
+    assert [settings.int(SIZE) for settings in rooms.handed] == [32, 32]
+    assert rooms.dynamic.current is rooms.handed[-1]
+
+    again = await opened(metadata)
+    (settings,) = again.handed
+    assert (settings.int(SIZE), settings.int(TTL), settings.origin(SIZE)) == (32, 500, "dynamic")
+    assert again.dynamic.texts == {SIZE: "32", TTL: "500"}
+
+    await again.dynamic.unset(SIZE)
+    assert again.dynamic.current.int(SIZE) == 100
+    assert again.dynamic.current.int(TTL) == 500
+    await again.dynamic.unset(SIZE)
+    assert (await opened(metadata)).dynamic.texts == {TTL: "500"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        (SIZE, "-1", SettingsError),
+        (SIZE, "much", SettingsError),
+        ("managedLedgerCacheCopyEntries", "true", NotDynamic),
+        ("noSuchKey", "1", NotDynamic),
+    ],
+)
+async def test_a_refused_change_changes_nothing(name: str, text: str, error: type[Exception]) -> None:
+    metadata = FakeMetadata()
+    rooms = await opened(metadata)
+    await rooms.dynamic.set(SIZE, "32")
+    with pytest.raises(error):
+        await rooms.dynamic.set(name, text)
+    assert rooms.dynamic.current.int(SIZE) == 32
+    assert len(rooms.handed) == 1
+    assert await load_dynamic_configuration(metadata) == {SIZE: "32"}
+
+
+async def test_a_key_that_needs_a_restart_cannot_be_taken_back_either() -> None:
+    rooms = await opened(FakeMetadata())
+    for name in ("managedLedgerCacheCopyEntries", "noSuchKey"):
+        with pytest.raises(NotDynamic):
+            await rooms.dynamic.unset(name)
+
+
+async def test_taking_back_is_refused_where_the_rest_would_contradict_it() -> None:
+    rooms = await opened(FakeMetadata(), "allowAutoTopicCreationType=partitioned", f"{PARTITIONS}=8")
+    await rooms.dynamic.set(PARTITIONS, "2")
+    await rooms.dynamic.set(MOST, "4")
+    with pytest.raises(SettingsError, match=rf"{PARTITIONS} \(8\) may not be above {MOST} \(4\)"):
+        await rooms.dynamic.unset(PARTITIONS)
+    assert rooms.dynamic.current.int(PARTITIONS) == 2
+
+
+async def test_what_cannot_be_kept_does_not_hold() -> None:
+    metadata = FakeMetadata()
+    rooms = await opened(metadata)
+    metadata.refusing = True
+    with pytest.raises(MetadataError):
+        await rooms.dynamic.set(SIZE, "32")
+    assert rooms.dynamic.current.int(SIZE) == 100
+    assert rooms.handed == []
+    assert rooms.dynamic.texts == {}
+
+
+async def test_two_changes_at_a_time_are_both_kept() -> None:
+    metadata = FakeMetadata()
+    rooms = await opened(metadata)
+    metadata.gate = asyncio.Event()
+    both = asyncio.gather(rooms.dynamic.set(SIZE, "32"), rooms.dynamic.set(TTL, "500"))
+    await asyncio.sleep(0)
+    metadata.gate.set()
+    await both
+    assert await load_dynamic_configuration(metadata) == {SIZE: "32", TTL: "500"}
+    assert (rooms.handed[-1].int(SIZE), rooms.handed[-1].int(TTL)) == (32, 500)
+
+
+async def test_what_the_file_now_contradicts_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    metadata = FakeMetadata()
+    stored = {SIZE: "32", MOST: "4", "managedLedgerCacheCopyEntries": "true", TTL: "0"}
+    await save_dynamic_configuration(metadata, stored)
+    with caplog.at_level(logging.WARNING, "magnetar"):
+        rooms = await opened(metadata, "allowAutoTopicCreationType=partitioned", f"{PARTITIONS}=8")
+    assert rooms.dynamic.texts == {SIZE: "32"}
+    assert rooms.handed[-1].int(MOST) == 0
+    assert [record.getMessage().split(":")[1].strip() for record in caplog.records] == [
+        f"{MOST}=4",
+        "managedLedgerCacheCopyEntries",
+        f"{TTL}=0",
+    ]
+
+
+async def test_a_pair_that_only_holds_together_comes_back_whatever_the_order() -> None:
+    metadata = FakeMetadata()
+    await save_dynamic_configuration(metadata, {PARTITIONS: "8", MOST: "8"})
+    rooms = await opened(metadata, "allowAutoTopicCreationType=partitioned", f"{MOST}=4")
+    assert rooms.dynamic.texts == {PARTITIONS: "8", MOST: "8"}
+
+
+async def test_a_warning_is_answered_once() -> None:
+    rooms = await opened(FakeMetadata(), "managedLedgerMaxReadsInFlightSizeInMB=5")
+    (note,) = await rooms.dynamic.set("dispatcherMaxReadSizeBytes", "6000000")
+    assert "less than one read may bring" in note.text
+    assert await rooms.dynamic.set(SIZE, "32") == []
+
+
+OTHER: Mapping[str, str] = {
+    "bool": "false",
+    "int": "7",
+    "long": "7",
+    "double": "0.25",
+}
+"""Values that no key in use has as its default."""
+
+ELSEWHERE = ("brokerShutdownTimeoutMs", "entryCacheDecisionsKept")
+"""Read by the process when it stops, and by the broker itself: tests/interop/test_settings_at_run_time.py and
+tests/broker/admin/test_configuration.py see what they change."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [key.name for key in BROKER_KEYS.keys.values() if key.dynamic and key.used and key.name not in ELSEWHERE],
+)
+def test_every_dynamic_key_in_use_changes_what_a_room_is_handed(name: str) -> None:
+    partitioned = [] if name == "allowAutoTopicCreationType" else ["allowAutoTopicCreationType=partitioned"]
+    started = load_broker_settings(None, environ={}, overrides=partitioned)
+    key = BROKER_KEYS.keys[name]
+    after = started.with_dynamic({name: "partitioned" if key.choices else OTHER[key.kind]})
+    assert after.value(name) != started.value(name)
+    assert handed(after) != handed(started)
+
+
+def handed(settings: Settings) -> tuple[object, ...]:
+    return (
+        cache_settings(settings),
+        ledger_settings(settings),
+        service_settings(settings),
+        net_settings(settings),
+    )

@@ -1,0 +1,90 @@
+"""Java programs that tests are run against: a class path by Maven, and a ZooKeeper out of it.
+
+Where Java, Maven or the packages are missing, the test is skipped and says what is missing. Packages come from the
+local repository; `MAGNETAR_INTEROP_ALL=1` lets Maven fetch them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+RESOLVE_S: Final = 600
+START_S: Final = 60
+
+
+def class_path(pom: Path, folder: Path) -> str:
+    """For `java -cp`; for use inside a test."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    target = folder / "class-path"
+    fetch = os.environ.get("MAGNETAR_INTEROP_ALL") == "1"
+    command = ["mvn", "-q", "-B", *([] if fetch else ["-o"]), "-f", str(pom)]
+    command += ["dependency:build-classpath", f"-Dmdep.outputFile={target}"]
+    try:
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_S, check=False)
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"the packages of {pom.name} did not come within {RESOLVE_S} s")
+    if ended.returncode != 0:
+        hint = "" if fetch else "; MAGNETAR_INTEROP_ALL=1 fetches them"
+        pytest.skip(f"no packages for {pom}{hint}: {(ended.stderr or ended.stdout)[-200:]}")
+    return target.read_text(encoding="utf-8")
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+class ZooKeeper:
+    """One server on loopback; sessions may be as short as one second."""
+
+    def __init__(self, classes: str, folder: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self._classes = classes
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Also again, with what it knew."""
+        host, port = self.address.split(":")
+        config = self._folder / "zoo.cfg"
+        config.write_text(
+            f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
+        )
+        command = ["java", "-Xmx128m", "-cp", self._classes]
+        command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_S
+        while not self._answers():
+            assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "ZooKeeper does not serve"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        """It listens before it serves, so it is asked."""
+        host, port = self.address.split(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode: standalone" in b"".join(iter(lambda: connection.recv(4096), b""))
+        except OSError:
+            return False
