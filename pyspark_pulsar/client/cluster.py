@@ -6,9 +6,10 @@ Holds one connection per broker and opens them as needed. Many questions of one 
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from protocol import requests
@@ -17,6 +18,9 @@ from pyspark_pulsar.client.connection import Connection, Endpoint, Messages, Sec
 from pyspark_pulsar.cutting.entry_table import EntryTable, cut_entries
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, OptionError
 from pyspark_pulsar.planning.position import EARLIEST, Position
+
+Answer = TypeVar("Answer")
+log = logging.getLogger("pyspark_pulsar")
 
 LATEST_ENTRY = (2**63 - 1, 2**63 - 1)
 REDIRECTS_MAX = 20
@@ -134,6 +138,21 @@ class Cluster:
         """Close all connections: after one was lost, what the others say may be old too."""
         self.close()
 
+    def patiently(self, work: Callable[[], Answer]) -> Answer:
+        """Do it again if a broker is lost or not ready, until the time is up. It must be harmless to repeat."""
+        deadline = time.monotonic() + self.settings.timeout_s
+        while True:
+            try:
+                return work()
+            except (BrokerLost, BrokerRefused) as error:
+                if isinstance(error, BrokerRefused) and error.code not in TRY_AGAIN:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+                log.warning("%s; trying again", error)
+                self.forget_lost()
+                time.sleep(_PAUSE_S)
+
     # Questions
 
     def owners(self, topics: Sequence[str]) -> list[Endpoint]:
@@ -248,13 +267,13 @@ class Cluster:
                 connection.close()
         return found
 
-    def partitions(self, topics: Sequence[str]) -> list[int]:
+    def partitions(self, topics: Sequence[str], *, create: bool = False) -> list[int]:
         """The number of partitions of each topic, 0 where it is not partitioned."""
         connection = self.any_connection()
         answers = connection.ask_all(
             (
                 request_id,
-                requests.partitions(request_id, topic, create=False),
+                requests.partitions(request_id, topic, create=create),
                 f"asking for the partitions of {topic}",
             )
             for topic in topics

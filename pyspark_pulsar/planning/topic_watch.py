@@ -90,18 +90,14 @@ class TopicWatch:
         return np.roll(others, -(self._turn % max(1, len(others))))
 
     def _ask_again(self, rows: Ints, gone: list[str]) -> Ints:
-        """Ask once more if a connection is lost on the way."""
-        deadline = time.monotonic() + self._cluster.settings.timeout_s
-        while True:
+        def ask() -> Ints:
             try:
                 return self._ask(rows, gone)
-            except (BrokerLost, BrokerRefused) as error:
-                if time.monotonic() > deadline:
-                    raise
-                log.warning("%s; connecting again", error)
-                self._cluster.forget_lost()
+            except (BrokerLost, BrokerRefused):
                 self._consumers.clear()
-                time.sleep(0.2)
+                raise
+
+        return self._cluster.patiently(ask)
 
     def _ask(self, rows: Ints, gone: list[str]) -> Ints:
         topics = [self.topics[row] for row in rows.tolist()]
@@ -251,23 +247,27 @@ class TopicWatch:
         return row if row < len(offsets) and offsets.topics[row] == topic else -1
 
     def acknowledge(self, offsets: Offsets) -> None:
-        """Move the cursors to where the stream has read; what does not arrive is repeated with the next batch."""
-        rows = {topic: row for row, topic in enumerate(offsets.topics)}
+        """Move the cursors to where the stream has read."""
+        aligned = offsets.aligned_to(self.topics)
+        partial = aligned.batches != WHOLE
+        ledgers, entries = aligned.ledgers, aligned.entries - partial
+        ahead = (ledgers > self.mark_ledgers) | (
+            (ledgers == self.mark_ledgers) & (entries > self.mark_entries)
+        )
         wanted: dict[int, tuple[Connection, list[tuple[int, bytes, str]]]] = {}
-        for row, topic in enumerate(self.topics):
-            at = rows.get(topic)
-            if at is None or topic not in self._consumers:
-                continue
-            position = offsets.position(at)
-            entry = position.entry - (position.batch != WHOLE)
-            mark = (int(self.mark_ledgers[row]), int(self.mark_entries[row]))
-            if position.ledger < 0 or entry < 0 or mark >= (position.ledger, entry):
-                continue
-            connection, consumer_id = self._consumers[topic]
-            request_id = connection.next_id()
-            frame = requests.acknowledge_up_to(request_id, consumer_id, (position.ledger, entry))
-            known = wanted.setdefault(id(connection), (connection, []))
-            known[1].append((request_id, frame, f"acknowledging {topic}"))
-            self.mark_ledgers[row], self.mark_entries[row] = position.ledger, entry
-        for connection, frames in wanted.values():
-            connection.ask_all(frames)
+        for row in np.flatnonzero(ahead & (ledgers >= 0) & (entries >= 0)).tolist():
+            topic = self.topics[row]
+            if topic in self._consumers:
+                connection, consumer_id = self._consumers[topic]
+                request_id = connection.next_id()
+                position = int(ledgers[row]), int(entries[row])
+                frame = requests.acknowledge_up_to(request_id, consumer_id, position)
+                known = wanted.setdefault(id(connection), (connection, []))
+                known[1].append((request_id, frame, f"acknowledging {topic}"))
+        try:
+            for connection, frames in wanted.values():
+                connection.ask_all(frames)
+        except BrokerLost as error:
+            log.warning("%s; the positions are acknowledged with the next batch", error)
+            self._consumers.clear()
+            self._cluster.forget_lost()

@@ -45,9 +45,8 @@ class PulsarBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with open_cluster(self._options.cluster) as cluster:
             topics = choose_topics(cluster, self._options.topics, wait=self._options.wait_for_topics)
-            return [
-                RangesPartition(one) for one in plan_batch(cluster, topics, self._options, self._reader_name)
-            ]
+            plan = cluster.patiently(lambda: plan_batch(cluster, topics, self._options, self._reader_name))
+            return [RangesPartition(one) for one in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RangesPartition):

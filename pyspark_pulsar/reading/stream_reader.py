@@ -57,7 +57,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver
 
     def initialOffset(self) -> Json:  # noqa: N802
-        return self._open().initial()
+        driver = self._open()
+        return driver.cluster.patiently(driver.initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Only for Spark to know that there is one: all three limits are applied together."""
@@ -72,7 +73,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         limits = Limits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
-        return self._open().latest(start, limits)
+        driver = self._open()
+        return driver.cluster.patiently(lambda: driver.latest(start, limits))
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return self._open().report()
@@ -81,7 +83,8 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open().stop_at_present()
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
-        tasks = self._open().tasks(start, end)
+        driver = self._open()
+        tasks = driver.cluster.patiently(lambda: driver.tasks(start, end))
         # Spark makes a task of its own out of no partition; a range of nothing costs less than asking for one.
         return [RangesPartition(columns) for columns in tasks] or [RangesPartition(columns_of([]))]
 
@@ -104,7 +107,7 @@ class StreamDriver:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._cluster = Cluster(options.cluster)
+        self.cluster = Cluster(options.cluster)
         self._files = None if options.offsets_location is None else OffsetFolder(options.offsets_location)
         self._watch: TopicWatch | None = None
         self._admission: Admission | None = None
@@ -114,15 +117,15 @@ class StreamDriver:
         self._decoded: list[tuple[Json, Offsets]] = []
 
     def close(self) -> None:
-        self._cluster.close()
+        self.cluster.close()
 
     def initial(self) -> Json:
         identity = new_identity()
         topics = tuple(self._list_topics())
         self._options.start.check_names("startingOffsets", topics)
         reader = f"{self._options.subscription_prefix}-{identity}-start"
-        newest = self._cluster.last_entries(topics, reader)
-        starts = start_positions(self._cluster, topics, self._options.start, newest, reader)
+        newest = self.cluster.last_entries(topics, reader)
+        starts = start_positions(self.cluster, topics, self._options.start, newest, reader)
         return self._encode(Offsets.at(identity, topics, starts))
 
     def latest(self, start: Json, limits: Limits) -> Json:
@@ -170,14 +173,14 @@ class StreamDriver:
 
     def _list_topics(self) -> list[str]:
         self._listed_at = time.monotonic()
-        return choose_topics(self._cluster, self._options.topics, wait=self._options.wait_for_topics)
+        return choose_topics(self.cluster, self._options.topics, wait=self._options.wait_for_topics)
 
     def _follow(self, begin: Offsets) -> TopicWatch:
         """Watch the topics there are now, with the subscription of the query that the offset is of."""
         if self._watch is None:
             name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
-            self._watch = TopicWatch(self._cluster, name)
-            self._admission = Admission(self._cluster, f"{name}-peek")
+            self._watch = TopicWatch(self.cluster, name)
+            self._admission = Admission(self.cluster, f"{name}-peek")
             self._watch.hold(begin)
         elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:
             return self._watch

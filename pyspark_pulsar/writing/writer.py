@@ -30,6 +30,7 @@ from pyspark_pulsar.options import SinkOptions
 from pyspark_pulsar.reading.batch_reader import freeze_imports
 from pyspark_pulsar.topic_names import full_topic_name
 from pyspark_pulsar.writing.message_rows import TOPIC, message_rows
+from pyspark_pulsar.writing.partition_router import PartitionRouter
 from pyspark_pulsar.writing.publisher import Publisher, PublishSettings
 from pyspark_pulsar.writing.topic_producer import EntrySettings
 from pyspark_pulsar.writing.value_encoder import make_encoder
@@ -68,11 +69,22 @@ class RowWriter:
         )
         row = 0
         with open_cluster(options.cluster) as cluster:
+            router = PartitionRouter(cluster, options.batch_messages_max)
             publisher = Publisher(cluster, producer_name, settings, self._encoder.pulsar_schema())
             for batch in batches:
                 first = (batch_number << SEQUENCE_BITS) + row
                 row += batch.num_rows
-                parts = list(self._by_topic(batch, first))
+                parts = [
+                    (
+                        topic,
+                        part if len(rows) == part.num_rows else part.take(numbers(rows)),
+                        sequence_ids[rows],
+                    )
+                    for topic, part, sequence_ids in self._by_topic(batch, first, router)
+                    for topic, rows in router.route(
+                        topic, part, sequence_ids - (batch_number << SEQUENCE_BITS)
+                    )
+                ]
                 publisher.open([topic for topic, _, _ in parts])
                 for topic, part, sequence_ids in parts:
                     payloads = self._encoder.encode(part)
@@ -80,19 +92,24 @@ class RowWriter:
             publisher.finish()
         return Written(row)
 
-    def _by_topic(self, batch: pa.RecordBatch, first: int) -> Iterator[tuple[str, pa.RecordBatch, Ints]]:
+    def _by_topic(
+        self, batch: pa.RecordBatch, first: int, router: PartitionRouter
+    ) -> Iterator[tuple[str, pa.RecordBatch, Ints]]:
         sequence_ids = np.arange(first, first + batch.num_rows, dtype=np.int64)
         if not batch.num_rows:
             return
         if self._options.topic is not None:
+            router.learn([self._options.topic])
             yield self._options.topic, batch, sequence_ids
             return
         names = batch.column(batch.schema.get_field_index(TOPIC)).dictionary_encode()
         if names.null_count:
-            raise OptionError(f"{TOPIC} is null in a row, and there is no option topic to fall back on")
-        for number, name in enumerate(names.dictionary.to_pylist()):
+            raise OptionError(f"{TOPIC} is null in a row")
+        topics = [full_topic_name(name) for name in names.dictionary.to_pylist()]
+        router.learn(topics)
+        for number, topic in enumerate(topics):
             rows = np.flatnonzero(names.indices.to_numpy() == number)
-            yield full_topic_name(name), batch.take(numbers(rows)), sequence_ids[rows]
+            yield topic, batch.take(numbers(rows)), sequence_ids[rows]
 
 
 class PulsarBatchWriter(DataSourceArrowWriter):

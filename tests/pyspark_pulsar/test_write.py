@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip in
 from pyspark_pulsar.client.cluster import open_cluster  # noqa: E402
 from pyspark_pulsar.errors import BrokerRefused  # noqa: E402
 from pyspark_pulsar.options import source_options  # noqa: E402
+from pyspark_pulsar.writing.partition_router import java_hash  # noqa: E402
 from tests.interop.support import wait_until  # noqa: E402
 from tests.pyspark_pulsar.conftest import OTHER_BROKER, Publish, Source  # noqa: E402
 from tests.vectors.broker_process import BrokerProcess  # noqa: E402
@@ -66,6 +67,38 @@ def test_rows_that_name_their_topic(source: Source, client: Any, topic: str) -> 
     for number in range(3):
         bodies = [message.data() for message in messages(client, f"{topic}-{number}", 30)]
         assert sorted(bodies) == sorted(b"%d" % value for value in range(90) if value % 3 == number)
+
+
+def test_partitions_are_chosen_as_the_java_client_does(
+    source: Source, make_partitioned: Callable[[str, int], None], topic: str
+) -> None:
+    make_partitioned(topic, 3)
+    frame = source.spark.range(0, 3000, 1, 1).selectExpr(
+        "cast(cast(id as string) as binary) as value", "if(id < 1000, concat('käy-', id % 50), null) as __key"
+    )
+    write(source, frame, topic=topic)
+    rows = source.read(topic=topic, columns="value,__key,__partition").collect()
+    assert sorted(int(row.value) for row in rows) == list(range(3000))
+    for row in rows:
+        if row["__key"] is not None:
+            assert row["__partition"] == java_hash(bytes(row["__key"])) % 3
+    without = Counter(row["__partition"] for row in rows if row["__key"] is None)
+    assert set(without) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        # What Java says of it, without the sign: "polygenelubricants".hashCode() is Integer.MIN_VALUE.
+        ("polygenelubricants", 0),
+        ("käy", 110016),
+    ],
+)
+def test_hashes_of_keys(key: str, expected: int) -> None:
+    assert java_hash(key) == java_hash(key.encode()) == expected
 
 
 @pytest.mark.parametrize("schema_type", ["AVRO", "JSON"])
