@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
@@ -318,11 +319,16 @@ def open_readers(
     for topic, start, rollback_s in wanted:
         request_id, consumer_id = connection.next_id(), connection.next_id()
         consumers.append(consumer_id)
-        name = f"{subscription}-look-{consumer_id}"
+        name = unused_name(f"{subscription}-look")
         frame = requests.subscribe_reader(request_id, consumer_id, topic, name, start, rollback_s=rollback_s)
         asked.append((request_id, frame, f"reading {topic}"))
     connection.ask_all(asked)
     return consumers
+
+
+def unused_name(prefix: str) -> str:
+    """For a subscription of a moment: one of the same name may still be on its way out on the broker."""
+    return f"{prefix}-{os.urandom(4).hex()}"
 
 
 def ask_last(connection: Connection, consumers: Sequence[int]) -> list[Position]:

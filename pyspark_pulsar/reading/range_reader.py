@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from protocol import requests
-from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, Cluster, ask_last
+from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, Cluster, ask_last, unused_name
 from pyspark_pulsar.client.connection import Connection, Messages
 from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
@@ -123,7 +123,7 @@ class RangeReader:
         lane.opening(connection, consumer_id, request_id)
         self._by_consumer[id(connection), consumer_id] = lane
         connection.expect((request_id,))
-        name = f"{self._settings.subscription}-{lane.number}"
+        name = unused_name(self._settings.subscription)
         start = lane.reached.first_entry()
         connection.send(requests.subscribe_reader(request_id, consumer_id, lane.range.topic, name, start))
 

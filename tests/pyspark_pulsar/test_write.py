@@ -73,12 +73,12 @@ def test_partitions_are_chosen_as_the_java_client_does(
     source: Source, make_partitioned: Callable[[str, int], None], topic: str
 ) -> None:
     make_partitioned(topic, 3)
-    frame = source.spark.range(0, 3000, 1, 1).selectExpr(
+    frame = source.spark.range(0, 4000, 1, 1).selectExpr(
         "cast(cast(id as string) as binary) as value", "if(id < 1000, concat('käy-', id % 50), null) as __key"
     )
     write(source, frame, topic=topic)
     rows = source.read(topic=topic, columns="value,__key,__partition").collect()
-    assert sorted(int(row.value) for row in rows) == list(range(3000))
+    assert sorted(int(row.value) for row in rows) == list(range(4000))
     for row in rows:
         if row["__key"] is not None:
             assert row["__partition"] == java_hash(bytes(row["__key"])) % 3
