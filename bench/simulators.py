@@ -85,8 +85,12 @@ def print_around(trace: Trace, capacities: list[int]) -> None:
     trace_of(keys), stack_distances(trace)  # compiled now
     print(f"dense ids {rate(lambda: trace_of(keys), len(trace)):.1f}", end=", ")
     print(f"stack distances {rate(lambda: stack_distances(trace), len(trace)):.1f}", end=", ")
-    sampled = rate(lambda: estimate_lru(sample(trace, 0.01), capacities), len(trace))
-    print(f"SHARDS 1 % of both capacities with error bars {sampled:.0f}")
+    try:
+        sampled = rate(lambda: estimate_lru(sample(trace, 0.01), capacities), len(trace))
+    except ValueError as too_short:
+        print(f"SHARDS left out: {too_short}")
+    else:
+        print(f"SHARDS 1 % of both capacities with error bars {sampled:.0f}")
 
 
 def rate(work: Callable[[], object], requests: int, runs: int = RUNS) -> float:

@@ -25,6 +25,7 @@ def _rows() -> list[cachesim.Row]:
 ROWS = _rows()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ROWS, reason="no golden files; set MAGNETAR_VECTORS")
 @pytest.mark.parametrize("trace", dict.fromkeys(row["trace"] for row in ROWS))
 def test_every_policy_misses_as_often_as_recorded(trace: str) -> None:

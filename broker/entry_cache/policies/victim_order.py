@@ -10,7 +10,7 @@ from typing import Final
 from broker.entry_cache.policies.segment import Claim, Segment
 
 _LATEST: Final = 61 * 8
-USED_UP: Final = 4
+USED_UP: Final = 8
 """An order serves until one in so many of its segments has gone."""
 
 
