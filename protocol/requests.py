@@ -1,0 +1,205 @@
+"""What a client says: one function per request, from plain values to the bytes of a whole frame.
+
+The other direction of `protocol.answers`. Ids of requests, consumers and producers are the caller's to number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from protocol import pulsar_api_pb2 as api
+from protocol.frame import SIZES, command_frame
+
+PROTOCOL_VERSION = 21
+
+
+def _unsigned(number: int) -> int:
+    """Ids are int64 to Pulsar and uint64 on the wire; -1 is "before everything"."""
+    return number & 0xFFFF_FFFF_FFFF_FFFF
+
+
+def connect(client_version: str, *, auth: tuple[str, bytes] | None, proxy_to: str | None) -> bytes:
+    """`auth`: method name and data. `proxy_to`: the broker behind a proxy that is meant."""
+    command = api.BaseCommand(type=api.BaseCommand.CONNECT)
+    request = command.connect
+    request.client_version = client_version
+    request.protocol_version = PROTOCOL_VERSION
+    if auth is not None:
+        request.auth_method_name, request.auth_data = auth
+    if proxy_to is not None:
+        request.proxy_to_broker_url = proxy_to
+    return command_frame(command)
+
+
+def partitions(request_id: int, topic: str, *, create: bool) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.PARTITIONED_METADATA)
+    request = command.partitionMetadata
+    request.topic = topic
+    request.request_id = request_id
+    request.metadata_auto_creation_enabled = create
+    return command_frame(command)
+
+
+def lookup(request_id: int, topic: str, *, authoritative: bool) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.LOOKUP)
+    request = command.lookupTopic
+    request.topic = topic
+    request.request_id = request_id
+    request.authoritative = authoritative
+    return command_frame(command)
+
+
+def topics_of_namespace(request_id: int, namespace: str) -> bytes:
+    """The persistent topics of `tenant/namespace`, each partition by its own name."""
+    command = api.BaseCommand(type=api.BaseCommand.GET_TOPICS_OF_NAMESPACE)
+    request = command.getTopicsOfNamespace
+    request.request_id = request_id
+    request.namespace = namespace
+    request.mode = api.CommandGetTopicsOfNamespace.PERSISTENT
+    return command_frame(command)
+
+
+def schema(request_id: int, topic: str, version: bytes | None) -> bytes:
+    """`version` None asks for the newest."""
+    command = api.BaseCommand(type=api.BaseCommand.GET_SCHEMA)
+    request = command.getSchema
+    request.request_id = request_id
+    request.topic = topic
+    if version is not None:
+        request.schema_version = version
+    return command_frame(command)
+
+
+def subscribe_reader(
+    request_id: int,
+    consumer_id: int,
+    topic: str,
+    subscription: str,
+    start: tuple[int, int],
+    *,
+    rollback_s: int = 0,
+) -> bytes:
+    """A subscription that keeps nothing on the broker and begins with the entry `start` (ledger, entry).
+
+    (-1, -1) is the first entry there is. `rollback_s` overrides it: begin with what was published so many
+    seconds ago. A topic that does not exist is not created.
+    """
+    command = api.BaseCommand(type=api.BaseCommand.SUBSCRIBE)
+    request = command.subscribe
+    request.topic = topic
+    request.subscription = subscription
+    request.subType = api.CommandSubscribe.Exclusive
+    request.consumer_id = consumer_id
+    request.request_id = request_id
+    request.durable = False
+    request.force_topic_creation = False
+    request.start_message_id.ledgerId = _unsigned(start[0])
+    request.start_message_id.entryId = _unsigned(start[1])
+    if rollback_s:
+        request.start_message_rollback_duration_sec = rollback_s
+    return command_frame(command)
+
+
+def subscribe_durable(
+    request_id: int, consumer_id: int, topic: str, subscription: str, *, earliest: bool
+) -> bytes:
+    """A subscription whose cursor keeps what it has not acknowledged; a new one begins with the oldest entry or none."""
+    command = api.BaseCommand(type=api.BaseCommand.SUBSCRIBE)
+    request = command.subscribe
+    request.topic = topic
+    request.subscription = subscription
+    request.subType = api.CommandSubscribe.Failover
+    request.consumer_id = consumer_id
+    request.request_id = request_id
+    if earliest:
+        request.initialPosition = api.CommandSubscribe.Earliest
+    request.force_topic_creation = False
+    return command_frame(command)
+
+
+def flow(consumer_id: int, messages: int) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.FLOW)
+    command.flow.consumer_id = consumer_id
+    command.flow.messagePermits = messages
+    return command_frame(command)
+
+
+def acknowledge_up_to(request_id: int, consumer_id: int, position: tuple[int, int]) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.ACK)
+    request = command.ack
+    request.consumer_id = consumer_id
+    request.ack_type = api.CommandAck.Cumulative
+    message_id = request.message_id.add()
+    message_id.ledgerId = _unsigned(position[0])
+    message_id.entryId = _unsigned(position[1])
+    request.request_id = request_id
+    return command_frame(command)
+
+
+def last_message_id(request_id: int, consumer_id: int) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.GET_LAST_MESSAGE_ID)
+    command.getLastMessageId.consumer_id = consumer_id
+    command.getLastMessageId.request_id = request_id
+    return command_frame(command)
+
+
+def seek(request_id: int, consumer_id: int, entry: tuple[int, int]) -> bytes:
+    """The subscription goes on with this entry; the broker closes its consumers."""
+    command = api.BaseCommand(type=api.BaseCommand.SEEK)
+    command.seek.consumer_id = consumer_id
+    command.seek.request_id = request_id
+    command.seek.message_id.ledgerId = _unsigned(entry[0])
+    command.seek.message_id.entryId = _unsigned(entry[1])
+    return command_frame(command)
+
+
+def close_consumer(request_id: int, consumer_id: int) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.CLOSE_CONSUMER)
+    command.close_consumer.consumer_id = consumer_id
+    command.close_consumer.request_id = request_id
+    return command_frame(command)
+
+
+def producer(
+    request_id: int,
+    producer_id: int,
+    topic: str,
+    name: str,
+    *,
+    schema: api.Schema | None,
+    metadata: Mapping[str, str],
+) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.PRODUCER)
+    request = command.producer
+    request.topic = topic
+    request.producer_id = producer_id
+    request.request_id = request_id
+    request.producer_name = name
+    request.user_provided_producer_name = True
+    if schema is not None:
+        request.schema.CopyFrom(schema)
+    for key, value in metadata.items():
+        pair = request.metadata.add()
+        pair.key, pair.value = key, value
+    return command_frame(command)
+
+
+def close_producer(request_id: int, producer_id: int) -> bytes:
+    command = api.BaseCommand(type=api.BaseCommand.CLOSE_PRODUCER)
+    command.close_producer.producer_id = producer_id
+    command.close_producer.request_id = request_id
+    return command_frame(command)
+
+
+def send_head(
+    producer_id: int, sequence_id: int, highest_sequence_id: int, messages: int, body_bytes: int
+) -> bytes:
+    """What stands in front of an entry's body (checksum, metadata, payload) of so many bytes."""
+    command = api.BaseCommand(type=api.BaseCommand.SEND)
+    request = command.send
+    request.producer_id = producer_id
+    request.sequence_id = sequence_id
+    request.highest_sequence_id = highest_sequence_id
+    request.num_messages = messages
+    packed = command.SerializeToString()
+    return SIZES.pack(4 + len(packed) + body_bytes, len(packed)) + packed

@@ -1,0 +1,1 @@
+"""From places of messages to Arrow columns: values by their schema, and the metadata columns."""

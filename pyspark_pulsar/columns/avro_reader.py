@@ -1,0 +1,229 @@
+"""Avro values read column by column: all messages advance together through the fields of their record.
+
+One field is one handful of numpy steps for thousands of messages; only arrays and maps take a step per item of the
+longest one. Nothing becomes a Python object.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pyspark_pulsar.columns.arrow_spans import as_text, flags, numbers, spread, take_ranges, texts, validity
+from pyspark_pulsar.columns.avro_schema import Node, union_members
+from pyspark_pulsar.cutting.protobuf_columns import Bytes, Flags, Ints, read_varints
+from pyspark_pulsar.errors import MalformedEntry
+
+
+class Read(NamedTuple):
+    column: pa.Array
+    behind: Ints
+
+
+def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[str, pa.Array]:
+    """One array per field of the record. MalformedEntry where the bytes do not fit the definition."""
+    columns = {}
+    at = starts
+    try:
+        for name, part in record.parts.items():
+            columns[name], at = _read(data, at, part)
+    except (IndexError, pa.ArrowInvalid, OverflowError) as error:
+        raise MalformedEntry(f"a value is not of the topic's Avro schema: {error}") from None
+    wrong = np.flatnonzero(at != ends)
+    if wrong.size:
+        row = wrong[0]
+        raise MalformedEntry(
+            f"a value is not of the topic's Avro schema: {ends[row] - starts[row]} bytes, of which its fields take "
+            f"{at[row] - starts[row]}"
+        )
+    return columns
+
+
+def _read(data: Bytes, at: Ints, node: Node) -> Read:
+    reader = _READERS.get(node.kind)
+    if reader is None:
+        raise MalformedEntry(f"an Avro type {node.kind!r} is not known")
+    found: Read = reader(data, at, node)
+    return found
+
+
+def zigzag(raw: Ints) -> Ints:
+    unsigned = raw.view(np.uint64)
+    return (unsigned >> np.uint64(1)).view(np.int64) ^ -(raw & 1)
+
+
+def _longs(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    raw, behind = read_varints(data, at)
+    return zigzag(raw), behind
+
+
+_TIMES = {
+    "timestamp-millis": (pa.timestamp("us", tz="UTC"), 1000),
+    "timestamp-micros": (pa.timestamp("us", tz="UTC"), 1),
+    "local-timestamp-millis": (pa.timestamp("us"), 1000),
+    "local-timestamp-micros": (pa.timestamp("us"), 1),
+}
+
+
+def _integer(data: Bytes, at: Ints, node: Node) -> Read:
+    values, behind = _longs(data, at)
+    if node.kind == "int":
+        return Read(numbers(values, pa.date32() if node.logical == "date" else pa.int32()), behind)
+    if node.logical in _TIMES:
+        arrow_type, factor = _TIMES[node.logical]
+        return Read(numbers(values * factor).view(arrow_type), behind)
+    return Read(numbers(values), behind)
+
+
+def _real(data: Bytes, at: Ints, node: Node) -> Read:
+    width, kind = (4, "<f4") if node.kind == "float" else (8, "<f8")
+    places = data[at[:, None] + np.arange(width)]
+    values: npt.NDArray[Any] = np.ascontiguousarray(places).view(kind).ravel()
+    return Read(numbers(values, pa.float32() if width == 4 else pa.float64()), at + width)
+
+
+def _boolean(data: Bytes, at: Ints, node: Node) -> Read:
+    return Read(flags(data[at] != 0), at + 1)
+
+
+def _nothing(data: Bytes, at: Ints, node: Node) -> Read:
+    return Read(texts([None]).take(numbers(np.zeros(len(at), np.int64))), at)
+
+
+def _bytes(data: Bytes, at: Ints, node: Node) -> Read:
+    lengths, starts = _longs(data, at)
+    if ((lengths < 0) | (starts + lengths > len(data))).any():
+        raise MalformedEntry(
+            "a value is not of the topic's Avro schema: a text or bytes of an impossible length"
+        )
+    values = take_ranges(data, starts, starts + lengths)
+    if node.kind == "string":
+        return Read(as_text(values), starts + lengths)
+    return Read(_decimals(values, node), starts + lengths)
+
+
+def _fixed(data: Bytes, at: Ints, node: Node) -> Read:
+    return Read(_decimals(take_ranges(data, at, at + node.size), node), at + node.size)
+
+
+def _decimals(values: pa.BinaryArray, node: Node) -> pa.Array:
+    """Arrow has no cast from big-endian bytes: decimals are rare enough to be read one by one."""
+    if node.logical != "decimal" or not node.precision:
+        return values
+    unscaled = [int.from_bytes(value, "big", signed=True) for value in values.to_pylist()]
+    wire = b"".join(value.to_bytes(16, "little", signed=True) for value in unscaled)
+    kind = pa.decimal128(node.precision, node.scale)
+    return pa.Array.from_buffers(kind, len(unscaled), [None, pa.py_buffer(wire)])
+
+
+def _enum(data: Bytes, at: Ints, node: Node) -> Read:
+    values, behind = _longs(data, at)
+    if ((values < 0) | (values >= len(node.symbols))).any():
+        raise MalformedEntry("a value is not of the topic's Avro schema: an enum has no such symbol")
+    return Read(texts(node.symbols).take(numbers(values)), behind)
+
+
+def _record(data: Bytes, at: Ints, node: Node) -> Read:
+    columns = []
+    for part in node.parts.values():
+        column, at = _read(data, at, part)
+        columns.append(column)
+    return Read(pa.StructArray.from_arrays(columns, names=list(node.parts)), at)
+
+
+def _union(data: Bytes, at: Ints, node: Node) -> Read:
+    branches = list(node.parts.values())
+    chosen, behind = _longs(data, at)
+    if ((chosen < 0) | (chosen >= len(branches))).any():
+        raise MalformedEntry("a value is not of the topic's Avro schema: a union has no such branch")
+    columns = []
+    behind = behind.copy()
+    for number, branch in enumerate(branches):
+        if branch.kind != "null":
+            there: Flags = chosen == number
+            column, ends = _read(data, behind[there], branch)
+            behind[there] = ends
+            columns.append(column if there.all() else spread(column, there))
+    if node.nullable_part():
+        return Read(columns[0], behind)
+    null = np.array([branch.kind == "null" for branch in branches])[chosen]
+    names = list(union_members(node).parts)
+    members = pa.StructArray.from_arrays(columns, names=names)
+    buffers = [validity(null)]
+    return Read(pa.Array.from_buffers(members.type, len(members), buffers, children=columns), behind)
+
+
+class _Items(NamedTuple):
+    """Items of arrays or maps in the order of their rows."""
+
+    columns: list[pa.Array]
+    offsets: Ints
+    behind: Ints
+
+
+def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
+    """One item of every row per step; a block ends where its count is used up, a row with a block of none."""
+    count = len(at)
+    at = at.copy()
+    left = np.zeros(count, np.int64)
+    open_rows = np.arange(count)
+    taken_rows: list[Ints] = []
+    taken: list[list[pa.Array]] = [[] for _ in parts]
+    while open_rows.size:
+        begins = open_rows[left[open_rows] == 0]
+        if begins.size:
+            blocks, behind = _longs(data, at[begins])
+            sized = np.flatnonzero(blocks < 0)
+            if sized.size:
+                behind[sized] = _longs(data, behind[sized])[1]
+            at[begins] = behind
+            left[begins] = np.abs(blocks)
+            open_rows = open_rows[left[open_rows] > 0]
+        if open_rows.size:
+            here = at[open_rows]
+            for number, part in enumerate(parts):
+                column, here = _read(data, here, part)
+                taken[number].append(column)
+            at[open_rows] = here
+            left[open_rows] -= 1
+            taken_rows.append(open_rows)
+    rows = np.concatenate(taken_rows) if taken_rows else np.zeros(0, np.int64)
+    order = numbers(np.argsort(rows, kind="stable"))
+    columns = [
+        pa.concat_arrays(pieces).take(order) if pieces else _read(data, at[:0], part).column
+        for pieces, part in zip(taken, parts, strict=True)
+    ]
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
+    return _Items(columns, offsets, at)
+
+
+def _array(data: Bytes, at: Ints, node: Node) -> Read:
+    found = _items(data, at, [node.parts["items"]])
+    return Read(pa.ListArray.from_arrays(numbers(found.offsets, pa.int32()), found.columns[0]), found.behind)
+
+
+def _map(data: Bytes, at: Ints, node: Node) -> Read:
+    found = _items(data, at, [Node("string"), node.parts["values"]])
+    return Read(pa.MapArray.from_arrays(numbers(found.offsets, pa.int32()), *found.columns), found.behind)
+
+
+_READERS = {
+    "int": _integer,
+    "long": _integer,
+    "float": _real,
+    "double": _real,
+    "boolean": _boolean,
+    "null": _nothing,
+    "bytes": _bytes,
+    "string": _bytes,
+    "fixed": _fixed,
+    "enum": _enum,
+    "record": _record,
+    "union": _union,
+    "array": _array,
+    "map": _map,
+}

@@ -1,0 +1,200 @@
+"""Avro's record definitions, which Pulsar uses for AVRO and JSON topics alike, and their Spark types."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from pyspark_pulsar.errors import OptionError
+
+_PLAIN: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+
+
+@dataclass(frozen=True)
+class Node:
+    """One type. `parts`: fields of a record by name, branches of a union by number, items or values."""
+
+    kind: str
+    parts: Mapping[str, Node] = field(default_factory=dict)
+    logical: str = ""
+    symbols: tuple[str, ...] = ()
+    size: int = 0
+    precision: int = 0
+    scale: int = 0
+
+    def nullable_part(self) -> tuple[int, Node] | None:
+        """For a union of null and one other type: the other's number and type."""
+        branches = list(self.parts.values())
+        if self.kind == "union" and len(branches) == 2 and "null" in (branches[0].kind, branches[1].kind):
+            number = 1 if branches[0].kind == "null" else 0
+            return number, branches[number]
+        return None
+
+
+def parse_definition(text: str) -> Node:
+    """OptionError where it is no definition of a record."""
+    try:
+        found = _parse(json.loads(text), {}, "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise OptionError(f"a schema definition cannot be read: {error!r} in {text[:200]!r}") from None
+    if found.kind != "record":
+        raise OptionError(f"a schema definition is of type {found.kind!r}: a record is expected")
+    return found
+
+
+def _parse(raw: Any, named: dict[str, Node], space: str) -> Node:
+    if isinstance(raw, list):
+        return Node("union", {str(number): _parse(part, named, space) for number, part in enumerate(raw)})
+    if isinstance(raw, str):
+        if raw in _PLAIN:
+            return Node(raw)
+        full = raw if "." in raw or not space else f"{space}.{raw}"
+        if full in named or raw in named:
+            return named.get(full) or named[raw]
+        raise ValueError(f"type {raw!r} is not known (a type that contains itself cannot be columns)")
+    kind = raw["type"]
+    if not isinstance(kind, str):
+        return _parse(kind, named, space)
+    space = raw.get("namespace", space)
+    node = _parse_complex(raw, kind, named, space)
+    if "name" in raw:
+        name = raw["name"]
+        named[name if "." in name or not space else f"{space}.{name}"] = node
+        named.setdefault(name, node)
+    return node
+
+
+def _parse_complex(raw: Mapping[str, Any], kind: str, named: dict[str, Node], space: str) -> Node:
+    if kind in ("record", "error"):
+        return Node("record", {part["name"]: _parse(part["type"], named, space) for part in raw["fields"]})
+    if kind == "enum":
+        return Node("enum", symbols=tuple(raw["symbols"]))
+    if kind == "array":
+        return Node("array", {"items": _parse(raw["items"], named, space)})
+    if kind == "map":
+        return Node("map", {"values": _parse(raw["values"], named, space)})
+    logical = str(raw.get("logicalType", ""))
+    if kind == "fixed" or kind in _PLAIN:
+        return Node(
+            kind,
+            logical=logical,
+            size=int(raw.get("size", 0)),
+            precision=int(raw.get("precision", 0)),
+            scale=int(raw.get("scale", 0)),
+        )
+    return _parse(kind, named, space)
+
+
+_SPARK_PLAIN: Final[Mapping[str, DataType]] = {
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "bytes": BinaryType(),
+    "fixed": BinaryType(),
+    "string": StringType(),
+    "enum": StringType(),
+    "null": StringType(),
+}
+_SPARK_LOGICAL: Final[Mapping[tuple[str, str], DataType]] = {
+    ("int", "date"): DateType(),
+    ("long", "timestamp-millis"): TimestampType(),
+    ("long", "timestamp-micros"): TimestampType(),
+    ("long", "local-timestamp-millis"): TimestampNTZType(),
+    ("long", "local-timestamp-micros"): TimestampNTZType(),
+}
+
+
+def spark_type(node: Node) -> DataType:
+    """A union of several types becomes a struct member0, member1, …, as in Spark's own Avro source."""
+    if node.kind == "record":
+        return spark_struct(node)
+    if node.kind == "array":
+        return ArrayType(spark_type(node.parts["items"]))
+    if node.kind == "map":
+        return MapType(StringType(), spark_type(node.parts["values"]))
+    if node.kind == "union":
+        nullable = node.nullable_part()
+        return spark_type(nullable[1]) if nullable else spark_struct(union_members(node))
+    if node.logical == "decimal" and node.precision:
+        return DecimalType(node.precision, node.scale)
+    return _SPARK_LOGICAL.get((node.kind, node.logical), _SPARK_PLAIN[node.kind])
+
+
+def union_members(node: Node) -> Node:
+    branches = [part for part in node.parts.values() if part.kind != "null"]
+    return Node("record", {f"member{number}": part for number, part in enumerate(branches)})
+
+
+def spark_struct(node: Node) -> StructType:
+    return StructType([StructField(name, spark_type(part)) for name, part in node.parts.items()])
+
+
+_AVRO_PLAIN: Final[Mapping[type[DataType], str | Mapping[str, str]]] = {
+    BooleanType: "boolean",
+    ByteType: "int",
+    ShortType: "int",
+    IntegerType: "int",
+    LongType: "long",
+    FloatType: "float",
+    DoubleType: "double",
+    BinaryType: "bytes",
+    StringType: "string",
+    DateType: {"type": "int", "logicalType": "date"},
+    TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+    TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def definition_of(schema: StructType, name: str = "topLevelRecord") -> dict[str, Any]:
+    """The definition of rows that Spark writes; the name is the one that Spark's Avro source gives."""
+    return {
+        "type": "record",
+        "name": name,
+        "fields": [
+            {
+                "name": part.name,
+                "type": ["null", _avro_type(part.dataType, f"{name}.{part.name}")],
+                "default": None,
+            }
+            for part in schema.fields
+        ],
+    }
+
+
+def _avro_type(kind: DataType, name: str) -> Any:
+    if isinstance(kind, StructType):
+        return definition_of(kind, name.replace(".", "_"))
+    if isinstance(kind, ArrayType):
+        return {"type": "array", "items": ["null", _avro_type(kind.elementType, name)]}
+    if isinstance(kind, MapType) and isinstance(kind.keyType, StringType):
+        return {"type": "map", "values": ["null", _avro_type(kind.valueType, name)]}
+    if type(kind) in _AVRO_PLAIN:
+        return _AVRO_PLAIN[type(kind)]
+    raise OptionError(
+        f"a column of type {kind.simpleString()} cannot be written; cast it to one that Avro has"
+    )

@@ -1,0 +1,73 @@
+"""From a table of entries to one Arrow batch with the columns that the query asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_pulsar.columns.arrow_spans import numbers
+from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Origin, Rows
+from pyspark_pulsar.columns.value_columns import SchemaSource, ValueColumns
+from pyspark_pulsar.cutting.entry_table import EntryTable
+from pyspark_pulsar.cutting.message_table import MessageField, MessageTable, cut_messages
+from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
+
+
+class Cuts(NamedTuple):
+    """Which messages of each entry are wanted: behind `behind` up to and with `last`."""
+
+    behind: Ints
+    last: Ints
+
+
+class BatchBuilder:
+    """Made once per task."""
+
+    def __init__(
+        self, columns: Sequence[str], schema: pa.Schema, values: ValueColumns, schemas: SchemaSource
+    ) -> None:
+        self._columns = list(columns)
+        self.schema = schema
+        self._values = values
+        self._schemas = schemas
+        self._value_columns = [name for name in columns if name not in METADATA_COLUMNS]
+
+    def build(
+        self, entries: EntryTable, rows: Ints, cuts: Cuts, origin: Origin, buffer: bytearray
+    ) -> tuple[pa.RecordBatch | None, Ints]:
+        """The messages of the entries `rows` in their order, and the entry each is from; None for no messages."""
+        made: list[tuple[pa.RecordBatch, MessageTable]] = []
+        for table in cut_messages(entries, rows, buffer):
+            chosen = table.select(_wanted(table, cuts))
+            if len(chosen):
+                made.append((self._columns_of(Rows(entries, chosen, origin)), chosen))
+        if not made:
+            return None, np.zeros(0, np.int64)
+        if len(made) == 1:
+            return made[0][0], made[0][1].entry_rows
+        entry_rows = np.concatenate([table.entry_rows for _, table in made])
+        indexes = np.concatenate([table.batch_indexes for _, table in made])
+        order = np.lexsort((indexes, entry_rows))
+        together = pa.concat_batches([batch for batch, _ in made])
+        return together.take(numbers(order)), entry_rows[order]
+
+    def _columns_of(self, rows: Rows) -> pa.RecordBatch:
+        values = self._values.read(rows, self._value_columns, self._schemas) if self._value_columns else {}
+        arrays = []
+        for field in self.schema:
+            column = METADATA_COLUMNS.get(field.name)
+            array = values[field.name] if column is None else column.make(rows)
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _wanted(table: MessageTable, cuts: Cuts) -> Flags:
+    behind, last = cuts.behind[table.entry_rows], cuts.last[table.entry_rows]
+    wanted: Flags = (table.batch_indexes > behind) | (table.batch_indexes < 0)
+    wanted &= table.batch_indexes <= last
+    if table.fields is not None:
+        wanted &= table.fields.numbers(MessageField.COMPACTED_OUT)[table.field_rows] == 0
+    return wanted

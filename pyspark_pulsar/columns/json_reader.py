@@ -1,0 +1,113 @@
+"""JSON values: Arrow's own parser over all of a batch's values at once, and Python's for what that cannot."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import json as arrow_json
+
+from pyspark_pulsar.columns.arrow_spans import bytes_scalar, numbers
+from pyspark_pulsar.errors import MalformedEntry
+
+_NEWLINE, _NOTHING = bytes_scalar(b"\n"), bytes_scalar(b"")
+
+
+def read_json(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
+    """One array per field of `schema`; values have no nulls. MalformedEntry where one is no JSON object."""
+    if len(values) and all(_arrow_can(field.type) for field in schema):
+        table = _read_all(values, schema)
+        if table is not None:
+            return {
+                field.name: _finish(table.column(field.name).combine_chunks(), field.type) for field in schema
+            }
+    return _one_by_one(values, schema)
+
+
+def _arrow_can(kind: pa.DataType) -> bool:
+    """Maps are objects in JSON and lists of pairs to Arrow's parser; bytes stand in JSON as base64."""
+    if pa.types.is_struct(kind):
+        return all(_arrow_can(kind.field(number).type) for number in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _arrow_can(kind.value_type)
+    return not (pa.types.is_map(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind))
+
+
+def _on_wire(kind: pa.DataType) -> pa.DataType:
+    """Times are numbers in JSON."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(kind.field(n).name, _on_wire(kind.field(n).type)) for n in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_on_wire(kind.value_type))
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    return pa.int32() if pa.types.is_date32(kind) else kind
+
+
+def _finish(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(kind):
+        return pc.multiply(column, numbers(np.array([1000]))[0]).view(kind)
+    return column if column.type == kind else column.cast(kind)
+
+
+def _read_all(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table | None:
+    """None where the parser found something else than one object per value."""
+    lines = pc.binary_join_element_wise(values, _NOTHING, _NEWLINE).buffers()[2]
+    wire = pa.schema([(field.name, _on_wire(field.type)) for field in schema])
+    parse = arrow_json.ParseOptions(
+        explicit_schema=wire, newlines_in_values=True, unexpected_field_behavior="ignore"
+    )
+    read = arrow_json.ReadOptions(use_threads=False, block_size=max(1 << 20, 2 * _longest(values)))
+    try:
+        table = arrow_json.read_json(pa.BufferReader(lines), read, parse)
+    except pa.ArrowInvalid:
+        return None
+    return table if table.num_rows == len(values) else None
+
+
+def _longest(values: pa.BinaryArray) -> int:
+    return int(np.diff(np.frombuffer(values.buffers()[1], np.int32)).max(initial=0))
+
+
+def _one_by_one(values: pa.BinaryArray, schema: pa.Schema) -> dict[str, pa.Array]:
+    rows = []
+    for value in values.to_pylist():
+        try:
+            row = json.loads(value)
+        except ValueError as error:
+            raise MalformedEntry(
+                f"a value is no JSON, as the topic's schema says: {error}: {value[:100]!r}"
+            ) from None
+        if not isinstance(row, dict):
+            raise MalformedEntry(f"a value is no JSON object, as the topic's schema says: {value[:100]!r}")
+        rows.append(row)
+    columns = {}
+    for field in schema:
+        plain = [_plain(row.get(field.name), field.type) for row in rows]
+        try:
+            columns[field.name] = pa.array(plain, field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise MalformedEntry(f"field {field.name} is not of the topic's schema: {error}") from None
+    return columns
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """What Arrow takes for a value of this type."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        fields = (kind.field(number) for number in range(kind.num_fields))
+        return {part.name: _plain(value.get(part.name), part.type) for part in fields}
+    if pa.types.is_list(kind):
+        return [_plain(item, kind.value_type) for item in value]
+    if pa.types.is_map(kind):
+        return [(key, _plain(item, kind.item_type)) for key, item in value.items()]
+    if pa.types.is_timestamp(kind):
+        return int(value) * 1000
+    if pa.types.is_binary(kind) and isinstance(value, str):
+        return base64.b64decode(value)
+    return value

@@ -1,0 +1,275 @@
+"""Values by the topic's schema: primitives become a column `value`, records a column per field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from protocol.pulsar_api_pb2 import Schema
+from pyspark_pulsar.columns.arrow_spans import as_text, flags, numbers, spread
+from pyspark_pulsar.columns.avro_reader import read_records
+from pyspark_pulsar.columns.avro_schema import Node, parse_definition, spark_struct
+from pyspark_pulsar.columns.json_reader import read_json
+from pyspark_pulsar.columns.metadata_columns import METADATA_COLUMNS, Rows, schema_versions
+from pyspark_pulsar.columns.value_columns import RawValue, SchemaSource, ValueColumns, is_null, value_bytes
+from pyspark_pulsar.cutting.protobuf_columns import Flags
+from pyspark_pulsar.errors import MalformedEntry, OptionError
+from pyspark_pulsar.options import SchemaChoice
+
+
+class TextValue:
+    """`value string`."""
+
+    def spark_fields(self) -> StructType:
+        return StructType([StructField("value", StringType())])
+
+    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        return {"value": as_text(value_bytes(rows))}
+
+
+_MS_PER_DAY: Final = 86_400_000
+
+_PRIMITIVES: Final[Mapping[str, tuple[DataType, int]]] = {
+    "BOOLEAN": (BooleanType(), 1),
+    "INT8": (ByteType(), 1),
+    "INT16": (ShortType(), 2),
+    "INT32": (IntegerType(), 4),
+    "INT64": (LongType(), 8),
+    "FLOAT": (FloatType(), 4),
+    "DOUBLE": (DoubleType(), 8),
+    "DATE": (DateType(), 8),
+    "TIME": (TimestampType(), 8),
+    "TIMESTAMP": (TimestampType(), 8),
+    "INSTANT": (TimestampType(), 12),
+    "LOCAL_DATE": (DateType(), 8),
+    "LOCAL_TIME": (LongType(), 8),
+    "LOCAL_DATE_TIME": (TimestampNTZType(), 16),
+}
+"""Spark's type and the bytes on the wire. LOCAL_TIME is nanoseconds of the day."""
+
+
+class PrimitiveValue:
+    """A number as Pulsar's clients write it: big-endian, always the same number of bytes."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def spark_fields(self) -> StructType:
+        return StructType([StructField("value", _PRIMITIVES[self._name][0])])
+
+    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        width = _PRIMITIVES[self._name][1]
+        messages = rows.messages
+        null = is_null(rows)
+        starts = messages.starts[~null]
+        lengths = messages.ends[~null] - starts
+        if (lengths != width).any():
+            wrong = int(lengths[lengths != width][0])
+            raise MalformedEntry(f"a value has {wrong} bytes, the topic's schema {self._name} says {width}")
+        places = np.ascontiguousarray(messages.data[starts[:, None] + np.arange(width)])
+        column = _decode(self._name, places)
+        return {"value": spread(column, ~null) if null.any() else column}
+
+
+def _decode(name: str, places: Any) -> pa.Array:
+    """`places`: the bytes of each value as a row."""
+
+    def big(kind: str, first: int = 0, last: int | None = None) -> Any:
+        return np.ascontiguousarray(places[:, first:last]).view(kind).ravel()
+
+    if name == "BOOLEAN":
+        return flags(places[:, 0] != 0)
+    plain = {
+        "INT8": (">i1", pa.int8()),
+        "INT16": (">i2", pa.int16()),
+        "INT32": (">i4", pa.int32()),
+        "INT64": (">i8", pa.int64()),
+        "LOCAL_TIME": (">i8", pa.int64()),
+        "FLOAT": (">f4", pa.float32()),
+        "DOUBLE": (">f8", pa.float64()),
+        "LOCAL_DATE": (">i8", pa.date32()),
+    }
+    if name in plain:
+        kind, arrow_type = plain[name]
+        return numbers(big(kind), arrow_type)
+    if name == "DATE":
+        return numbers(big(">i8") // _MS_PER_DAY, pa.date32())
+    if name == "INSTANT":
+        micros = big(">i8", 0, 8) * 1_000_000 + big(">i4", 8) // 1000
+    elif name == "LOCAL_DATE_TIME":
+        micros = big(">i8", 0, 8) * (_MS_PER_DAY * 1000) + big(">i8", 8) // 1000
+        return numbers(micros).view(pa.timestamp("us"))
+    else:
+        micros = big(">i8").astype(np.int64) * 1000
+    return numbers(micros).view(pa.timestamp("us", tz="UTC"))
+
+
+class RecordValue:
+    """A column per field. AVRO values are read with the schema they were written with, then fitted to this one."""
+
+    def __init__(self, kind: str, fields: StructType, definition: str | None, *, fixed: bool) -> None:
+        """`fixed`: the definition is the user's and holds for all messages."""
+        clash = [name for name in fields.names if name in METADATA_COLUMNS]
+        if clash:
+            raise OptionError(
+                f"the topic's schema has a field {clash[0]}, which is the name of a metadata column"
+            )
+        self._kind = kind
+        self._fields = fields
+        self._definition = definition
+        self._fixed = fixed
+
+    def spark_fields(self) -> StructType:
+        return self._fields
+
+    def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        chosen = StructType([part for part in self._fields.fields if part.name in wanted])
+        schema = to_arrow_schema(chosen, timezone="UTC")
+        if self._kind == "JSON":
+            null = is_null(rows)
+            columns = read_json(value_bytes(rows).drop_null(), schema)
+            return {name: spread(one, ~null) if null.any() else one for name, one in columns.items()}
+        return self._read_avro(rows, schema, schemas)
+
+    def _read_avro(self, rows: Rows, schema: pa.Schema, schemas: SchemaSource) -> dict[str, pa.Array]:
+        """Messages of one writer's schema at a time."""
+        versions = rows.per_message(schema_versions(rows.entries))
+        topics = rows.per_message(rows.origin.topic_rows)
+        there = ~is_null(rows)
+        if self._fixed:
+            versions = np.zeros_like(versions)
+            topics = versions
+        kinds = np.stack([topics[there], versions[there]], axis=1)
+        pieces: list[tuple[Flags, dict[str, pa.Array]]] = []
+        for topic_row, version in np.unique(kinds, axis=0).tolist():
+            mine = there & (topics == topic_row) & (versions == version)
+            writer = self._writer(rows, topic_row, version, schemas)
+            found = read_records(
+                rows.messages.data, rows.messages.starts[mine], rows.messages.ends[mine], writer
+            )
+            pieces.append((mine, found))
+        return {part.name: _gather(part, pieces, len(there)) for part in schema}
+
+    def _writer(self, rows: Rows, topic_row: int, version: int, schemas: SchemaSource) -> Node:
+        if self._fixed or version < 0:
+            assert self._definition is not None
+            return parse_definition(self._definition)
+        return parse_definition(schemas.definition(rows.origin.topics[topic_row].as_py(), version))
+
+
+def _gather(part: pa.Field, pieces: Sequence[tuple[Flags, dict[str, pa.Array]]], count: int) -> pa.Array:
+    """A field out of messages of several schemas; null where a schema did not have it."""
+    source = np.full(count, -1, np.int64)
+    columns = []
+    length = 0
+    for mine, found in pieces:
+        if part.name in found:
+            column = found[part.name]
+            source[mine] = length + np.arange(len(column))
+            length += len(column)
+            columns.append(_fitted(column, part))
+    if not columns:
+        return pa.nulls(count, part.type)
+    together = columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+    if len(columns) == 1 and (source >= 0).all():
+        return together
+    return together.take(numbers(source, missing=source < 0))
+
+
+def _fitted(column: pa.Array, part: pa.Field) -> pa.Array:
+    try:
+        return column if column.type == part.type else column.cast(part.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise MalformedEntry(
+            f"field {part.name} was written as {column.type} and is {part.type} in the schema that is read; give the "
+            "older definition as schemaDefinition, or read the column as bytes with schemaType=BYTES"
+        ) from None
+
+
+# Which values a topic has
+
+
+_NAMES: Final[Mapping[int, str]] = {
+    Schema.String: "STRING",
+    Schema.Json: "JSON",
+    Schema.Avro: "AVRO",
+    Schema.Bool: "BOOLEAN",
+    Schema.Int8: "INT8",
+    Schema.Int16: "INT16",
+    Schema.Int32: "INT32",
+    Schema.Int64: "INT64",
+    Schema.Float: "FLOAT",
+    Schema.Double: "DOUBLE",
+    Schema.Date: "DATE",
+    Schema.Time: "TIME",
+    Schema.Timestamp: "TIMESTAMP",
+    Schema.Instant: "INSTANT",
+    Schema.LocalDate: "LOCAL_DATE",
+    Schema.LocalTime: "LOCAL_TIME",
+    Schema.LocalDateTime: "LOCAL_DATE_TIME",
+}
+"""All others are read as bytes: none, protobuf, key and value."""
+
+
+def values_of_topic(schema: Schema | None) -> ValueColumns:
+    name = "BYTES" if schema is None else _NAMES.get(schema.type, "BYTES")
+    definition = None if schema is None else schema.schema_data.decode(errors="replace")
+    return _values(name, definition, None, fixed=False)
+
+
+def values_of_choice(choice: SchemaChoice, given: StructType | None) -> ValueColumns:
+    """By the user's word. `given`: the schema that was given to Spark, which can stand for a JSON definition."""
+    return _values(choice.type_name, choice.definition, given, fixed=True)
+
+
+def _values(name: str, definition: str | None, given: StructType | None, *, fixed: bool) -> ValueColumns:
+    if name == "BYTES":
+        return RawValue()
+    if name == "STRING":
+        return TextValue()
+    if name in _PRIMITIVES:
+        return PrimitiveValue(name)
+    if definition:
+        return RecordValue(name, spark_struct(parse_definition(definition)), definition, fixed=fixed)
+    if given is None or name == "AVRO":
+        more = "" if name == "AVRO" else ", or the columns by .schema(...)"
+        raise OptionError(f"schemaType is {name}: give the record's definition as schemaDefinition{more}")
+    columns = [part for part in given.fields if part.name not in METADATA_COLUMNS]
+    return RecordValue(name, StructType(columns), None, fixed=fixed)
+
+
+def same_schema(first: Schema | None, second: Schema | None) -> bool:
+    """Equal for reading: the type, and for records what the definition says."""
+    if first is None or second is None:
+        return first is second
+    if first.type != second.type:
+        return False
+    return first.type not in (Schema.Json, Schema.Avro) or _canonical(first) == _canonical(second)
+
+
+def _canonical(schema: Schema) -> Any:
+    try:
+        return json.loads(schema.schema_data)
+    except ValueError:
+        return schema.schema_data

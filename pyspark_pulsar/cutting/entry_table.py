@@ -1,0 +1,148 @@
+"""MESSAGE frames to a table of entries: who they are for, where they stand in their topic, where their payload is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from crc32c import crc32c
+
+from pyspark_pulsar.client.connection import Messages
+from pyspark_pulsar.cutting.protobuf_columns import Bytes, Fields, Flags, Ints, read_fields
+from pyspark_pulsar.errors import MalformedEntry
+
+# Field numbers of BaseCommand, CommandMessage and MessageIdData.
+_MESSAGE: Final = 9
+_CONSUMER_ID, _MESSAGE_ID, _REDELIVERY_COUNT = 1, 2, 3
+_LEDGER_ID, _ENTRY_ID = 1, 2
+
+
+class EntryField:
+    """Field numbers of MessageMetadata."""
+
+    PRODUCER_NAME: Final = 1
+    SEQUENCE_ID: Final = 2
+    PUBLISH_TIME: Final = 3
+    PROPERTIES: Final = 4
+    PARTITION_KEY: Final = 6
+    COMPRESSION: Final = 8
+    UNCOMPRESSED_SIZE: Final = 9
+    MESSAGES_IN_BATCH: Final = 11
+    EVENT_TIME: Final = 12
+    ENCRYPTION_KEYS: Final = 13
+    SCHEMA_VERSION: Final = 16
+    KEY_IS_BASE64: Final = 17
+    MARKER_TYPE: Final = 20
+    NULL_VALUE: Final = 25
+    UUID: Final = 26
+    CHUNKS: Final = 27
+    CHUNKED_BYTES: Final = 28
+    CHUNK_ID: Final = 29
+
+
+_SINGLE = tuple(
+    number
+    for name, number in vars(EntryField).items()
+    if name.isupper() and number not in (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS)
+)
+_REPEATED = (EntryField.PROPERTIES, EntryField.ENCRYPTION_KEYS)
+
+
+class EntryTable:
+    """Entries in order of arrival; every array has one element per entry."""
+
+    __slots__ = (
+        "consumer_ids",
+        "data",
+        "entry_ids",
+        "ledger_ids",
+        "metadata",
+        "metadata_starts",
+        "payload_ends",
+        "payload_starts",
+        "redeliveries",
+    )
+
+    def __init__(self, data: Bytes, command: Fields, message_id: Fields, ends: Ints) -> None:
+        self.data = data
+        self.consumer_ids = command.numbers(_CONSUMER_ID)
+        self.redeliveries = command.numbers(_REDELIVERY_COUNT)
+        self.ledger_ids = message_id.numbers(_LEDGER_ID)
+        self.entry_ids = message_id.numbers(_ENTRY_ID)
+        self.payload_ends = ends
+        self.payload_starts: Ints
+        self.metadata_starts: Ints
+        self.metadata: Fields
+
+    def __len__(self) -> int:
+        return len(self.ledger_ids)
+
+    def batched(self) -> Flags:
+        return self.metadata.present(EntryField.MESSAGES_IN_BATCH)
+
+    def message_counts(self) -> Ints:
+        return np.maximum(self.metadata.numbers(EntryField.MESSAGES_IN_BATCH, 1), 1)
+
+
+def cut_entries(messages: Messages) -> EntryTable:
+    """MalformedEntry where a checksum or a size is wrong."""
+    data, starts, command_starts, command_ends = _frames(messages)
+    command, message_id = _read_commands(data, starts, command_starts, command_ends)
+    ends = starts + 4 + _u32(data, starts)
+    table = EntryTable(data, command, message_id, ends)
+    bodies = _behind_entry_metadata(data, command_ends)
+    bodies = _check_sums(messages.buffer, data, bodies, ends, table)
+    table.metadata_starts = metadata_starts = bodies + 4
+    table.payload_starts = metadata_starts + _u32(data, bodies)
+    if (table.payload_starts > ends).any():
+        raise MalformedEntry("an entry's metadata reaches behind its end")
+    table.metadata = read_fields(data, metadata_starts, table.payload_starts, _SINGLE, _REPEATED)
+    return table
+
+
+def _frames(messages: Messages) -> tuple[Bytes, Ints, Ints, Ints]:
+    data: Bytes = np.frombuffer(messages.buffer, np.uint8)
+    starts = np.array(messages.starts, np.int64)
+    command_starts = starts + 8
+    return data, starts, command_starts, command_starts + _u32(data, starts + 4)
+
+
+def _read_commands(
+    data: Bytes, starts: Ints, command_starts: Ints, command_ends: Ints
+) -> tuple[Fields, Fields]:
+    outer = read_fields(data, command_starts, command_ends, (_MESSAGE,)).spans(_MESSAGE)
+    command = read_fields(
+        data, outer.starts, outer.starts + outer.lengths, (_CONSUMER_ID, _MESSAGE_ID, _REDELIVERY_COUNT)
+    )
+    inner = command.spans(_MESSAGE_ID)
+    return command, read_fields(data, inner.starts, inner.starts + inner.lengths, (_LEDGER_ID, _ENTRY_ID))
+
+
+def _u32(data: Bytes, at: Ints) -> Ints:
+    """Big-endian numbers at any places."""
+    found = data[at].astype(np.int64) << 24
+    found |= data[at + 1].astype(np.int64) << 16
+    found |= data[at + 2].astype(np.int64) << 8
+    found |= data[at + 3]
+    return found
+
+
+def _behind_entry_metadata(data: Bytes, at: Ints) -> Ints:
+    """Past the block 0x0e02 that a broker may show (PIP-90)."""
+    shown = (data[at] == 0x0E) & (data[at + 1] == 0x02)
+    if not shown.any():
+        return at
+    return np.where(shown, at + 6 + _u32(data, at + 2), at)
+
+
+def _check_sums(buffer: bytearray, data: Bytes, at: Ints, ends: Ints, table: EntryTable) -> Ints:
+    """Compare each entry's CRC32C where it has one; answers where the metadata's size stands."""
+    summed = (data[at] == 0x0E) & (data[at + 1] == 0x01)
+    wanted = _u32(data, at + 2)
+    view = memoryview(buffer)
+    for row in np.flatnonzero(summed).tolist():
+        if crc32c(view[at[row] + 6 : ends[row]]) != wanted[row]:
+            raise MalformedEntry(
+                f"entry {table.ledger_ids[row]}:{table.entry_ids[row]} arrived with a wrong checksum"
+            )
+    return np.where(summed, at + 6, at)

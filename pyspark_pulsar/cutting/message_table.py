@@ -1,0 +1,289 @@
+"""Entries to a table of messages: unpack what is compressed, find each message of a batch.
+
+A batch is a row of `uint32 size, SingleMessageMetadata, payload`; where one ends is where the next begins. Batches
+whose messages are all laid out alike are proven so in a few numpy steps and never walked; the others are walked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from pyspark_pulsar.cutting.compression import unpack
+from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
+from pyspark_pulsar.cutting.protobuf_columns import Bytes, Fields, Flags, Ints, Spans, read_fields
+from pyspark_pulsar.errors import MalformedEntry
+
+SLACK_BYTES: Final = 16
+UNPACKED_BYTES_MAX: Final = 64 << 20
+"""How much is unpacked at a time."""
+UNIFORM_MESSAGES_MIN: Final = 8
+"""For fewer messages walking is quicker than proving that they are alike."""
+
+_size_at = struct.Struct(">I").unpack_from
+_PAYLOAD_SIZE_TAG: Final = 0x18
+_PROPERTIES_TAG, _KEY_TAG = 0x0A, 0x12
+
+
+class MessageField:
+    """Field numbers of SingleMessageMetadata."""
+
+    PROPERTIES: Final = 1
+    KEY: Final = 2
+    COMPACTED_OUT: Final = 4
+    EVENT_TIME: Final = 5
+    KEY_IS_BASE64: Final = 6
+    SEQUENCE_ID: Final = 8
+    NULL_VALUE: Final = 9
+
+
+_SINGLE = (
+    MessageField.KEY,
+    MessageField.COMPACTED_OUT,
+    MessageField.EVENT_TIME,
+    MessageField.KEY_IS_BASE64,
+    MessageField.SEQUENCE_ID,
+    MessageField.NULL_VALUE,
+)
+
+
+class MessageTable:
+    """Messages in the order of their entries. All of them come in batches, or none (`fields` is None)."""
+
+    __slots__ = ("batch_indexes", "data", "ends", "entry_rows", "field_rows", "fields", "starts")
+
+    def __init__(
+        self,
+        data: Bytes,
+        entry_rows: Ints,
+        starts: Ints,
+        ends: Ints,
+        batch_indexes: Ints,
+        fields: Fields | None,
+        field_rows: Ints,
+    ) -> None:
+        self.data = data
+        """What `starts` and `ends` of the values, and the spans of `fields`, count in."""
+        self.entry_rows = entry_rows
+        """Which entry of the table of entries each message is from."""
+        self.starts = starts
+        self.ends = ends
+        self.batch_indexes = batch_indexes
+        """-1 outside of batches."""
+        self.fields = fields
+        self.field_rows = field_rows
+        """Which row of `fields` each message is."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def select(self, chosen: Flags) -> MessageTable:
+        if chosen.all():
+            return self
+        rows = np.flatnonzero(chosen)
+        return MessageTable(
+            self.data,
+            self.entry_rows[rows],
+            self.starts[rows],
+            self.ends[rows],
+            self.batch_indexes[rows],
+            self.fields,
+            self.field_rows[rows],
+        )
+
+    def numbers(self, entries: EntryTable, in_batch: int, alone: int) -> Ints:
+        """A number that stands in a batch's message, or in the entry's metadata where it is alone."""
+        if self.fields is not None:
+            return self.fields.numbers(in_batch)[self.field_rows]
+        return entries.metadata.numbers(alone)[self.entry_rows]
+
+    def spans(self, entries: EntryTable, in_batch: int, alone: int) -> tuple[Bytes, Spans]:
+        if self.fields is not None:
+            return self.data, self.fields.spans(in_batch).take(self.field_rows)
+        return entries.data, entries.metadata.spans(alone).take(self.entry_rows)
+
+
+class _Payloads(NamedTuple):
+    """Where the payloads of some entries stand, unpacked."""
+
+    buffer: bytearray | memoryview
+    data: Bytes
+    rows: Ints
+    starts: Ints
+    ends: Ints
+
+
+def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator[MessageTable]:
+    """The messages of the entries `rows`, in up to four tables per portion: batches or not, compressed or not.
+
+    `buffer` is what `entries.data` looks at. Whoever needs the messages of all tables in one order sorts by
+    entry and batch index.
+    """
+    refuse_encrypted(entries, rows)
+    compressed = entries.metadata.numbers(EntryField.COMPRESSION)[rows] != 0
+    batched = entries.batched()[rows]
+    for in_batches in (True, False):
+        plain = rows[(batched == in_batches) & ~compressed]
+        if plain.size:
+            payloads = _Payloads(
+                buffer, entries.data, plain, entries.payload_starts[plain], entries.payload_ends[plain]
+            )
+            yield _cut(entries, payloads, in_batches)
+        packed = rows[(batched == in_batches) & compressed]
+        for portion in _portions(entries, packed):
+            yield _cut(entries, _unpack(entries, portion, buffer), in_batches)
+
+
+def refuse_encrypted(entries: EntryTable, rows: Ints) -> None:
+    if entries.metadata.has_repeated(EntryField.ENCRYPTION_KEYS):
+        encrypted = np.intersect1d(entries.metadata.repeated(EntryField.ENCRYPTION_KEYS)[0], rows)
+        if encrypted.size:
+            row = encrypted[0]
+            raise MalformedEntry(
+                f"entry {entries.ledger_ids[row]}:{entries.entry_ids[row]} is encrypted by its producer; "
+                "encrypted topics cannot be read"
+            )
+
+
+def _portions(entries: EntryTable, rows: Ints) -> Iterator[Ints]:
+    """Runs of entries that unpack to a bounded size together."""
+    if rows.size:
+        sizes = entries.metadata.numbers(EntryField.UNCOMPRESSED_SIZE)[rows]
+        portion_of = (np.cumsum(sizes) - sizes) // UNPACKED_BYTES_MAX
+        for number in np.unique(portion_of):
+            yield rows[portion_of == number]
+
+
+def _unpack(entries: EntryTable, rows: Ints, buffer: bytearray) -> _Payloads:
+    sizes = entries.metadata.numbers(EntryField.UNCOMPRESSED_SIZE)[rows]
+    kinds = entries.metadata.numbers(EntryField.COMPRESSION)
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    unpacked = bytearray(int(ends[-1]) + SLACK_BYTES)
+    view = memoryview(buffer)
+    for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        packed = view[entries.payload_starts[row] : entries.payload_ends[row]]
+        unpacked[start:end] = memoryview(unpack(int(kinds[row]), packed, end - start))
+    return _Payloads(unpacked, np.frombuffer(unpacked, np.uint8), rows, starts, ends)
+
+
+def _cut(entries: EntryTable, payloads: _Payloads, in_batches: bool) -> MessageTable:
+    if in_batches:
+        return _cut_batches(entries, payloads)
+    count = len(payloads.rows)
+    alone = np.full(count, -1, np.int64)
+    return MessageTable(
+        payloads.data, payloads.rows, payloads.starts, payloads.ends, alone, None, np.arange(count)
+    )
+
+
+def _cut_batches(entries: EntryTable, payloads: _Payloads) -> MessageTable:
+    counts = entries.message_counts()[payloads.rows]
+    heads: list[Ints] = []
+    values: list[Ints] = []
+    ends: list[Ints] = []
+    for start, end, count in zip(
+        payloads.starts.tolist(), payloads.ends.tolist(), counts.tolist(), strict=True
+    ):
+        if count * 5 > end - start:
+            raise MalformedEntry(f"a batch of {count} messages in {end - start} bytes")
+        found = _prove_alike(payloads, start, end, count) or _walk(payloads.buffer, start, end, count)
+        heads.append(found[0])
+        values.append(found[1])
+        ends.append(found[2])
+    head_starts, value_starts, value_ends = (
+        np.concatenate(heads),
+        np.concatenate(values),
+        np.concatenate(ends),
+    )
+    fields = read_fields(payloads.data, head_starts, value_starts, _SINGLE, (MessageField.PROPERTIES,))
+    total = len(value_starts)
+    first_of_entry = np.repeat(np.cumsum(counts) - counts, counts)
+    return MessageTable(
+        payloads.data,
+        np.repeat(payloads.rows, counts),
+        value_starts,
+        value_ends,
+        np.arange(total) - first_of_entry,
+        fields,
+        np.arange(total),
+    )
+
+
+def _prove_alike(payloads: _Payloads, start: int, end: int, count: int) -> tuple[Ints, Ints, Ints] | None:
+    """Starts of metadata, of values and their ends, if all messages are laid out like the first.
+
+    Sound because what a message's layout follows from (sizes, tags and lengths up to the payload's size) is
+    compared byte by byte; None where it differs.
+    """
+    if count < UNIFORM_MESSAGES_MIN or (end - start) % count:
+        return None
+    stride = (end - start) // count
+    head = _size_at(payloads.buffer, start)[0]
+    if 4 + head > stride:
+        return None
+    layout = _layout(payloads.buffer, start, head)
+    if layout is None or 4 + head + layout[1] != stride:
+        return None
+    columns = payloads.data[start:end].reshape(count, stride)[:, layout[0]]
+    if not (columns == columns[0]).all():
+        return None
+    heads = start + 4 + stride * np.arange(count)
+    return heads, heads + head, heads + (stride - 4)
+
+
+def _layout(buffer: bytearray | memoryview, start: int, head: int) -> tuple[list[int], int] | None:
+    """The places, counted from `start`, that say how a message is laid out, and its payload size."""
+    places = [0, 1, 2, 3]
+    at, behind = start + 4, start + 4 + head
+    while at < behind:
+        tag = buffer[at]
+        places.append(at - start)
+        at += 1
+        value = shift = 0
+        while True:
+            byte = buffer[at]
+            places.append(at - start)
+            value |= (byte & 0x7F) << shift
+            at += 1
+            shift += 7
+            if byte < 0x80:
+                break
+            if at >= behind:
+                return None
+        if tag == _PAYLOAD_SIZE_TAG:
+            return places, value
+        if tag not in (_PROPERTIES_TAG, _KEY_TAG):
+            return None
+        at += value
+    return None
+
+
+def _walk(buffer: bytearray | memoryview, start: int, end: int, count: int) -> tuple[Ints, Ints, Ints]:
+    """One message after the other. MalformedEntry where they do not fit."""
+    heads: list[int] = []
+    values: list[int] = []
+    ends: list[int] = []
+    at = start
+    for _ in range(count):
+        head = at + 4
+        value = head + _size_at(buffer, at)[0] if head <= end else end + 1
+        if value > end:
+            raise MalformedEntry("a message's metadata reaches behind the end of its batch")
+        size = buffer[head + 1]
+        if buffer[head] == _PAYLOAD_SIZE_TAG and size < 0x80:
+            at = value + size
+        else:
+            layout = _layout(buffer, at, value - head)
+            if layout is None:
+                raise MalformedEntry("a message of a batch does not say how long it is")
+            at = value + layout[1]
+        if at > end:
+            raise MalformedEntry("a message reaches behind the end of its batch")
+        heads.append(head)
+        values.append(value)
+        ends.append(at)
+    return np.array(heads), np.array(values), np.array(ends)

@@ -1,0 +1,345 @@
+"""The options of source and sink: the JVM connector's names where it has one, checked before anything is opened."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark_pulsar.client.cluster import ClusterSettings, endpoints
+from pyspark_pulsar.client.connection import Credentials, Security
+from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.places import LATEST, Place, PlaceChoice, choose_places
+from pyspark_pulsar.planning.position import EARLIEST
+from pyspark_pulsar.topic_names import full_topic_name
+
+_BYTES = re.compile(r"(\d+)\s*([kmg]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+_CONNECTION = (
+    "service.url",
+    "admin.url",
+    "pulsar.client.authPluginClassName",
+    "pulsar.client.authParams",
+    "pulsar.client.operationTimeoutMs",
+    "pulsar.client.tlsTrustCertsFilePath",
+    "pulsar.client.tlsHostnameVerificationEnable",
+)
+_SCHEMA = ("schemaType", "schemaDefinition")
+SOURCE_NAMES: Final = (
+    *_CONNECTION,
+    *_SCHEMA,
+    "topic",
+    "topics",
+    "topicsPattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTime",
+    "endingTime",
+    "columns",
+    "numPartitions",
+    "failOnDataLoss",
+    "allowDifferentTopicSchemas",
+    "pollTimeoutMs",
+    "waitingForNonExistedTopic",
+    "predefinedSubscription",
+    "subscriptionPrefix",
+    "maxBytesPerTrigger",
+    "maxEntriesPerTrigger",
+    "maxRowsPerTrigger",
+    "offsetsLocation",
+)
+SINK_NAMES: Final = (
+    *_CONNECTION,
+    *_SCHEMA,
+    "topic",
+    "deliveryGuarantee",
+    "pulsar.producer.compressionType",
+    "pulsar.producer.batchingMaxMessages",
+    "pulsar.producer.batchingMaxBytes",
+    "pulsar.producer.sendTimeoutMs",
+)
+
+
+@dataclass(frozen=True)
+class TopicChoice:
+    """Exactly one of the three."""
+
+    names: tuple[str, ...]
+    pattern: str | None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """None = unlimited."""
+
+    bytes_max: int | None
+    entries_max: int | None
+    rows_max: int | None
+
+    @property
+    def any(self) -> bool:
+        return not (self.bytes_max is self.entries_max is self.rows_max is None)
+
+
+@dataclass(frozen=True)
+class SchemaChoice:
+    """A schema given by the user instead of the one that the topic has."""
+
+    type_name: str
+    definition: str | None
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    cluster: ClusterSettings
+    topics: TopicChoice
+    start: PlaceChoice
+    end: PlaceChoice
+    columns: tuple[str, ...] | None
+    partitions_max: int
+    fail_on_data_loss: bool
+    allow_different_schemas: bool
+    poll_timeout_s: float
+    wait_for_topics: bool
+    subscription: str | None
+    """Named by the user; None = made from `subscription_prefix`."""
+    subscription_prefix: str
+    limits: Limits
+    schema: SchemaChoice | None
+    offsets_location: str | None
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    cluster: ClusterSettings
+    topic: str | None
+    exactly_once: bool
+    compression: str
+    batch_messages_max: int
+    batch_bytes_max: int
+    send_timeout_s: float
+    schema: SchemaChoice | None
+
+
+_OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
+"""Spark hands these on to the sink of a stream."""
+
+
+class _Given:
+    """Options as given, by any spelling of upper and lower case."""
+
+    def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
+        self._names = {name.lower(): name for name in names}
+        self._values = {key.lower(): value for key, value in options.items()}
+        for key in self._values:
+            if key not in self._names and key not in _OF_SPARK:
+                raise OptionError(f"no option {_as_given(key, options)!r}{_nearest(key, self._names)}")
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def parsed(self, name: str, parse: Callable[[str], Any], expected: str, default: Any) -> Any:
+        value = self.text(name)
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except (ValueError, KeyError):
+            raise OptionError(f"{name} is {value!r}: {expected} is expected") from None
+
+    def flag(self, name: str, default: bool) -> bool:
+        words = {"true": True, "false": False}
+        return bool(self.parsed(name, lambda text: words[text.strip().lower()], "true or false", default))
+
+    def count(self, name: str, default: int | None) -> Any:
+        return self.parsed(name, _positive, "a whole number from 1 on", default)
+
+    def seconds(self, name: str, default_ms: int) -> float:
+        return float(self.count(name, default_ms)) / 1000
+
+    def one_of(self, name: str, words: Iterable[str], default: str) -> str:
+        known = {word.lower(): word for word in words}
+        return str(
+            self.parsed(
+                name, lambda text: known[text.strip().lower()], "one of " + ", ".join(known.values()), default
+            )
+        )
+
+
+def _as_given(key: str, options: Mapping[str, str]) -> str:
+    return next(name for name in options if name.lower() == key)
+
+
+def _nearest(key: str, names: Mapping[str, str]) -> str:
+    near = difflib.get_close_matches(key, names, 1, 0.6)
+    return f": did you mean {names[near[0]]!r}?" if near else "; docs/spark_source.md lists them"
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def parse_bytes(text: str) -> int:
+    """`10485760`, `10m`, `1 GB`: units are powers of 1024. ValueError."""
+    match = _BYTES.fullmatch(text.strip())
+    if match is None or not int(match[1]):
+        raise ValueError(text)
+    return int(match[1]) * _UNITS[match[2].lower()]
+
+
+def source_options(options: Mapping[str, str], *, streaming: bool | None) -> SourceOptions:
+    """OptionError that names the option, what was given and what is expected.
+
+    `streaming` None: not known yet, so what is wrong for one kind of query only is not looked for.
+    """
+    given = _Given(options, SOURCE_NAMES)
+    if streaming is False:
+        for name in ("maxBytesPerTrigger", "maxEntriesPerTrigger", "maxRowsPerTrigger"):
+            if given.text(name) is not None:
+                raise OptionError(
+                    f"{name} limits a stream's batches; a batch query reads up to endingOffsets"
+                )
+    columns = given.text("columns")
+    return SourceOptions(
+        cluster=_cluster(given),
+        topics=_topics(given),
+        start=_places(given, "startingOffsets", "startingTime", LATEST if streaming else EARLIEST, streaming),
+        end=_places(given, "endingOffsets", "endingTime", LATEST, streaming),
+        columns=None
+        if columns is None
+        else tuple(name.strip() for name in columns.split(",") if name.strip()),
+        partitions_max=given.count("numPartitions", max(2, os.cpu_count() or 2)),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        allow_different_schemas=given.flag("allowDifferentTopicSchemas", False),
+        poll_timeout_s=given.seconds("pollTimeoutMs", 120_000),
+        wait_for_topics=given.flag("waitingForNonExistedTopic", False),
+        subscription=given.text("predefinedSubscription"),
+        subscription_prefix=given.text("subscriptionPrefix") or "spark-pulsar",
+        limits=Limits(
+            given.parsed(
+                "maxBytesPerTrigger", parse_bytes, "a number of bytes such as 10485760 or 10m", None
+            ),
+            given.count("maxEntriesPerTrigger", None),
+            given.count("maxRowsPerTrigger", None),
+        ),
+        schema=_schema(given),
+        offsets_location=given.text("offsetsLocation"),
+    )
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """OptionError as with `source_options`."""
+    given = _Given(options, SINK_NAMES)
+    topic = given.text("topic")
+    return SinkOptions(
+        cluster=_cluster(given),
+        topic=None if topic is None else full_topic_name(topic),
+        exactly_once=given.one_of("deliveryGuarantee", ("exactly-once", "at-least-once"), "exactly-once")
+        == "exactly-once",
+        compression=given.one_of(
+            "pulsar.producer.compressionType", ("NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"), "NONE"
+        ),
+        batch_messages_max=given.count("pulsar.producer.batchingMaxMessages", 1000),
+        batch_bytes_max=given.parsed(
+            "pulsar.producer.batchingMaxBytes",
+            parse_bytes,
+            "a number of bytes such as 131072 or 128k",
+            128 * 1024,
+        ),
+        send_timeout_s=given.seconds("pulsar.producer.sendTimeoutMs", 30_000),
+        schema=_schema(given),
+    )
+
+
+def _cluster(given: _Given) -> ClusterSettings:
+    url = given.text("service.url")
+    if not url:
+        raise OptionError(
+            'service.url is missing: give the cluster, as in .option("service.url", "pulsar://host:6650")'
+        )
+    endpoints(url)
+    security = Security(
+        _credentials(given),
+        given.text("pulsar.client.tlsTrustCertsFilePath"),
+        given.flag("pulsar.client.tlsHostnameVerificationEnable", True),
+    )
+    return ClusterSettings(url, security, given.seconds("pulsar.client.operationTimeoutMs", 30_000))
+
+
+def _credentials(given: _Given) -> Credentials | None:
+    plugin = given.text("pulsar.client.authPluginClassName")
+    params = given.text("pulsar.client.authParams") or ""
+    if plugin is None:
+        return None
+    if not plugin.endswith("AuthenticationToken") and plugin != "token":
+        raise OptionError(
+            f"pulsar.client.authPluginClassName is {plugin!r}: only token authentication is built in "
+            "(org.apache.pulsar.client.impl.auth.AuthenticationToken)"
+        )
+    if params.startswith("file://"):
+        with open(params.removeprefix("file://"), "rb") as file:
+            return Credentials("token", file.read().strip())
+    return Credentials("token", params.removeprefix("token:").encode())
+
+
+def _topics(given: _Given) -> TopicChoice:
+    named = {name: given.text(name) for name in ("topic", "topics", "topicsPattern") if given.text(name)}
+    if len(named) != 1:
+        found = " and ".join(named) if named else "none of them"
+        raise OptionError(f"exactly one of topic, topics and topicsPattern says what to read; given: {found}")
+    if pattern := named.get("topicsPattern"):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise OptionError(
+                f"topicsPattern is {pattern!r}, which is no regular expression: {error}"
+            ) from None
+        return TopicChoice((), pattern)
+    if topic := named.get("topic"):
+        return TopicChoice((full_topic_name(topic),), None)
+    names = [full_topic_name(name.strip()) for name in (named["topics"] or "").split(",") if name.strip()]
+    return TopicChoice(tuple(dict.fromkeys(names)), None)
+
+
+SCHEMA_TYPES: Final = (
+    "BYTES",
+    "STRING",
+    "JSON",
+    "AVRO",
+    "BOOLEAN",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FLOAT",
+    "DOUBLE",
+    "DATE",
+    "TIME",
+    "TIMESTAMP",
+    "INSTANT",
+    "LOCAL_DATE",
+    "LOCAL_TIME",
+    "LOCAL_DATE_TIME",
+)
+
+
+def _places(given: _Given, offsets: str, time: str, default: Place, streaming: bool | None) -> PlaceChoice:
+    return choose_places(
+        offsets, given.text(offsets), time, given.text(time), default=default, streaming=streaming
+    )
+
+
+def _schema(given: _Given) -> SchemaChoice | None:
+    definition = given.text("schemaDefinition")
+    if given.text("schemaType") is None:
+        if definition is not None:
+            raise OptionError("schemaDefinition is given without schemaType: JSON or AVRO is expected")
+        return None
+    return SchemaChoice(given.one_of("schemaType", SCHEMA_TYPES, "BYTES"), definition)

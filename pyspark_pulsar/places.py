@@ -1,0 +1,148 @@
+"""Where a query begins and ends, as users write it: by position, by time, for all topics or for single ones."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from google.protobuf.message import DecodeError
+
+from protocol.pulsar_api_pb2 import MessageIdData
+from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.planning.position import EARLIEST, Position, before
+from pyspark_pulsar.topic_names import base_topic, full_topic_name
+
+LATEST: Final = "latest"
+Place = Position | Literal["latest"]
+"""A position, or the end of the topic when the query is planned."""
+
+_POSITION = re.compile(r"(\d+):(-?\d+)(?::(\d+))?")
+
+
+@dataclass(frozen=True)
+class PlaceChoice:
+    """Where to begin or to end: for all topics, and for single ones by name."""
+
+    default: Place
+    by_topic: Mapping[str, Place]
+    time_ms: int | None = None
+    """Publish time; then the place is the widest possible and messages are chosen by their time."""
+    time_ms_by_topic: Mapping[str, int] = field(default_factory=dict)
+
+    def place(self, topic: str) -> Place:
+        return self.by_topic.get(topic, self.by_topic.get(base_topic(topic), self.default))
+
+    def time_of(self, topic: str) -> int | None:
+        return self.time_ms_by_topic.get(topic, self.time_ms_by_topic.get(base_topic(topic), self.time_ms))
+
+    def check_names(self, name: str, topics: Iterable[str]) -> None:
+        """OptionError where a topic is named that the query does not read."""
+        known = {*topics, *map(base_topic, topics)}
+        for topic in (*self.by_topic, *self.time_ms_by_topic):
+            if topic not in known:
+                raise OptionError(f"{name} names {topic}, which the query does not read")
+
+
+def choose_places(
+    offsets: str,
+    by_place: str | None,
+    time: str,
+    by_time: str | None,
+    *,
+    default: Place,
+    streaming: bool | None,
+) -> PlaceChoice:
+    """From the values of two options, of which `offsets` and `time` are the names. OptionError."""
+    if by_place is not None and by_time is not None:
+        raise OptionError(f"{offsets} and {time} are both given: only one can hold")
+    ends = offsets == "endingOffsets"
+    if ends and streaming and (by_place or by_time):
+        raise OptionError(f"{offsets if by_place else time} is given, but a stream has no end")
+    if by_time is not None:
+        widest: Place = LATEST if ends else EARLIEST
+        return _times(time, by_time, widest)
+    if by_place is None:
+        return PlaceChoice(default, {})
+    choice = _read_places(offsets, by_place, default)
+    if streaming is False and not ends and LATEST in (choice.default, *choice.by_topic.values()):
+        raise OptionError("startingOffsets is latest: a batch query would have nothing to read")
+    if ends and EARLIEST in (choice.default, *choice.by_topic.values()):
+        raise OptionError("endingOffsets is earliest: a batch query would have nothing to read")
+    return choice
+
+
+def _read_places(name: str, text: str, default: Place) -> PlaceChoice:
+    ends = name == "endingOffsets"
+    if not text.lstrip().startswith("{"):
+        return PlaceChoice(_place(name, text.strip(), ends), {})
+    by_topic = {
+        full_topic_name(topic): _place(name, value, ends) for topic, value in _json_object(name, text).items()
+    }
+    return PlaceChoice(default, by_topic)
+
+
+def _place(name: str, value: object, ends: bool) -> Place:
+    if value == "earliest":
+        return EARLIEST
+    if value == "latest":
+        return LATEST
+    if isinstance(value, list) and all(isinstance(byte, int) for byte in value):
+        try:
+            message_id = MessageIdData.FromString(bytes(byte & 0xFF for byte in value))
+        except DecodeError:
+            raise OptionError(f"{name}: {value} are no bytes of a message id") from None
+        batch = message_id.batch_index if message_id.batch_index >= 0 else None
+        return _at(message_id.ledgerId, message_id.entryId, batch, ends)
+    match = _POSITION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise OptionError(
+            f"{name}: {value!r} is no place: earliest, latest, ledger:entry, ledger:entry:batch or the bytes of "
+            "a message id are expected"
+        )
+    return _at(int(match[1]), int(match[2]), None if match[3] is None else int(match[3]), ends)
+
+
+def _at(ledger: int, entry: int, batch: int | None, ends: bool) -> Position:
+    """Starts and ends are both messages that are read."""
+    if ends:
+        return Position(ledger, entry) if batch is None else Position(ledger, entry, batch)
+    return before(ledger, entry, batch)
+
+
+def _times(name: str, text: str, widest: Place) -> PlaceChoice:
+    expected = "milliseconds since 1970 or an ISO time such as 2026-01-31T12:00:00Z"
+    try:
+        if text.lstrip().startswith("{"):
+            by_topic = {
+                full_topic_name(key): parse_time_ms(value) for key, value in _json_object(name, text).items()
+            }
+            return PlaceChoice(widest, {}, None, by_topic)
+        return PlaceChoice(widest, {}, parse_time_ms(text))
+    except (ValueError, TypeError) as error:
+        if isinstance(error, OptionError):
+            raise
+        raise OptionError(f"{name} is {text!r}: {expected} is expected") from None
+
+
+def _json_object(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise OptionError(f"{name} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise OptionError(f"{name} is {text!r}: a JSON object from topic to place is expected")
+    return found
+
+
+def parse_time_ms(text: str | int) -> int:
+    """Milliseconds since 1970, or ISO 8601; without a zone it is UTC. ValueError."""
+    if isinstance(text, int) or text.strip().isdigit():
+        return int(text)
+    moment = datetime.datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,1 @@
+"""What to read: topics, positions, offsets, limits. Decided on the driver."""

@@ -1,0 +1,255 @@
+"""A stream's offset: how far each topic has been read, as small as can be at hundreds of thousands of topics.
+
+Up to `READABLE_MAX` topics it is a table that people can read and edit:
+
+    {"version": 1, "id": "3f9c…", "topics": {"persistent://public/default/a": "12:40"}}
+
+Above that it is two blocks, base64 of compressed bytes: the names in order, and the columns ledger, entry and batch
+index. With a place to keep them (`offsetsLocation`) the blocks go into files that are named by what is in them, and
+the offset is only the names of these files.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pyspark_pulsar.cutting.protobuf_columns import Ints, join_rows, read_varints, write_varints
+from pyspark_pulsar.errors import PulsarSourceError
+from pyspark_pulsar.planning.position import EARLIEST, WHOLE, Position
+
+READABLE_MAX: Final = 100
+VERSION: Final = 1
+_LEVEL: Final = 1
+_BLOCK_BYTES_MAX: Final = 1 << 30
+
+
+class OffsetFiles(Protocol):
+    """Where large offsets are kept."""
+
+    def put(self, name: str, content: bytes) -> None: ...
+
+    def get(self, name: str) -> bytes: ...
+
+
+class Offsets:
+    """Topics in order of their names, and for each the position up to which it has been read."""
+
+    __slots__ = ("batches", "entries", "identity", "ledgers", "topics")
+
+    def __init__(
+        self, identity: str, topics: tuple[str, ...], ledgers: Ints, entries: Ints, batches: Ints
+    ) -> None:
+        self.identity = identity
+        """Names the query for as long as its checkpoint lives."""
+        self.topics = topics
+        self.ledgers = ledgers
+        self.entries = entries
+        self.batches = batches
+
+    @classmethod
+    def at(cls, identity: str, topics: Sequence[str], positions: Sequence[Position]) -> Offsets:
+        table = np.array(positions, np.int64).reshape(len(topics), 3)
+        return cls(identity, tuple(topics), table[:, 0].copy(), table[:, 1].copy(), table[:, 2].copy())
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def position(self, row: int) -> Position:
+        return Position(int(self.ledgers[row]), int(self.entries[row]), int(self.batches[row]))
+
+    def same_as(self, other: Offsets) -> bool:
+        return (
+            self.topics == other.topics
+            and not self.is_behind(other).any()
+            and not other.is_behind(self).any()
+        )
+
+    def is_behind(self, other: Offsets) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """For each topic whether the other offset, of the same topics, is further."""
+        return is_before(
+            (self.ledgers, self.entries, self.batches), (other.ledgers, other.entries, other.batches)
+        )
+
+    def aligned_to(self, topics: tuple[str, ...]) -> Offsets:
+        """The same for other topics: those that are new have not been read at all."""
+        if topics is self.topics or topics == self.topics:
+            return self
+        rows = {topic: row for row, topic in enumerate(self.topics)}
+        found = [rows.get(topic, -1) for topic in topics]
+        taken = np.array(found, np.int64)
+        new = taken < 0
+        return Offsets(
+            self.identity,
+            topics,
+            *(
+                np.where(new, default, column[taken] if len(column) else default).astype(np.int64)
+                for column, default in zip((self.ledgers, self.entries, self.batches), EARLIEST, strict=True)
+            ),
+        )
+
+
+Columns = tuple[Ints, Ints, Ints]
+
+
+def is_before(first: Columns, second: Columns) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Row by row, whether one position comes before the other."""
+    (ledgers, entries, batches), (ledgers2, entries2, batches2) = first, second
+    found: np.ndarray[Any, np.dtype[np.bool_]] = (ledgers < ledgers2) | (
+        (ledgers == ledgers2) & ((entries < entries2) | ((entries == entries2) & (batches < batches2)))
+    )
+    return found
+
+
+def new_identity() -> str:
+    return os.urandom(6).hex()
+
+
+# To and from what Spark writes into its checkpoint
+
+
+def to_json(offsets: Offsets, files: OffsetFiles | None = None) -> dict[str, Any]:
+    head: dict[str, Any] = {"version": VERSION, "id": offsets.identity}
+    if len(offsets) <= READABLE_MAX:
+        table = {topic: str(offsets.position(row)) for row, topic in enumerate(offsets.topics)}
+        return head | {"topics": table}
+    names, positions = _pack_names(offsets.topics), pack_columns(offsets)
+    head["count"] = len(offsets)
+    if files is None:
+        return head | {"names": names[0], "positions": base64.b64encode(positions).decode()}
+    stored = f"positions-{_digest(positions)}"
+    files.put(names[1], base64.b64decode(names[0]))
+    files.put(stored, positions)
+    return head | {"namesFile": names[1], "positionsFile": stored}
+
+
+def from_json(found: Mapping[str, Any], files: OffsetFiles | None = None) -> Offsets:
+    """PulsarSourceError where it is none of ours, or a newer version's."""
+    if found.get("version") != VERSION or "id" not in found:
+        raise PulsarSourceError(
+            f"the checkpoint's offset has version {found.get('version')!r}, this is {VERSION}: "
+            "it was written by another source, or by a newer release of this one"
+        )
+    identity = str(found["id"])
+    if "topics" in found:
+        table = {topic: _position(text) for topic, text in sorted(found["topics"].items())}
+        return Offsets.at(identity, list(table), list(table.values()))
+    if "namesFile" in found:
+        if files is None:
+            raise PulsarSourceError(
+                "the checkpoint's offset stands in files: give offsetsLocation as when it was written"
+            )
+        topics = _unpack_names(base64.b64encode(files.get(found["namesFile"])).decode())
+        packed = files.get(found["positionsFile"])
+    else:
+        topics = _unpack_names(found["names"])
+        packed = base64.b64decode(found["positions"])
+    columns = unpack_columns(packed, len(topics))
+    return Offsets(identity, topics, *columns)
+
+
+def _position(text: str) -> Position:
+    try:
+        return Position(*(int(part) for part in text.split(":")))
+    except (ValueError, TypeError):
+        raise PulsarSourceError(
+            f"the checkpoint's offset has {text!r} where ledger:entry is expected"
+        ) from None
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:24]
+
+
+# Names
+
+
+@lru_cache(maxsize=2)
+def _pack_names(topics: tuple[str, ...]) -> tuple[str, str]:
+    """Base64 of the block, and the name of its file. Done once as long as the topics stay the same."""
+    plain = "\n".join(topics).encode()
+    packed = pa.Codec("zstd", compression_level=_LEVEL).compress(plain, asbytes=True)
+    block = len(plain).to_bytes(8, "big") + packed
+    return base64.b64encode(block).decode(), f"names-{_digest(block)}"
+
+
+@lru_cache(maxsize=2)
+def _unpack_names(text: str) -> tuple[str, ...]:
+    block = base64.b64decode(text)
+    return tuple(_decompress(block[8:], int.from_bytes(block[:8], "big")).decode().split("\n"))
+
+
+def _decompress(block: bytes, size: int) -> bytes:
+    if not 0 <= size <= _BLOCK_BYTES_MAX:
+        raise PulsarSourceError(f"the checkpoint's offset claims a block of {size} bytes: it is damaged")
+    plain: bytes = pa.Codec("zstd").decompress(block, size, asbytes=True)
+    return plain
+
+
+# Columns: whichever of two ways is smaller
+
+
+_DELTAS, _BITS = 0, 1
+_HEAD_BYTES: Final = 1 + 8 + 8 + 4 + 4
+
+
+def pack_columns(offsets: Offsets) -> bytes:
+    partial = np.where(offsets.batches == WHOLE, -1, offsets.batches)
+    return b"".join(_pack_column(column) for column in (offsets.ledgers, offsets.entries, partial))
+
+
+def unpack_columns(packed: bytes, count: int) -> tuple[Ints, Ints, Ints]:
+    columns = []
+    at = 0
+    for _ in range(3):
+        column, at = _unpack_column(packed, at, count)
+        columns.append(column)
+    ledgers, entries, batches = columns
+    return ledgers, entries, np.where(batches < 0, WHOLE, batches)
+
+
+def _pack_column(numbers: Ints) -> bytes:
+    """Differences from one to the next as varints, or the bits that the largest needs; compressed."""
+    least = int(numbers.min())
+    differences = np.diff(numbers, prepend=least)
+    zigzag = (differences << 1) ^ (differences >> 63)
+    plain = join_rows([write_varints(zigzag)])[0].tobytes()
+    codec = pa.Codec("zstd", compression_level=_LEVEL)
+    best = (_DELTAS, 0, len(plain), codec.compress(plain, asbytes=True))
+    width = max(1, int(numbers.max() - least).bit_length())
+    if width <= 32:
+        bits = ((numbers - least)[:, None] >> np.arange(width)) & 1
+        packed = np.packbits(bits.astype(np.uint8), bitorder="little").tobytes()
+        squeezed = codec.compress(packed, asbytes=True)
+        if len(squeezed) < len(best[3]):
+            best = (_BITS, width, len(packed), squeezed)
+    kind, width, size, block = best
+    head = bytes([kind]) + least.to_bytes(8, "big", signed=True) + size.to_bytes(8, "big")
+    sizes: bytes = width.to_bytes(4, "big") + len(block).to_bytes(4, "big")
+    packed_column: bytes = head + sizes + block
+    return packed_column
+
+
+def _unpack_column(packed: bytes, at: int, count: int) -> tuple[Ints, int]:
+    head = packed[at : at + _HEAD_BYTES]
+    kind, least = head[0], int.from_bytes(head[1:9], "big", signed=True)
+    size, width = int.from_bytes(head[9:17], "big"), int.from_bytes(head[17:21], "big")
+    start = at + _HEAD_BYTES
+    end = start + int.from_bytes(head[21:25], "big")
+    plain = np.frombuffer(_decompress(packed[start:end], size) + bytes(16), np.uint8)
+    if kind == _BITS:
+        bits = np.unpackbits(plain[:size], bitorder="little")[: count * width].reshape(count, width)
+        numbers = (bits.astype(np.int64) << np.arange(width)).sum(axis=1)
+        return numbers + least, end
+    ends = np.flatnonzero(plain[:size] < 0x80)
+    starts = np.concatenate(([0], ends[:-1] + 1)).astype(np.int64)
+    zigzag = read_varints(plain, starts)[0]
+    differences = (zigzag >> 1) ^ -(zigzag & 1)
+    return np.cumsum(differences) + least, end

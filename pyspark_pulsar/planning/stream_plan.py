@@ -1,0 +1,138 @@
+"""What a micro-batch reads: from one offset to the next, no more than the limits allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from pyspark_pulsar.client.cluster import Cluster, FirstEntry
+from pyspark_pulsar.cutting.protobuf_columns import Flags, Ints
+from pyspark_pulsar.options import Limits
+from pyspark_pulsar.places import PlaceChoice
+from pyspark_pulsar.planning.admission import Backlog, Floats, share
+from pyspark_pulsar.planning.offsets import Offsets
+from pyspark_pulsar.planning.position import FOREVER_MS, WHOLE, TopicRange
+from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
+from pyspark_pulsar.planning.split import cut_entries_evenly, weight
+from pyspark_pulsar.planning.topic_watch import TopicWatch
+
+PEEKS_MAX: Final = 500
+"""Topics whose next entry is looked at for its size, per batch."""
+FIRST_BYTES: Final = 4096.0
+FIRST_ROWS: Final = 1.0
+"""Assumed of entries until one was seen."""
+
+
+class Admission:
+    """Learns how large entries are, and says how far the next batch goes."""
+
+    def __init__(self, cluster: Cluster, reader: str) -> None:
+        self._cluster = cluster
+        self._reader = reader
+        self._turn = 0
+        self._sizes: dict[str, tuple[float, float]] = {}
+        """Bytes and rows of an entry of each topic that was looked at."""
+
+    def next_offsets(self, start: Offsets, last: Offsets, limits: Limits) -> Offsets:
+        """`start` and `last` are of the same topics."""
+        waiting = start.is_behind(last)
+        if not limits.any or not waiting.any():
+            return _furthest(start, last, waiting)
+        self._turn += 1
+        begins, entries = self._measure(start, last, waiting)
+        sizes = self._estimates(start.topics)
+        taken = share(Backlog(entries, *sizes), limits, self._turn)
+        return _advance(start, last, begins, entries, taken)
+
+    def _measure(self, start: Offsets, last: Offsets, waiting: Flags) -> tuple[tuple[Ints, Ints], Ints]:
+        """Where each topic goes on (ledger, entry), and how many entries wait from there as far as is known."""
+        ledgers = start.ledgers.copy()
+        nexts = start.entries + (start.batches == WHOLE)
+        across = waiting & (start.ledgers != last.ledgers)
+        unseen = waiting & ~across & np.array([topic not in self._sizes for topic in start.topics])
+        order = np.concatenate((np.flatnonzero(across), np.flatnonzero(unseen)))
+        rows = (
+            np.roll(order, -(self._turn * PEEKS_MAX % max(1, len(order))))[:PEEKS_MAX]
+            if len(order) > PEEKS_MAX
+            else order
+        )
+        found = self._peek(start, rows)
+        known = ~across
+        for row, first in found.items():
+            self._sizes[start.topics[row]] = (float(first.payload_bytes), float(first.messages))
+            ledgers[row], nexts[row] = first.ledger, first.entry
+            known[row] = True
+        in_last = ledgers == last.ledgers
+        # In an older ledger at least one entry waits; how many, only its reader will see.
+        entries = np.where(in_last, last.entries - nexts + 1, np.where(across, 1 << 20, 0))
+        entries = np.where(waiting & known, np.maximum(entries, 0), 0)
+        return (ledgers, nexts), entries
+
+    def _peek(self, start: Offsets, rows: Ints) -> dict[int, FirstEntry]:
+        wanted = [(start.topics[row], start.position(row).first_entry(), 0) for row in rows.tolist()]
+        found = self._cluster.first_entries(wanted, self._reader) if wanted else []
+        return {row: first for row, first in zip(rows.tolist(), found, strict=True) if first is not None}
+
+    def _estimates(self, topics: Sequence[str]) -> tuple[Floats, Floats]:
+        seen = np.array(list(self._sizes.values()) or [(FIRST_BYTES, FIRST_ROWS)])
+        usual = tuple(seen.mean(axis=0))
+        table = np.array([self._sizes.get(topic, usual) for topic in topics])
+        return table[:, 0], table[:, 1]
+
+
+def _furthest(start: Offsets, last: Offsets, waiting: Flags) -> Offsets:
+    columns = (
+        np.where(waiting, ends, begins)
+        for begins, ends in zip(
+            (start.ledgers, start.entries, start.batches),
+            (last.ledgers, last.entries, last.batches),
+            strict=True,
+        )
+    )
+    return Offsets(start.identity, start.topics, *columns)
+
+
+def _advance(start: Offsets, last: Offsets, begins: tuple[Ints, Ints], entries: Ints, taken: Ints) -> Offsets:
+    moves = taken > 0
+    ledgers, nexts = begins
+    to_end = moves & (taken >= entries) & (ledgers == last.ledgers)
+    ends = np.where(to_end, last.entries, nexts + taken - 1)
+    return Offsets(
+        start.identity,
+        start.topics,
+        np.where(moves, ledgers, start.ledgers),
+        np.where(moves, ends, start.entries),
+        np.where(moves, WHOLE, start.batches),
+    )
+
+
+def stream_tasks(
+    start: Offsets, end: Offsets, watch: TopicWatch, choice: PlaceChoice, tasks: int
+) -> list[RangeColumns]:
+    """The ranges between two offsets, shared among at most so many tasks."""
+    begin = start.aligned_to(end.topics)
+    rows = np.flatnonzero(begin.is_behind(end))
+    topics = [end.topics[row] for row in rows.tolist()]
+    times = np.array([choice.time_of(topic) or 0 for topic in topics], np.int64)
+    columns = RangeColumns(
+        topics,
+        np.stack([begin.ledgers[rows], begin.entries[rows], begin.batches[rows]], axis=1),
+        np.stack([end.ledgers[rows], end.entries[rows], end.batches[rows]], axis=1),
+        watch.retained(begin, rows),
+        times,
+        np.full(len(rows), FOREVER_MS),
+    )
+    if len(rows) < 2 * tasks:
+        columns = columns_of(_cut_large(list(columns.ranges()), tasks))
+    return columns.into_tasks(tasks)
+
+
+def _cut_large(ranges: Sequence[TopicRange], tasks: int) -> list[TopicRange]:
+    total = sum(weight(one) for one in ranges)
+    return [
+        part
+        for one in ranges
+        for part in cut_entries_evenly(one, max(1, round(2 * tasks * weight(one) / max(1, total))))
+    ]

@@ -1,0 +1,235 @@
+"""A stream: one reader lives on the driver as long as the query, plans its batches and moves its cursors."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_pulsar.client.cluster import Cluster
+from pyspark_pulsar.columns.value_columns import ValueColumns
+from pyspark_pulsar.errors import DataLoss
+from pyspark_pulsar.options import Limits, SourceOptions
+from pyspark_pulsar.planning.batch_plan import start_positions
+from pyspark_pulsar.planning.offset_files import OffsetFolder
+from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, to_json
+from pyspark_pulsar.planning.position import WHOLE
+from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
+from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
+from pyspark_pulsar.planning.topic_watch import TopicWatch
+from pyspark_pulsar.planning.topics import choose_topics
+from pyspark_pulsar.reading.batch_reader import RangesPartition, read_ranges
+
+log = logging.getLogger("pyspark_pulsar")
+
+NEW_TOPICS_S: Final = 10.0
+"""How often topics and partitions are listed again."""
+
+Json = dict[str, Any]
+
+
+class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Pickled to the tasks, so everything that is open is made when first needed."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, values: ValueColumns) -> None:
+        self._options = options
+        self._schema = schema
+        self._values = values
+        self._driver: StreamDriver | None = None
+
+    def _open(self) -> StreamDriver:
+        if self._driver is None:
+            self._driver = StreamDriver(self._options)
+        return self._driver
+
+    def initialOffset(self) -> Json:  # noqa: N802
+        driver = self._open()
+        return driver.cluster.patiently(driver.initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Only for Spark to know that there is one: all three limits are applied together."""
+        limits = self._options.limits
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        if limits.rows_max is not None:
+            return ReadMaxRows(limits.rows_max)
+        if limits.entries_max is not None:
+            return ReadMaxFiles(limits.entries_max)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
+        limits = Limits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
+        driver = self._open()
+        return driver.cluster.patiently(lambda: driver.latest(start, limits))
+
+    def reportLatestOffset(self) -> Json | None:  # noqa: N802
+        return self._open().report()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._open().stop_at_present()
+
+    def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
+        driver = self._open()
+        tasks = driver.cluster.patiently(lambda: driver.tasks(start, end))
+        # Spark makes a task of its own out of no partition; a range of nothing costs less than asking for one.
+        return [RangesPartition(columns) for columns in tasks] or [RangesPartition(columns_of([]))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, RangesPartition):
+            name = f"{self._options.subscription_prefix}-task"
+            yield from read_ranges(partition.ranges, self._options, self._schema, self._values, name)
+
+    def commit(self, end: Json) -> None:
+        self._open().commit(end)
+
+    def stop(self) -> None:
+        if self._driver is not None:
+            self._driver.close()
+            self._driver = None
+
+
+class StreamDriver:
+    """What is behind the calls of Spark's engine, one at a time."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.cluster = Cluster(options.cluster)
+        self._files = None if options.offsets_location is None else OffsetFolder(options.offsets_location)
+        self._watch: TopicWatch | None = None
+        self._admission: Admission | None = None
+        self._stop_at: Offsets | None = None
+        self._available_now = False
+        self._listed_at = 0.0
+        self._decoded: list[tuple[Json, Offsets]] = []
+
+    def close(self) -> None:
+        self.cluster.close()
+
+    def initial(self) -> Json:
+        identity = new_identity()
+        topics = tuple(self._list_topics())
+        self._options.start.check_names("startingOffsets", topics)
+        reader = f"{self._options.subscription_prefix}-{identity}-start"
+        newest = self.cluster.last_entries(topics, reader)
+        starts = start_positions(self.cluster, topics, self._options.start, newest, reader)
+        return self._encode(Offsets.at(identity, topics, starts))
+
+    def latest(self, start: Json, limits: Limits) -> Json:
+        begin = self._decode(start)
+        is_first = self._watch is None
+        watch = self._follow(begin)
+        if self._available_now:
+            if self._stop_at is None:
+                watch.refresh(all_topics=True)
+                self._stop_at = self._ends(begin, watch)
+            last = self._stop_at.aligned_to(watch.topics)
+        else:
+            self._drop(watch.refresh(), watch)
+            last = self._ends(begin, watch)
+        if is_first:
+            # A new subscription begins with the oldest entry, the query perhaps not.
+            watch.acknowledge(begin)
+        begin = begin.aligned_to(watch.topics)
+        assert self._admission is not None
+        return self._encode(self._admission.next_offsets(begin, last, limits))
+
+    def report(self) -> Json | None:
+        if self._watch is None or not self._decoded:
+            return None
+        return self._encode(self._ends(self._decoded[-1][1], self._watch))
+
+    def stop_at_present(self) -> None:
+        """Where that is becomes known with the first offset, which names the subscription."""
+        self._available_now = True
+        self._stop_at = None
+
+    def tasks(self, start: Json, end: Json) -> list[RangeColumns]:
+        begin, last = self._decode(start), self._decode(end)
+        if self._watch is None:
+            # A batch that was planned before a restart.
+            self._follow(begin).refresh(all_topics=True)
+        assert self._watch is not None
+        return stream_tasks(begin, last, self._watch, self._options.start, self._options.partitions_max)
+
+    def commit(self, end: Json) -> None:
+        if self._watch is not None:
+            self._watch.acknowledge(self._decode(end))
+
+    # Topics
+
+    def _list_topics(self) -> list[str]:
+        self._listed_at = time.monotonic()
+        return choose_topics(self.cluster, self._options.topics, wait=self._options.wait_for_topics)
+
+    def _follow(self, begin: Offsets) -> TopicWatch:
+        """Watch the topics there are now, with the subscription of the query that the offset is of."""
+        if self._watch is None:
+            name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
+            self._watch = TopicWatch(self.cluster, name)
+            self._admission = Admission(self.cluster, f"{name}-peek")
+            self._watch.hold(begin)
+        elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:
+            return self._watch
+        topics = self._list_topics()
+        self._report_deleted(begin, topics)
+        self._watch.follow(tuple(topics))
+        return self._watch
+
+    def _report_deleted(self, begin: Offsets, topics: Sequence[str]) -> None:
+        there = set(topics)
+        for row, topic in enumerate(begin.topics):
+            if topic not in there:
+                self._lost(begin, row)
+
+    def _lost(self, begin: Offsets, row: int) -> None:
+        loss = DataLoss(begin.topics[row], "topic deleted", str(begin.position(row)), "")
+        if self._options.fail_on_data_loss:
+            raise loss
+        log.warning("%s", loss)
+
+    def _drop(self, gone: Sequence[str], watch: TopicWatch) -> None:
+        """Topics that were deleted since they were listed; the next listing reports them."""
+        if gone:
+            self._listed_at = 0.0
+            missing = set(gone)
+            watch.follow(tuple(topic for topic in watch.topics if topic not in missing))
+
+    # Offsets
+
+    def _ends(self, begin: Offsets, watch: TopicWatch) -> Offsets:
+        whole = np.full(len(watch.topics), WHOLE, np.int64)
+        return Offsets(begin.identity, watch.topics, watch.ledgers.copy(), watch.entries.copy(), whole)
+
+    def _encode(self, offsets: Offsets) -> Json:
+        for encoded, known in self._decoded:
+            if known.identity == offsets.identity and known.same_as(offsets):
+                return encoded
+        encoded = to_json(offsets, self._files)
+        self._remember(encoded, offsets)
+        return encoded
+
+    def _decode(self, encoded: Json) -> Offsets:
+        for known, offsets in self._decoded:
+            if known == encoded:
+                return offsets
+        offsets = from_json(encoded, self._files)
+        self._remember(encoded, offsets)
+        return offsets
+
+    def _remember(self, encoded: Json, offsets: Offsets) -> None:
+        """Spark hands the same offsets back several times per batch."""
+        self._decoded = [*self._decoded[-3:], (encoded, offsets)]

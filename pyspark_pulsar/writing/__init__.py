@@ -1,0 +1,1 @@
+"""The sink: rows to batches, batches to producers, each written once."""

@@ -1,0 +1,247 @@
+"""A task's way to the brokers: producers are opened as topics turn up, entries go out, receipts come in."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from protocol import requests
+from protocol.pulsar_api_pb2 import BaseCommand, Schema, ServerError
+from pyspark_pulsar.client.cluster import TRY_AGAIN, Cluster
+from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.errors import BrokerLost, BrokerRefused, PulsarSourceError
+from pyspark_pulsar.writing.message_rows import MessageRows
+from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicProducer
+
+log = logging.getLogger("pyspark_pulsar")
+
+PENDING_BYTES_MAX: Final = 8 << 20
+"""Sent and not confirmed, over all topics of a task."""
+PAUSE_S: Final = 0.2
+NO_WAIT_S: Final = 0.000_001
+BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
+"""The task that ran before is still connected; its process ends soon."""
+DEDUPLICATION_UNDECIDED = "PersistenceError"
+
+
+class PublishSettings(NamedTuple):
+    entries: EntrySettings
+    exactly_once: bool
+    timeout_s: float
+    """For how long one entry may be tried."""
+
+
+class Publisher:
+    def __init__(
+        self, cluster: Cluster, producer_name: str, settings: PublishSettings, schema: Schema | None
+    ) -> None:
+        self._cluster = cluster
+        self._name = producer_name
+        self._settings = settings
+        self._schema = schema
+        self._producers: dict[str, TopicProducer] = {}
+        self._connections: dict[str, Connection] = {}
+        self._by_id: dict[tuple[int, int], TopicProducer] = {}
+        """By connection and producer id, as receipts name them."""
+        self._pending_entries: dict[Connection, int] = {}
+        self._pending_bytes = 0
+        self._proven: set[str] = set()
+        """Namespaces whose broker has shown that it remembers sequence ids."""
+
+    def open(self, topics: Sequence[str]) -> None:
+        """Producers for all of these topics that have none, asked for together."""
+        new = [topic for topic in topics if topic not in self._producers]
+        for topic in new:
+            self._producers[topic] = TopicProducer(topic, self._name, self._settings.entries, self._schema)
+        self._again_until_open([self._producers[topic] for topic in new])
+        for topic in new:
+            self._producers[topic].is_new = self._producers[topic].stored < 0
+
+    def publish(self, topic: str, rows: MessageRows) -> None:
+        """Returns when the rows are on their way, as far as they fill entries. The topic must be open."""
+        producer = self._producers[topic]
+        self._send_all(producer, producer.add(rows))
+
+    def finish(self) -> None:
+        """Returns when the broker has stored everything."""
+        for producer in self._producers.values():
+            self._send_all(producer, producer.rest())
+        self._wait_until(0)
+        for connection, producers in self._by_connection().items():
+            connection.ask_all(
+                (request_id, requests.close_producer(request_id, one.producer_id), f"closing {one.topic}")
+                for one in producers
+                for request_id in (connection.next_id(),)
+            )
+
+    def _by_connection(self) -> dict[Connection, list[TopicProducer]]:
+        found: dict[Connection, list[TopicProducer]] = {}
+        for topic, producer in self._producers.items():
+            found.setdefault(self._connections[topic], []).append(producer)
+        return found
+
+    # Producers
+
+    def _again_until_open(self, producers: Sequence[TopicProducer]) -> None:
+        deadline = time.monotonic() + self._settings.timeout_s
+        missing = list(producers)
+        while missing:
+            try:
+                missing = self._open(missing)
+            except BrokerLost:
+                if time.monotonic() > deadline:
+                    raise
+                self._cluster.forget_lost()
+                missing = list(producers)
+            if missing:
+                time.sleep(PAUSE_S)
+
+    def _open(self, producers: Sequence[TopicProducer]) -> list[TopicProducer]:
+        """Those for which it is too early; BrokerRefused for what will not pass, or not in time."""
+        by_topic = {producer.topic: producer for producer in producers}
+        later = []
+        for owner, topics in self._cluster.by_owner(list(by_topic)).items():
+            connection = self._cluster.connection(owner)
+            ids = {topic: connection.next_id() for topic in topics}
+            answers = connection.try_all(
+                (
+                    request_id,
+                    requests.producer(
+                        request_id, ids[topic], topic, self._name, schema=self._schema, metadata={}
+                    ),
+                    f"opening a producer on {topic}",
+                )
+                for topic in topics
+                for request_id in (connection.next_id(),)
+            )
+            for topic, (answer, refused) in zip(topics, answers, strict=True):
+                producer = by_topic[topic]
+                if refused is None:
+                    success = answer.producer_success
+                    producer.opened(ids[topic], success.last_sequence_id, success.schema_version)
+                    self._connections[topic] = connection
+                    self._by_id[id(connection), ids[topic]] = producer
+                elif refused.code in TRY_AGAIN | BUSY and producer.may_wait(self._settings.timeout_s):
+                    later.append(producer)
+                else:
+                    raise refused
+        return later
+
+    def _prove(self, producer: TopicProducer) -> None:
+        """Open again and see whether the broker remembers what it has just stored."""
+        self._wait_until(0)
+        connection = self._connections[producer.topic]
+        request_id = connection.next_id()
+        frame = requests.close_producer(request_id, producer.producer_id)
+        connection.ask(request_id, frame, f"closing the producer of {producer.topic}")
+        self._again_until_open([producer])
+        if not producer.is_proven:
+            raise PulsarSourceError(
+                f"the broker does not deduplicate {producer.topic}, so nothing can be written exactly once: set "
+                "brokerDeduplicationEnabled=true (or deduplication for the namespace), or write with "
+                'option("deliveryGuarantee", "at-least-once")'
+            )
+        self._proven.add(_namespace(producer.topic))
+
+    # Entries
+
+    def _send_all(self, producer: TopicProducer, entries: Iterator[Entry]) -> None:
+        for entry in entries:
+            self._check_size(producer, entry)
+            producer.pending.append(entry)
+            self._pending_bytes += len(entry.body)
+            self._send(producer, entry)
+            to_be_proven = self._settings.exactly_once and producer.is_new and not producer.is_proven
+            if to_be_proven and _namespace(producer.topic) not in self._proven:
+                self._prove(producer)
+            self._wait_until(PENDING_BYTES_MAX)
+
+    def _check_size(self, producer: TopicProducer, entry: Entry) -> None:
+        limit = self._connections[producer.topic].message_bytes_max
+        if len(entry.body) > limit:
+            raise PulsarSourceError(
+                f"{producer.topic}: {entry.messages} rows make an entry of {len(entry.body)} bytes, the broker takes "
+                f"{limit}; split the value, or raise maxMessageSize of the broker"
+            )
+
+    def _send(self, producer: TopicProducer, entry: Entry) -> None:
+        connection = self._connections[producer.topic]
+        self._pending_entries[connection] = self._pending_entries.get(connection, 0) + 1
+        try:
+            connection.send(producer.frame(entry))
+            self._take_receipts(NO_WAIT_S)
+        except BrokerLost as error:
+            self._recover(error)
+
+    def _wait_until(self, bytes_max: int) -> None:
+        deadline = time.monotonic() + self._settings.timeout_s
+        while self._pending_bytes > bytes_max:
+            try:
+                if self._take_receipts(min(1.0, self._settings.timeout_s)):
+                    deadline = time.monotonic() + self._settings.timeout_s
+                elif time.monotonic() > deadline:
+                    raise PulsarSourceError(
+                        f"no receipt within {self._settings.timeout_s:g} s for {self._pending_bytes} bytes; "
+                        "raise pulsar.producer.sendTimeoutMs if the broker is slow"
+                    )
+            except BrokerLost as error:
+                self._recover(error)
+
+    def _take_receipts(self, timeout_s: float) -> bool:
+        """Whether any receipt came."""
+        came = False
+        for connection, count in list(self._pending_entries.items()):
+            if count:
+                connection.poll(timeout_s)
+            receipts, connection.receipts = connection.receipts, []
+            for receipt in receipts:
+                self._receipt(connection, receipt)
+                came = True
+            if connection.closed_producers:
+                connection.closed_producers.clear()
+                raise BrokerLost(f"{connection} closed a producer")
+        return came
+
+    def _receipt(self, connection: Connection, receipt: BaseCommand) -> None:
+        failed = receipt.type == BaseCommand.SEND_ERROR
+        answer = receipt.send_error if failed else receipt.send_receipt
+        producer = self._by_id.get((id(connection), answer.producer_id))
+        if producer is None:
+            return
+        if failed:
+            name = ServerError.Name(receipt.send_error.error)
+            if name in TRY_AGAIN or name == DEDUPLICATION_UNDECIDED:
+                raise BrokerLost(f"{producer.topic}: the broker says {name}: {receipt.send_error.message}")
+            raise BrokerRefused(f"writing to {producer.topic}", name, receipt.send_error.message)
+        self._pending_bytes -= producer.confirmed(answer.sequence_id)
+        self._pending_entries[connection] -= 1
+
+    def _recover(self, error: BrokerLost) -> None:
+        """Open all producers again and send what they have not stored, in order."""
+        log.warning("%s; connecting again", error)
+        deadline = time.monotonic() + self._settings.timeout_s
+        while True:
+            self._cluster.forget_lost()
+            self._by_id.clear()
+            self._pending_entries.clear()
+            try:
+                self._again_until_open(list(self._producers.values()))
+                for topic, producer in self._producers.items():
+                    connection = self._connections[topic]
+                    for entry in producer.pending:
+                        self._pending_entries[connection] = self._pending_entries.get(connection, 0) + 1
+                        connection.send(producer.frame(entry))
+                break
+            except BrokerLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
+        self._pending_bytes = sum(
+            len(one.body) for producer in self._producers.values() for one in producer.pending
+        )
+
+
+def _namespace(topic: str) -> str:
+    return topic.rpartition("/")[0]

@@ -1,0 +1,159 @@
+"""What is not there any more: said in one sentence with the topic and the place, or passed over on request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
+
+from pyspark_pulsar.columns.value_columns import RawValue  # noqa: E402
+from pyspark_pulsar.data_source import choose_columns  # noqa: E402
+from pyspark_pulsar.errors import DataLoss  # noqa: E402
+from pyspark_pulsar.options import source_options  # noqa: E402
+from pyspark_pulsar.reading.batch_reader import PulsarBatchReader  # noqa: E402
+from tests.crash.broker_process import BrokerProcess as DurableBroker  # noqa: E402
+from tests.interop.support import Admin  # noqa: E402
+from tests.pyspark_pulsar.conftest import Publish, Source  # noqa: E402
+
+SETTINGS = {
+    "managedLedgerMaxEntriesPerLedger": "10",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    # Its cursor keeps ledgers too.
+    "brokerDeduplicationEnabled": "false",
+}
+BODIES = [b"message %d" % number for number in range(400)]
+
+
+def values(rows: list[Any]) -> list[bytes]:
+    return sorted(bytes(row.value) for row in rows)
+
+
+def test_a_deleted_topic_is_reported(
+    source: Source, client: Any, publish: Publish, admin: Admin, topic: str, tmp_path: Path
+) -> None:
+    publish(f"{topic}-a", BODIES[:5], batching_enabled=False)
+    publish(f"{topic}-b", BODIES[5:10], batching_enabled=False)
+    options = {"topicsPattern": f"{topic}-.*", "startingOffsets": "earliest", "columns": "value"}
+    source.run(source.stream(**options), tmp_path)
+    admin._ask("DELETE", f"persistent/public/default/{topic}-b?force=true")
+    publish(f"{topic}-a", BODIES[10:15], batching_enabled=False)
+    with pytest.raises(Exception, match=f"data loss, topic deleted: persistent://public/default/{topic}-b"):
+        source.run(source.stream(**options), tmp_path)
+    source.run(source.stream(**options, failOnDataLoss="false"), tmp_path)
+    assert values(source.rows(tmp_path)) == sorted(BODIES[:15])
+
+
+def test_what_a_subscription_keeps_is_no_loss_and_what_was_trimmed_is(
+    source: Source, client: Any, publish: Publish, admin: Admin, topic: str, tmp_path: Path
+) -> None:
+    publish(topic, BODIES[:50], batching_enabled=False)
+    options = {
+        "topic": topic,
+        "startingOffsets": "earliest",
+        "columns": "value",
+        "predefinedSubscription": "keeper",
+    }
+    source.run(source.stream(**options), tmp_path)
+    # All was read: whatever is trimmed now, nothing is lost.
+    publish(topic, BODIES[50:80], batching_enabled=False)
+    source.run(source.stream(**options), tmp_path)
+    assert values(source.rows(tmp_path)) == sorted(BODIES[:80])
+
+    admin._ask("DELETE", f"persistent/public/default/{topic}/subscription/keeper?force=true")
+    publish(topic, BODIES[80:140], batching_enabled=False)
+    consumer = client.subscribe(topic, "reads-all", initial_position=pulsar.InitialPosition.Earliest)
+    last = consumer.get_last_message_id()
+    consumer.acknowledge_cumulative(last)
+    consumer.close()
+    publish(topic, BODIES[140:170], batching_enabled=False)
+    admin._ask("PUT", f"persistent/public/default/{topic}/unload")
+    with pytest.raises(
+        Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic} has no more"
+    ):
+        source.run(source.stream(**options), tmp_path)
+    source.run(source.stream(**options, failOnDataLoss="false"), tmp_path)
+    found = values(source.rows(tmp_path))
+    assert len(found) == len(set(found))
+    assert {*BODIES[:80], BODIES[169]} <= set(found)
+    assert not {BODIES[80], BODIES[100]} & set(found)
+
+
+def test_many_ledgers_are_no_loss(source: Source, publish: Publish, topic: str) -> None:
+    publish(topic, BODIES, batching_enabled=False)
+    rows = source.read(topic=topic, columns="value,__ledger", numPartitions=4).collect()
+    assert [bytes(row.value) for row in rows] == BODIES
+    assert len({row["__ledger"] for row in rows}) == 40
+
+
+def test_a_start_in_a_ledger_that_is_not_there(source: Source, publish: Publish, topic: str) -> None:
+    publish(f"{topic}-before", BODIES[:3])
+    publish(topic, BODIES[:5], batching_enabled=False)
+    foreign = source.read(topic=f"{topic}-before", columns="__ledger").first()["__ledger"]
+    query = source.read(topic=topic, columns="value", startingOffsets=f"{foreign}:1")
+    with pytest.raises(Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic}"):
+        query.collect()
+    query = source.read(topic=topic, columns="value", startingOffsets=f"{foreign}:1", failOnDataLoss="false")
+    assert values(query.collect()) == sorted(BODIES[:5])
+
+
+def test_a_topic_deleted_while_it_is_read(source: Source, publish: Publish, admin: Admin, topic: str) -> None:
+    """Planned and then gone: the task says so, or goes on with the other topics."""
+    publish(f"{topic}-a", BODIES[:5], batching_enabled=False)
+    publish(f"{topic}-b", BODIES[5:10], batching_enabled=False)
+    given = {
+        "service.url": source.url,
+        "topicsPattern": f"{topic}-.*",
+        "numPartitions": "1",
+        "columns": "value",
+    }
+
+    def plan(**more: str) -> Iterator[Any]:
+        options = source_options({**given, **more}, streaming=False)
+        reader = PulsarBatchReader(options, choose_columns(options, RawValue()), RawValue())
+        (partition,) = reader.partitions()
+        return reader.read(partition)
+
+    fails, goes_on = plan(), plan(failOnDataLoss="false")
+    admin._ask("DELETE", f"persistent/public/default/{topic}-a?force=true")
+    with pytest.raises(DataLoss) as caught:
+        list(fails)
+    assert (caught.value.topic, caught.value.reason) == (
+        f"persistent://public/default/{topic}-a",
+        "topic deleted",
+    )
+    rows = [value for batch in goes_on for value in batch.column("value").to_pylist()]
+    assert rows == BODIES[5:10]
+
+
+def test_a_broker_that_restarts_in_the_middle(tmp_path: Path) -> None:
+    """Killed while a task reads; the task finds it again and goes on where it stood."""
+    broker = DurableBroker(tmp_path)
+    broker.start()
+    try:
+        client = pulsar.Client(broker.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        producer = client.create_producer("restarts", batching_enabled=False, block_if_queue_full=True)
+        bodies = [b"%06d" % number * 5000 for number in range(2000)]
+        for body in bodies:
+            producer.send_async(body, None)
+        producer.flush()
+        client.close()
+        options = source_options(
+            {"service.url": broker.url, "topic": "restarts", "columns": "value", "numPartitions": "1"},
+            streaming=False,
+        )
+        reader = PulsarBatchReader(options, choose_columns(options, RawValue()), RawValue())
+        (partition,) = reader.partitions()
+        batches = reader.read(partition)
+        found = next(batches).column("value").to_pylist()
+        assert len(found) < len(bodies)
+        broker.kill()
+        broker.start()
+        for batch in batches:
+            found += batch.column("value").to_pylist()
+        assert found == bodies
+    finally:
+        broker.stop()

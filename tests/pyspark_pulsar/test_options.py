@@ -1,0 +1,126 @@
+"""Options: names, values and places, each mistake one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+
+from protocol.pulsar_api_pb2 import MessageIdData
+from pyspark_pulsar.errors import OptionError
+from pyspark_pulsar.options import parse_bytes, source_options
+from pyspark_pulsar.places import parse_time_ms
+from pyspark_pulsar.planning.position import EARLIEST, Position
+from pyspark_pulsar.planning.topics import pattern_parts
+
+GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"startingOffset": "earliest"}, "no option 'startingOffset': did you mean 'startingOffsets'?"),
+        ({"pulsar.client.authParam": "x"}, "did you mean 'pulsar.client.authParams'?"),
+        ({"pulsar.client.somethingElse": "x"}, "no option 'pulsar.client.somethingElse'"),
+        ({"service.url": "http://a:1"}, "service.url is 'http://a:1': pulsar://host:port"),
+        ({"service.url": "pulsar://a:b"}, "'a:b' is no host:port"),
+        ({"service.url": ""}, "service.url is missing"),
+        ({"topics": "a,b"}, "exactly one of topic, topics and topicsPattern"),
+        ({"topic": ""}, "given: none of them"),
+        ({"topic": "non-persistent://a/b/c"}, "keeps nothing that could be read"),
+        ({"topic": "", "topicsPattern": "("}, "which is no regular expression"),
+        ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe': true or false is expected"),
+        ({"numPartitions": "0"}, "numPartitions is '0': a whole number from 1 on is expected"),
+        ({"maxBytesPerTrigger": "10x"}, "maxBytesPerTrigger is '10x': a number of bytes"),
+        (
+            {"startingOffsets": "latest"},
+            "startingOffsets is latest: a batch query would have nothing to read",
+        ),
+        ({"endingOffsets": "earliest"}, "endingOffsets is earliest"),
+        ({"startingOffsets": "{"}, "startingOffsets is no JSON"),
+        ({"startingOffsets": '{"t": "x"}'}, "'x' is no place: earliest, latest, ledger:entry"),
+        ({"startingOffsets": "1:1", "startingTime": "5"}, "startingOffsets and startingTime are both given"),
+        ({"endingTime": "yesterday"}, "endingTime is 'yesterday': milliseconds since 1970 or an ISO time"),
+        ({"schemaType": "XML"}, "schemaType is 'XML': one of BYTES, STRING, JSON"),
+        ({"schemaDefinition": "{}"}, "schemaDefinition is given without schemaType"),
+        ({"pulsar.client.authPluginClassName": "Kerberos"}, "only token authentication is built in"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        source_options(
+            {key: value for key, value in {**GIVEN, **options}.items() if value or key == "service.url"},
+            streaming="Trigger" in "".join(options),
+        )
+    assert sentence in str(caught.value)
+
+
+def test_ends_and_limits_belong_to_one_kind_of_query() -> None:
+    with pytest.raises(OptionError, match="a stream has no end"):
+        source_options({**GIVEN, "endingOffsets": "latest"}, streaming=True)
+    with pytest.raises(OptionError, match="limits a stream's batches"):
+        source_options({**GIVEN, "maxRowsPerTrigger": "5"}, streaming=False)
+
+
+def test_names_are_found_in_any_case() -> None:
+    options = source_options(
+        {"SERVICE.url": "pulsar://h", "Topic": "a/b/c", "COLUMNS": "value, __key"}, streaming=True
+    )
+    assert options.topics.names == ("persistent://a/b/c",)
+    assert options.columns == ("value", "__key")
+    assert options.start.default == "latest"
+
+
+def test_places_are_inclusive_at_both_ends() -> None:
+    packed = list(MessageIdData(ledgerId=5, entryId=300, batch_index=2).SerializeToString())
+    options = source_options(
+        {**GIVEN, "startingOffsets": f'{{"t": {packed}}}', "endingOffsets": "7:8"}, streaming=False
+    )
+    assert options.start.place("persistent://public/default/t") == Position(5, 300, 1)
+    assert options.start.place("persistent://public/default/t-partition-3") == Position(5, 300, 1)
+    assert options.start.default == EARLIEST
+    assert options.end.default == Position(7, 8)
+    starts = {"3:4": Position(3, 3), "3:4:0": Position(3, 3), "3:4:1": Position(3, 4, 0)}
+    for text, expected in starts.items():
+        assert source_options({**GIVEN, "startingOffsets": text}, streaming=None).start.default == expected
+
+
+def test_a_place_for_a_topic_that_is_not_read() -> None:
+    options = source_options({**GIVEN, "startingOffsets": '{"other": "earliest"}'}, streaming=True)
+    with pytest.raises(OptionError, match="startingOffsets names persistent://public/default/other"):
+        options.start.check_names("startingOffsets", ["persistent://public/default/t"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("7", 7), ("10k", 10240), ("1 GB", 1 << 30), ("3MiB", 3 << 20)]
+)
+def test_bytes(text: str, expected: int) -> None:
+    assert parse_bytes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1700000000000", 1_700_000_000_000), ("1970-01-01T00:00:01", 1000), ("1970-01-01T01:00:00+01:00", 0)],
+)
+def test_times(text: str, expected: int) -> None:
+    assert parse_time_ms(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "namespace", "name", "fits"),
+    [
+        ("sensor-.*", "public/default", "persistent://public/default/sensor-1", True),
+        ("sensor-.*", "public/default", "persistent://public/default/my-sensor-1", False),
+        ("persistent://a/b/(x|y)", "a/b", "persistent://a/b/y", True),
+        ("a/b/x", "a/b", "persistent://a/b/xx", False),
+    ],
+)
+def test_patterns(pattern: str, namespace: str, name: str, fits: bool) -> None:
+    found, names = pattern_parts(pattern)
+    assert found == namespace
+    assert bool(names.fullmatch(name)) == fits
+
+
+def test_a_pattern_over_namespaces_is_refused() -> None:
+    with pytest.raises(OptionError, match="names in one namespace"):
+        pattern_parts("persistent://a/.*/x")

@@ -1,0 +1,198 @@
+"""Offsets, limits and splits as pure functions."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy", reason="needs the extra spark")
+pytest.importorskip("pyarrow", reason="needs the extra spark")
+
+
+from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
+from pyspark_pulsar.options import Limits  # noqa: E402
+from pyspark_pulsar.planning.admission import Backlog, share, water_level  # noqa: E402
+from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
+from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json  # noqa: E402
+from pyspark_pulsar.planning.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
+from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
+from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers  # noqa: E402
+
+# Offsets
+
+
+def random_offsets(count: int, seed: int) -> Offsets:
+    chance = random.Random(seed)
+    topics = sorted(f"persistent://public/default/topic-{number}" for number in range(count))
+    choices = [
+        EARLIEST,
+        Position(chance.getrandbits(40), -1),
+        Position(5, 2**40),
+        Position(7, 3, 12),
+        Position(0, 0),
+    ]
+    return Offsets.at("id", topics, [chance.choice(choices) for _ in topics])
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 101, 3000])
+@pytest.mark.parametrize("stored", [False, True])
+def test_offsets_come_back(count: int, stored: bool, tmp_path: Path) -> None:
+    offsets = random_offsets(count, count)
+    files = OffsetFolder(str(tmp_path / "offsets")) if stored else None
+    text = json.dumps(to_json(offsets, files))
+    back = from_json(json.loads(text), files)
+    assert back.topics == offsets.topics
+    assert [back.position(row) for row in range(count)] == [offsets.position(row) for row in range(count)]
+    if stored and count > 100:
+        assert len(text) < 300
+
+
+def test_few_topics_are_a_table_for_people() -> None:
+    offsets = Offsets.at("3f", ["persistent://public/default/a"], [Position(12, 40)])
+    assert to_json(offsets) == {
+        "version": 1,
+        "id": "3f",
+        "topics": {"persistent://public/default/a": "12:40"},
+    }
+
+
+def test_hundreds_of_thousands_of_topics_are_small() -> None:
+    """Created in the order of their names, a few entries each."""
+    count = 200_000
+    chance = np.random.default_rng(1)
+    topics = tuple(f"persistent://public/default/device-{number:06d}" for number in range(count))
+    whole = np.full(count, WHOLE, np.int64)
+    offsets = Offsets("id", topics, np.arange(count) + 1000, chance.integers(0, 100, count), whole)
+    assert len(json.dumps(to_json(offsets))) < 2_000_000 / 3
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        ({"version": 2, "id": "x"}, "version 2, this is 1"),
+        ({"topic": 1}, "written by another source"),
+        ({"version": 1, "id": "x", "topics": {"a": "b:c"}}, "ledger:entry is expected"),
+        (
+            {"version": 1, "id": "x", "count": 3, "namesFile": "a", "positionsFile": "b"},
+            "give offsetsLocation",
+        ),
+    ],
+)
+def test_offsets_of_others_are_refused(found: dict[str, object], sentence: str) -> None:
+    with pytest.raises(PulsarSourceError, match=sentence):
+        from_json(found)
+
+
+def test_damaged_and_missing_files_are_refused(tmp_path: Path) -> None:
+    files = OffsetFolder(str(tmp_path))
+    encoded = to_json(random_offsets(200, 1), files)
+    (tmp_path / encoded["positionsFile"]).write_bytes(b"other")
+    with pytest.raises(PulsarSourceError, match="is damaged"):
+        from_json(encoded, files)
+    (tmp_path / encoded["positionsFile"]).unlink()
+    with pytest.raises(PulsarSourceError, match="which the checkpoint needs"):
+        from_json(encoded, files)
+
+
+def test_a_folder_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OptionError, match=r"offsetsLocation is .*, which cannot be used"):
+        OffsetFolder(str(tmp_path / "file" / "below"))
+
+
+def test_new_topics_are_behind_and_deleted_ones_gone() -> None:
+    before = Offsets.at("id", ["a", "c"], [Position(1, 5), Position(2, 6)])
+    after = before.aligned_to(("b", "c", "d"))
+    assert [after.position(row) for row in range(3)] == [EARLIEST, Position(2, 6), EARLIEST]
+
+
+# Limits
+
+
+def backlog(entries: list[int], size: float = 10.0, rows: float = 1.0) -> Backlog:
+    count = len(entries)
+    return Backlog(np.array(entries), np.full(count, size), np.full(count, rows))
+
+
+@pytest.mark.parametrize(
+    ("amounts", "limit", "level"),
+    [([1, 2, 3], 10, float("inf")), ([4, 4, 4], 6, 2), ([1, 10, 10], 11, 5), ([0, 0, 8], 4, 4)],
+)
+def test_the_level_of_the_water(amounts: list[int], limit: int, level: float) -> None:
+    assert water_level(np.array(amounts, float), limit) == level
+
+
+def test_small_topics_are_read_to_their_end_and_large_ones_take_the_rest() -> None:
+    taken = share(backlog([3, 1000, 5, 1000]), Limits(None, 100, None), 0)
+    assert taken.tolist() == [3, 46, 5, 46]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_limit_is_passed_and_nothing_is_wasted(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    count = int(chance.integers(1, 300))
+    waiting = Backlog(
+        chance.integers(0, 50, count), chance.uniform(1, 1000, count), chance.uniform(1, 100, count)
+    )
+    limits = Limits(
+        int(chance.integers(1, 50_000)), int(chance.integers(1, 2000)), int(chance.integers(1, 5000))
+    )
+    taken = share(waiting, limits, seed)
+    assert (taken <= waiting.entries).all()
+    if not waiting.entries.any():
+        assert not taken.any()
+        return
+    used = {
+        "bytes": (float((taken * waiting.bytes_per_entry).sum()), limits.bytes_max),
+        "entries": (float(taken.sum()), limits.entries_max),
+        "rows": (float((taken * waiting.rows_per_entry).sum()), limits.rows_max),
+    }
+    if taken.sum() > 1:
+        assert all(limit is None or amount <= limit for amount, limit in used.values()), used
+    assert taken.any()
+
+
+def test_topics_take_turns_where_a_limit_is_smaller_than_one_entry_of_each() -> None:
+    got = np.zeros(100, np.int64)
+    for turn in range(100):
+        got += share(backlog([10] * 100, size=1000.0), Limits(5000, None, None), turn)
+    assert got.min() == got.max() == 5
+
+
+def test_one_entry_larger_than_the_limit_is_taken() -> None:
+    assert share(backlog([4], size=10_000.0), Limits(100, None, None), 0).tolist() == [1]
+
+
+# Splits
+
+
+def test_a_range_is_cut_without_gaps() -> None:
+    whole = TopicRange("t", Position(3, 9), Position(3, 1009))
+    parts = cut_entries_evenly(whole, 4)
+    assert len(parts) == 4
+    assert parts[0].start == whole.start
+    assert parts[-1].end == whole.end
+    assert all(first.end == second.start for first, second in itertools.pairwise(parts))
+    assert cut_entries_evenly(TopicRange("t", Position(3, 9), Position(3, 12)), 4) == [
+        TopicRange("t", Position(3, 9), Position(3, 12))
+    ]
+
+
+def test_a_range_over_ledgers_is_cut_at_them() -> None:
+    whole = TopicRange("t", Position(3, 9), Position(8, 2, 1))
+    first, second, third = cut_ledgers(whole, [3, 5, 8])
+    assert (first.start, first.end.ledger) == (Position(3, 9), 3)
+    assert (second.start, second.end.ledger) == (Position(5, -1), 5)
+    assert (third.start, third.end) == (Position(8, -1), Position(8, 2, 1))
+
+
+def test_tasks_get_runs_of_about_the_same_weight() -> None:
+    ranges = [TopicRange(f"t{n:03d}", Position(n, -1), Position(n, 9)) for n in range(100)]
+    tasks = columns_of(ranges).into_tasks(8)
+    assert [one for task in tasks for one in task.ranges()] == ranges
+    assert {len(task) for task in tasks} <= {12, 13}
+    assert columns_of([]).into_tasks(8) == []

@@ -1,0 +1,272 @@
+"""The sink: what the official client reads is what was written, and each row is there once whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pulsar = pytest.importorskip("pulsar", reason="needs the official client, pip install pulsar-client")
+
+from pyspark_pulsar.client.cluster import open_cluster  # noqa: E402
+from pyspark_pulsar.errors import BrokerRefused  # noqa: E402
+from pyspark_pulsar.options import source_options  # noqa: E402
+from pyspark_pulsar.writing.partition_router import java_hash  # noqa: E402
+from tests.interop.support import wait_until  # noqa: E402
+from tests.pyspark_pulsar.conftest import OTHER_BROKER, Publish, Source  # noqa: E402
+from tests.vectors.broker_process import BrokerProcess  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(source: Source, frame: Any, **options: object) -> None:
+    writer = frame.write.format("pulsar").mode("append").option("service.url", source.url)
+    for name, value in options.items():
+        writer = writer.option(name.replace("__", "."), str(value))
+    writer.save()
+
+
+def messages(client: Any, topic: str, count: int) -> list[Any]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    found = [reader.read_next(20_000) for _ in range(count)]
+    assert not reader.has_message_available()
+    reader.close()
+    return found
+
+
+@pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
+def test_the_official_client_reads_what_was_written(
+    source: Source, client: Any, topic: str, codec: str
+) -> None:
+    frame = source.spark.range(0, 2500, 1, 1).selectExpr(
+        "if(id = 7, null, cast(concat('value ', id) as binary)) as value",
+        "if(id % 2 = 0, cast(concat('k', id) as binary), unhex('ff00')) as __key",
+        "if(id % 3 = 0, timestamp_millis(1700000000000 + id), null) as __eventTime",
+        "if(id % 5 = 0, map('n', cast(id as string), 'ü', 'ö'), null) as __messageProperties",
+    )
+    write(source, frame, topic=topic, pulsar__producer__compressionType=codec)
+    for number, message in enumerate(messages(client, topic, 2500)):
+        assert message.data() == (b"" if number == 7 else b"value %d" % number)
+        assert message.partition_key() == (f"k{number}" if number % 2 == 0 else "/wA=")
+        assert message.event_timestamp() == (1_700_000_000_000 + number if number % 3 == 0 else 0)
+        assert message.properties() == ({"n": str(number), "ü": "ö"} if number % 5 == 0 else {})
+
+
+def test_rows_that_name_their_topic(source: Source, client: Any, topic: str) -> None:
+    frame = source.spark.range(90).selectExpr(
+        "cast(cast(id as string) as binary) as value", f"concat('{topic}-', id % 3) as __topic"
+    )
+    write(source, frame)
+    for number in range(3):
+        bodies = [message.data() for message in messages(client, f"{topic}-{number}", 30)]
+        assert sorted(bodies) == sorted(b"%d" % value for value in range(90) if value % 3 == number)
+
+
+def test_partitions_are_chosen_as_the_java_client_does(
+    source: Source, make_partitioned: Callable[[str, int], None], topic: str
+) -> None:
+    make_partitioned(topic, 3)
+    frame = source.spark.range(0, 4000, 1, 1).selectExpr(
+        "cast(cast(id as string) as binary) as value", "if(id < 1000, concat('käy-', id % 50), null) as __key"
+    )
+    write(source, frame, topic=topic)
+    rows = source.read(topic=topic, columns="value,__key,__partition").collect()
+    assert sorted(int(row.value) for row in rows) == list(range(4000))
+    for row in rows:
+        if row["__key"] is not None:
+            assert row["__partition"] == java_hash(bytes(row["__key"])) % 3
+    without = Counter(row["__partition"] for row in rows if row["__key"] is None)
+    assert set(without) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        # What Java says of it, without the sign: "polygenelubricants".hashCode() is Integer.MIN_VALUE.
+        ("polygenelubricants", 0),
+        ("käy", 110016),
+    ],
+)
+def test_hashes_of_keys(key: str, expected: int) -> None:
+    assert java_hash(key) == java_hash(key.encode()) == expected
+
+
+@pytest.mark.parametrize("schema_type", ["AVRO", "JSON"])
+def test_records_come_back_as_columns(source: Source, topic: str, schema_type: str) -> None:
+    frame = source.spark.range(100).selectExpr(
+        "id",
+        "if(id % 4 = 0, null, concat('text \"', id, '\" \\n é')) as text",
+        "id / 8 as real",
+        "array(id, id + 1) as several",
+        "named_struct('a', id, 'b', cast(id as string)) as inner",
+        "timestamp_millis(1700000000000 + id) as at",
+    )
+    write(source, frame, topic=topic, schemaType=schema_type)
+    definition = (
+        '{"type":"record","name":"r","fields":[{"name":"id","type":["null","long"]},'
+        '{"name":"text","type":["null","string"]},{"name":"real","type":["null","double"]},'
+        '{"name":"several","type":["null",{"type":"array","items":["null","long"]}]},'
+        '{"name":"inner","type":["null",{"type":"record","name":"i","fields":['
+        '{"name":"a","type":["null","long"]},{"name":"b","type":["null","string"]}]}]},'
+        '{"name":"at","type":["null",{"type":"long","logicalType":"timestamp-micros"}]}]}'
+    )
+    read = source.read(topic=topic, schemaType=schema_type, schemaDefinition=definition)
+    names = ["id", "text", "real", "several", "inner", "at"]
+    if schema_type == "JSON":
+        names = names[:-1]
+    back = sorted(row for row in read.select(*names).collect())
+    assert back == sorted(row for row in frame.select(*names).collect())
+
+
+@pytest.mark.parametrize(
+    ("sql", "schema_type"),
+    [
+        ("cast(id as byte)", "INT8"),
+        ("cast(id as short)", "INT16"),
+        ("cast(id as int)", "INT32"),
+        ("id - 50", "INT64"),
+        ("cast(id / 3 as float)", "FLOAT"),
+        ("id / 3", "DOUBLE"),
+        ("id % 2 = 0", "BOOLEAN"),
+        ("concat('t', id)", "STRING"),
+    ],
+)
+def test_plain_values_come_back(source: Source, topic: str, sql: str, schema_type: str) -> None:
+    frame = source.spark.range(0, 100, 1, 1).selectExpr(f"if(id = 3, null, {sql}) as value")
+    write(source, frame, topic=topic)
+    read = source.read(topic=topic, schemaType=schema_type, columns="value", numPartitions=1)
+    assert [row.value for row in read.collect()] == [row.value for row in frame.collect()]
+
+
+# Exactly once
+
+ROWS = 60_000
+
+
+def dying(folder: Path) -> Any:
+    """For `mapInArrow`: the first try of every task kills its process when two thirds of its rows have passed."""
+
+    def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        passed = 0
+        for batch in batches:
+            yield batch
+            passed += batch.num_rows
+            if context.attemptNumber() == 0 and passed > ROWS / 3:
+                (folder / f"died-{context.partitionId()}").touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return pass_on
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_killed_tasks(source: Source, topic: str, tmp_path: Path, guarantee: str) -> None:
+    """Their rows had been sent in part. Without sequence ids the same accident doubles rows."""
+    frame = source.spark.range(0, ROWS, 1, 2).selectExpr("cast(cast(id as string) as binary) as value")
+    write(source, frame.mapInArrow(dying(tmp_path), "value binary"), topic=topic, deliveryGuarantee=guarantee)
+    assert {path.name for path in tmp_path.iterdir()} == {"died-0", "died-1"}
+    counts = Counter(int(row.value) for row in source.read(topic=topic, columns="value").collect())
+    assert set(counts) == set(range(ROWS))
+    assert (max(counts.values()) == 1) == (guarantee == "exactly-once")
+
+
+DRIVER = """
+import sys
+from pipeline.session import start_session
+url, source, sink, checkpoint = sys.argv[1:]
+spark = start_session("copy", master="local[2]", quick_start=True)
+stream = (
+    spark.readStream.format("pulsar").option("service.url", url).option("topic", source)
+    .option("startingOffsets", "earliest").option("columns", "value").option("maxRowsPerTrigger", "8000").load()
+)
+query = (
+    stream.writeStream.format("pulsar").option("service.url", url).option("topic", sink)
+    .option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+)
+query.awaitTermination()
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_driver(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
+    """A stream from topic to topic, whose driver and workers die again and again in the middle."""
+    rows = 40_000
+    publish(
+        topic, [b"%d" % number for number in range(rows)], batching_enabled=True, batching_max_messages=500
+    )
+    sink = f"{topic}-sink"
+
+    def run(kill_at: int | None) -> int:
+        """Until it ends, or until the sink has so many rows."""
+        command = [sys.executable, "-c", DRIVER, source.url, topic, sink, str(tmp_path / "checkpoint")]
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            if kill_at is not None:
+                wait_until(
+                    lambda: process.poll() is not None or stored(source.url, sink) > kill_at, "rows", 150
+                )
+                os.killpg(process.pid, signal.SIGKILL)
+            return process.wait(150)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    assert run(1) == -signal.SIGKILL
+    assert run(None) == 0
+    counts = Counter(int(row.value) for row in source.read(topic=sink, columns="value").collect())
+    assert set(counts) == set(range(rows))
+    assert max(counts.values()) == 1
+
+
+def stored(url: str, topic: str) -> int:
+    """The newest entry of a topic, -1 while there is none; only that it grows matters."""
+    options = source_options({"service.url": url, "topic": topic}, streaming=None)
+    with open_cluster(options.cluster) as cluster:
+        try:
+            return cluster.last_entries(options.topics.names, "test")[0].entry
+        except BrokerRefused:
+            return -1
+
+
+def test_a_broker_that_does_not_deduplicate_is_refused(source: Source, topic: str, tmp_path: Path) -> None:
+    if OTHER_BROKER in os.environ:
+        pytest.skip("the other broker's settings are its own")
+    with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "false"}, memory=True) as broker:
+        other = Source(source.spark, broker.addresses.pulsar)
+        frame = source.spark.range(0, 10, 1, 1).selectExpr("cast(cast(id as string) as binary) as value")
+        with pytest.raises(Exception, match="does not deduplicate persistent://public/default"):
+            write(other, frame, topic=topic)
+        write(other, frame, topic=f"{topic}-2", deliveryGuarantee="at-least-once")
+        assert other.read(topic=f"{topic}-2").count() == 10
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "sentence"),
+    [
+        ("cast('a' as binary) as value", {}, "nowhere to write to: give the option topic"),
+        ("cast(id as decimal(9,2)) as value", {"topic": "t"}, "cannot be a value of type BYTES: cast it"),
+        ("cast('a' as binary) as __key", {"topic": "t"}, "no column holds a message's value"),
+        ("cast('a' as binary) as value", {"topik": "t"}, "no option 'topik': did you mean 'topic'"),
+        ("cast('a' as binary) as value", {"topic": "a/b"}, "'a/b' is no topic name"),
+    ],
+)
+def test_what_cannot_be_written_is_said_in_a_sentence(
+    source: Source, sql: str, options: dict[str, str], sentence: str
+) -> None:
+    with pytest.raises(Exception, match=r"Exception|Error") as caught:
+        write(source, source.spark.range(1).selectExpr(sql), **options)
+    assert sentence in str(caught.value)
