@@ -48,6 +48,13 @@ class FileSystem:
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
+    def rename(self, path: Path, new: Path) -> None:
+        path.rename(new)
+
+    def link(self, path: Path, new: Path) -> None:
+        """A second name for the same file; FileExistsError if the name is taken."""
+        os.link(path, new)
+
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 

@@ -45,6 +45,10 @@ class Mark(NamedTuple):
     offset: int
 
 
+Marks = tuple[Mark, ...]
+"""One for each journal of a bookie."""
+
+
 def header() -> bytes:
     return _HEADER.pack(_MAGIC, VERSION, _GROUPED).ljust(HEADER_BYTES, b"\0")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings
-from bookie_stub.entry_log import log_ids, read_header, read_ledgers_map, scan
+from bookie_stub.entry_log import LogScan, log_ids, read_header, read_ledgers_map
 from bookie_stub.journal_file import JournalReader, Mark
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerIndex
@@ -136,7 +136,7 @@ def _entry_logs(root: Path, recorded: list[Row]) -> str | None:
                 "entry": entry.entry_id,
                 "size": entry.size,
             }
-            for entry in scan(path)
+            for entry in LogScan(path)
         ]
         ledgers = read_ledgers_map(path)
         if ledgers is not None:
@@ -188,7 +188,9 @@ def _copy_of_index(root: Path, name: str) -> Rocks:
 
 async def _served(root: Path, manifest: Row, answers: list[Row]) -> list[tuple[str, str | None]]:
     settings = BookieSettings(
-        journal_directory=root / "journal", ledgers_directory=root / "ledgers", index_directory=root / "index"
+        journal_directories=(root / "journal",),
+        ledger_directories=(root / "ledgers",),
+        index_directories=(root / "index",),
     )
     bookie = Bookie.open(settings, asyncio.get_running_loop().call_soon_threadsafe)
     keys = {ledger["ledger"]: bytes.fromhex(ledger["master_key"]) for ledger in manifest["ledgers"]}
