@@ -107,10 +107,6 @@ class Collection:
         self.forced = True
         self._wake.set()
 
-    def run_once(self, force: Force) -> None:
-        """A round in the calling thread: for a bookie whose thread was not started. What fails is logged."""
-        self._round(force, ask=True)
-
     # The thread.
 
     def _run(self) -> None:
