@@ -15,10 +15,11 @@ from functools import partial
 from heapq import merge
 
 from bookie_stub.checkpoint import Checkpoint, Checkpointer
-from bookie_stub.collection import Collection, LedgerMetadata
+from bookie_stub.collection import Collection, Force, KnownLedgers, LedgerMetadata
 from bookie_stub.config import BookieSettings
 from bookie_stub.deletions import Deletions
 from bookie_stub.directories import Cluster
+from bookie_stub.disk_monitor import DiskMonitor, Room
 from bookie_stub.disk_space import disk_space
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
@@ -29,7 +30,7 @@ from bookie_stub.last_confirmed import LastConfirmed
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.metrics import BookieStats
-from bookie_stub.posting import Answer, Answers, Post, post_quietly
+from bookie_stub.posting import Answer, Answers, Post
 from bookie_stub.read_cache import POLICIES, ReadCache
 from bookie_stub.read_pool import ReadPool
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
@@ -95,8 +96,6 @@ class Bookie:
         self._records = LedgerRecords(ledgers, self._journals, self._answer, self.lossy)
         self._saved_marks = recovered.marks
         self._deletions = Deletions()
-        self._deletion_waits: list[Answer] = []
-        """To be called when no deleted ledger is in the indexes any more."""
         self._running: Checkpoint | None = None
         self._held = HeldAdds(settings.throttle_s_max, post, stats)
         self._pool = ReadPool(settings.read_threads, post)
@@ -115,9 +114,11 @@ class Bookie:
             due=self.checkpoint,
             done=self._checkpoint_done,
         )
-        self.collection = Collection(
-            disk.storages, _LedgersOf(self), settings.collection, metadata, stats.collection
-        )
+        known = KnownLedgers(ledgers, self._deletions.hidden, post, self.delete_ledgers)
+        self.collection = Collection(disk.storages, known, settings.collection, metadata, stats.collection)
+        self.when_read_only_changes: Callable[[bool], None] = _to_nobody
+        directories = (*disk.directories.ledgers, *disk.directories.indexes)
+        self._monitor = DiskMonitor(directories, settings.disk, post, self.room_changed, file_system)
 
     def _open_reads(self) -> Reads:
         return Reads(
@@ -160,6 +161,8 @@ class Bookie:
         bookie._journals.start()
         bookie._checkpointer.start()
         bookie.collection.start()
+        bookie.room_changed(bookie._monitor.look())
+        bookie._monitor.start()
         return bookie
 
     # Adds.
@@ -356,8 +359,11 @@ class Bookie:
         """`done` in the loop, when none of them is in the indexes any more; never, when the bookie is closed before."""
         for ledger_id in ledger_ids:
             self.delete_ledger(ledger_id)
-        self._deletion_waits.append(done)
-        self.checkpoint()
+        if self._deletions.hidden:
+            self._deletions.waiting.append(done)
+            self.checkpoint()
+        else:
+            done()
 
     # Checkpoints.
 
@@ -388,21 +394,26 @@ class Bookie:
         self._deletions.done(checkpoint.number)
         if checkpoint.deleted:
             self.collection.nudge()
-        if self._deletion_waits:
-            self._deletions_done()
+        if self._deletions.waiting and self._deletions.hidden:
+            self.checkpoint()
         if self._cache.half_full:
             self.checkpoint()
         self._release_held()
 
-    def _deletions_done(self) -> None:
-        if self._deletions.hidden:
-            self.checkpoint()
-            return
-        waiting, self._deletion_waits = self._deletion_waits, []
-        for done in waiting:
-            done()
-
     # The rest.
+
+    def room_changed(self, room: Room) -> None:
+        """What the disks have room for: adds, compactions."""
+        allowed = self.settings.collection.force_when_full
+        self.collection.suspended_major = room.scarce and not allowed
+        self.collection.suspended_minor = room.full and not allowed
+        if room.scarce and allowed:
+            self.collection.force(Force(minor=True, major=True))
+        read_only = self.settings.read_only or room.full
+        if read_only != self.read_only:
+            self.read_only = read_only
+            self._long_way = read_only or self._closed or bool(self._held)
+            self.when_read_only_changes(read_only)
 
     def close(self) -> None:
         """Sync the journal, write everything out, close the files. Blocks; completions are still posted.
@@ -415,6 +426,7 @@ class Bookie:
         while self._held:
             _, entry_id, _, _, _, done = self._held.next()
             self._answer(partial(done, RC_IO_ERROR, entry_id))
+        self._monitor.close()
         self.collection.close()
         self._journals.close()
         self._checkpointer.close()
@@ -438,6 +450,10 @@ class Bookie:
             log.error("the last checkpoint failed, the next start replays the journal: %s", error)
             return False
         return True
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     @property
     def ledger_count(self) -> int:
@@ -470,17 +486,5 @@ class Bookie:
         return self._pool.queue_length
 
 
-class _LedgersOf:
-    """A bookie's ledgers as its garbage collection sees them, from a thread of its own."""
-
-    def __init__(self, bookie: Bookie) -> None:
-        self._bookie = bookie
-
-    def ids(self) -> list[int]:
-        return list(self._bookie._ledgers)
-
-    def living(self, ledger_id: int) -> bool:
-        return ledger_id in self._bookie._ledgers or ledger_id in self._bookie._deletions.hidden
-
-    def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        post_quietly(self._bookie._post, partial(self._bookie.delete_ledgers, ledger_ids, done))
+def _to_nobody(_read_only: bool) -> None:
+    """Who is on their own tells no cluster."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from bookie_stub.compaction import CompactionStopped, Pace, compact_log
@@ -20,6 +21,7 @@ from bookie_stub.errors import BookieError
 from bookie_stub.garbage_collector import GarbageCollector
 from bookie_stub.ledger_storage import Storages
 from bookie_stub.metrics import CollectionStats
+from bookie_stub.posting import Answer, Post, post_quietly
 
 log = logging.getLogger(__name__)
 
@@ -40,18 +42,32 @@ class LedgerMetadata(Protocol):
         ...
 
 
-class Ledgers(Protocol):
-    """The bookie's side. The thread calls all of it but the living from outside the loop."""
+class KnownLedgers:
+    """The bookie's ledgers, as the thread sees them from outside of the loop."""
 
-    def ids(self) -> list[int]: ...
+    def __init__(
+        self,
+        ledgers: Mapping[int, object],
+        hidden: Container[int],
+        post: Post,
+        delete: Callable[[Sequence[int], Answer], None],
+    ) -> None:
+        """`hidden`: deleted, and not yet out of the indexes. `delete` runs in the loop."""
+        self._ledgers = ledgers
+        self._hidden = hidden
+        self._post = post
+        self._delete = delete
+
+    def ids(self) -> list[int]:
+        return sorted(list(self._ledgers))  # noqa: C414 - the copy is made in one step, the loop goes on adding
 
     def living(self, ledger_id: int) -> bool:
         """Whether an entry log is still needed for the ledger."""
-        ...
+        return ledger_id in self._ledgers or ledger_id in self._hidden
 
-    def delete(self, ledger_ids: Sequence[int], done: Callable[[], None]) -> None:
+    def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
         """`done` when a checkpoint has taken them out of the indexes."""
-        ...
+        post_quietly(self._post, partial(self._delete, ledger_ids, done))
 
 
 class Force(NamedTuple):
@@ -65,7 +81,7 @@ class Collection:
     def __init__(
         self,
         storages: Storages,
-        ledgers: Ledgers,
+        ledgers: KnownLedgers,
         settings: CollectionSettings,
         metadata: LedgerMetadata | None,
         stats: CollectionStats,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bookie_stub.posting import Answer
+
 
 class Deletions:
     def __init__(self) -> None:
@@ -9,6 +11,8 @@ class Deletions:
         """Ledgers that the next checkpoint takes out of the indexes."""
         self.hidden: dict[int, int] = {}
         """Deleted ledgers whose rows the indexes may still have, with the checkpoint that takes them out."""
+        self.waiting: list[Answer] = []
+        """To be called once, when no deleted ledger is in the indexes any more."""
         self._checkpoint = 0
 
     def __bool__(self) -> bool:
@@ -29,3 +33,7 @@ class Deletions:
     def done(self, checkpoint: int) -> None:
         for ledger_id in [key for key, number in self.hidden.items() if number <= checkpoint]:
             del self.hidden[ledger_id]
+        if not self.hidden:
+            waiting, self.waiting = self.waiting, []
+            for answer in waiting:
+                answer()

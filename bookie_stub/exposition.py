@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.disk_space import share_taken
+from bookie_stub.file_system import FileSystem
 from bookie_stub.metrics import CollectionStats, Outcome, Summary, merged
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -107,6 +107,7 @@ def _state(text: _Text, bookie: Bookie) -> None:
     text.gauge("bookie_ledger_num_dirs", "Ledger directories.", len(directories))
     writable = 0 if bookie.read_only else len(directories)
     text.gauge("bookie_ledger_writable_dirs", "Ledger directories that take writes.", writable)
+    share_taken = FileSystem().share_taken
     taken = {_NOT_IN_A_NAME.sub("_", str(path.absolute())): share_taken(path) for path in directories}
     taken.setdefault(DASHBOARD_DIRECTORY, share_taken(directories[0]))
     for name, share in taken.items():
