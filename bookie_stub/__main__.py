@@ -21,7 +21,6 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings, from_settings
 from bookie_stub.config_rules import load_bookie_settings
 from bookie_stub.errors import BookieError
-from bookie_stub.file_system import FileSystem
 from bookie_stub.server import BookieServer
 from settings.errors import SettingsError
 from settings.settings import Note
@@ -35,8 +34,7 @@ SWITCH_INTERVAL_S = 0.001
 """The loop waits at most this long for the interpreter while a checkpoint computes (Python: 0.005)."""
 
 
-def main(argv: list[str] | None = None, file_system: FileSystem | None = None) -> int:
-    """`file_system`: another one than the real one, for tests that stop it somewhere."""
+def main(argv: list[str] | None = None) -> int:
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=_log_level(), format=_LOG_FORMAT)
     try:
@@ -48,7 +46,7 @@ def main(argv: list[str] | None = None, file_system: FileSystem | None = None) -
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        _runner()(_run(settings, arguments.ready_file, file_system))
+        _runner()(_run(settings, arguments.ready_file))
     except (BookieError, OSError) as error:
         log.error("%s", error)
         return 1
@@ -91,7 +89,7 @@ def _runner() -> Callable[[Coroutine[None, None, None]], None]:
     return uvloop.run
 
 
-async def _run(settings: BookieSettings, ready_file: Path | None, file_system: FileSystem | None) -> None:
+async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -102,7 +100,6 @@ async def _run(settings: BookieSettings, ready_file: Path | None, file_system: F
         bookie = Bookie.open(
             settings,
             loop.call_soon_threadsafe,
-            file_system=file_system,
             cluster=registration,
             metadata=metadata,
         )
