@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from broker.errors import MetadataError
+from protocol.ledger_path import ledger_path
 from protocol.varint import varint
 
 VERSION_LINE = b"BookieMetadataFormatVersion\t3\n"
-_SHORT_IDS_END = 2**31 - 1
 _MASK = 2**64 - 1
 _VARINT, _BYTES = 0, 2
 
@@ -60,11 +60,7 @@ class LedgerMetadata:
 
 
 def ledger_key(ledger_id: int) -> str:
-    if ledger_id < _SHORT_IDS_END:
-        digits = f"{ledger_id:010}"
-        return f"/ledgers/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
-    digits = f"{ledger_id:019}"
-    return f"/ledgers/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+    return f"/ledgers/{ledger_path(ledger_id)}"
 
 
 def encode(metadata: LedgerMetadata) -> bytes:
