@@ -23,7 +23,7 @@ from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.entry_cache.totals import totals_of
 from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledger_ids import LedgerIds
+from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
 from broker.metrics_source import scraper_of
@@ -76,7 +76,9 @@ class BrokerService:
         ledgers: LedgerClient,
         turn: Turn,
         version: str,
+        ids: LedgerIdSource | None = None,
     ) -> None:
+        """`ids`: None = those that the metadata store counts."""
         self.settings = settings
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self.metadata = metadata
@@ -92,7 +94,7 @@ class BrokerService:
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
-            ids=LedgerIds(metadata),
+            ids=ids or LedgerIds(metadata),
             caches=self.caches,
             turn=turn,
             now_ns=clock.monotonic_ns,
