@@ -69,6 +69,11 @@ FORMS = (
         r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
         "file:PATH, memory:NAME or zk:host:port[,host:port][/chroot]",
     ),
+    (
+        "entryCacheCountsTopic",
+        r"(persistent://)?[^/:]+(/[^/]+/[^/]+)?",
+        "the name of a persistent topic",
+    ),
     ("advertisedListeners", r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
 )
 """Keys whose texts have a form: (key, pattern of the text or of each text of a list, what is allowed)."""
