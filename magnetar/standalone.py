@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bookie_stub.errors import BookieError
 from broker.config import load_broker_settings
+from broker.errors import MetadataError
 from broker.recorder.errors import RecordError
 from magnetar import __version__
+from magnetar.open_metadata import open_metadata
 from magnetar.options import BrokerOptions
 from magnetar.process_settings import load_standalone_settings
 from protocol.frame import FRAME_PADDING_BYTES
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from broker.broker_service import Addresses, BrokerService
     from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
     from broker.ledger_client.ledger_client import LedgerClient
-    from broker.metadata.metadata_store import MetadataStore
     from broker.turn import Turn
 
 log = logging.getLogger("magnetar")
@@ -95,7 +96,7 @@ def run(options: BrokerOptions) -> int:
         _run_loop(_serve(settings, options.ready_file))
     except _ToldToStop:
         log.info("stopped before it was ready")
-    except (OSError, BookieError, RecordError) as error:
+    except (OSError, BookieError, MetadataError, RecordError) as error:
         log.error("cannot start: %s", error)
         return 1
     return 0
@@ -182,12 +183,12 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             from broker.turn import Turn
 
             turn = Turn(loop.call_soon, clock.monotonic_ns)
-            metadata = _metadata(settings)
+            metadata, ids = await open_metadata(settings.broker)
             opened.push_async_callback(metadata.close)
             ledgers = await _ledgers(settings, bookie, turn, loop, stop)
             opened.push_async_callback(ledgers.close)
         service = BrokerService(
-            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__
+            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__, ids=ids
         )
         await service.start()
         opened.pop_all()
@@ -208,17 +209,6 @@ def _open_bookie(
         return Bookie.open(from_settings(bookie_settings), post)
 
     return opener.submit(open_bookie)
-
-
-def _metadata(settings: ProcessSettings) -> MetadataStore:
-    if settings.memory:
-        from broker.metadata.memory_metadata_store import MemoryMetadataStore
-
-        return MemoryMetadataStore()
-    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-
-    settings.data.mkdir(parents=True, exist_ok=True)
-    return SqliteMetadataStore(settings.data / "metadata.sqlite")
 
 
 async def _ledgers(

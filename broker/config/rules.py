@@ -64,6 +64,16 @@ FORMS = (
         " and ".join(INTERCEPTORS),
     ),
     ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port"),
+    (
+        "metadataStoreUrl",
+        r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
+        "file:PATH, memory:NAME or zk:host:port[,host:port][/chroot]",
+    ),
+    (
+        "entryCacheCountsTopic",
+        r"(persistent://)?[^/:]+(/[^/]+/[^/]+)?",
+        "the name of a persistent topic",
+    ),
     ("advertisedListeners", r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
 )
 """Keys whose texts have a form: (key, pattern of the text or of each text of a list, what is allowed)."""
@@ -129,6 +139,7 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 def check(settings: Settings) -> list[Note]:
     """Raises SettingsError for values that cannot hold together; notes those that cancel each other."""
     _check_forms(settings)
+    _check_memory(settings)
     _check_order(settings)
     return [*_without_effect(settings), *_smaller_than_a_read(settings)]
 
@@ -139,6 +150,17 @@ def _check_forms(settings: Settings) -> None:
         for text in value if isinstance(value, tuple) else (str(value),):
             if not re.fullmatch(pattern, text.strip()):
                 raise SettingsError(f"{settings.origin(name)}: {name}={text}: allowed is {allowed}")
+
+
+def _check_memory(settings: Settings) -> None:
+    """Entries and what is written about them are kept together or are gone together."""
+    name, url = "metadataStoreUrl", settings.str("metadataStoreUrl")
+    if url.startswith("memory:") != settings.bool("magnetarInMemory"):
+        wanted = "memory:NAME" if settings.bool("magnetarInMemory") else "file:PATH or zk:..."
+        raise SettingsError(
+            f"{settings.origin(name)}: {name}={url}: magnetarInMemory={format_value(settings.bool('magnetarInMemory'))}"
+            f" needs {wanted}, because entries and metadata go together"
+        )
 
 
 def _check_order(settings: Settings) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from broker.errors import MetadataError
 from protocol.ledger_path import ledger_path
-from protocol.varint import varint
+from protocol.varint import read_varint, varint
 
 VERSION_LINE = b"BookieMetadataFormatVersion\t3\n"
 _MASK = 2**64 - 1
@@ -86,7 +86,7 @@ def decode(value: bytes) -> LedgerMetadata:
     if not value.startswith(VERSION_LINE):
         raise MetadataError(f"ledger metadata is not of format version 3: {value[:40]!r}")
     try:
-        size, start = _read_varint(value, len(VERSION_LINE))
+        size, start = read_varint(value, len(VERSION_LINE))
         if start + size != len(value):
             raise ValueError(f"{len(value) - start} bytes where {size} are announced")
         return _decode_message(value[start:])
@@ -155,8 +155,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Every field in order; numbers are signed 64-bit. ValueError or IndexError where it breaks off."""
     offset = 0
     while offset < len(message):
-        tag, offset = _read_varint(message, offset)
-        value, offset = _read_varint(message, offset)
+        tag, offset = read_varint(message, offset)
+        value, offset = read_varint(message, offset)
         if tag & 7 == _VARINT:
             yield tag >> 3, value - 2**64 if value >> 63 else value
         elif tag & 7 == _BYTES:
@@ -166,16 +166,3 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             offset += value
         else:
             raise ValueError(f"field {tag >> 3} has wire type {tag & 7}")
-
-
-def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & _MASK, offset
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")

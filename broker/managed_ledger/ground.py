@@ -9,7 +9,7 @@ from typing import Protocol
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.errors import BrokerError
 from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledger_ids import LedgerIds
+from broker.ledger_client.ledger_ids import LedgerIdSource
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.snapshot_writer import DirtyCursors
@@ -45,7 +45,7 @@ class Ground:
 
     metadata: MetadataStore
     ledgers: LedgerClient
-    ids: LedgerIds
+    ids: LedgerIdSource
     caches: EntryCacheManager
     turn: Turn
     now_ns: Callable[[], int]

@@ -22,6 +22,8 @@ from typing import Final
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S: Final = 60.0
+SETTINGS_FOR_ALL: Final = "MAGNETAR_TEST_BROKER_SETTINGS"
+"""JSON of settings for every broker that keeps something; `python -m tests.storages` sets it."""
 STOP_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.01
 
@@ -169,6 +171,8 @@ class BrokerProcess:
     def _command(self) -> list[str]:
         where = ["--memory"] if self._memory else ["--data", str(self.folder / "data")]
         settings = {"brokerServicePort": "0", "webServicePort": "0", **self._settings}
+        if not self._memory:
+            settings |= json.loads(os.environ.get(SETTINGS_FOR_ALL, "{}"))
         given = [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
         return [
             *(sys.executable, "-m", "magnetar", "standalone", *where, *given),
