@@ -166,10 +166,6 @@ def _check_forms(settings: Settings) -> None:
 def _check_bookies(settings: Settings) -> None:
     addresses = settings.list("bookieAddress")
     where = f"{settings.origin('bookieAddress')}: bookieAddress={','.join(addresses)}"
-    if not addresses:
-        raise SettingsError(
-            f"{where}: names no bookie; allowed is embedded or host:port, the latter also several"
-        )
     if EMBEDDED in addresses and len(addresses) > 1:
         raise SettingsError(f"{where}: an embedded bookie has no others beside it; name several as host:port")
     if len(set(addresses)) < len(addresses):

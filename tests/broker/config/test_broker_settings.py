@@ -320,7 +320,6 @@ def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
         (["managedLedgerDefaultEnsembleSize=2"], "bookieAddress names only 1"),
         (["bookieAddress=a:1,b:1,a:1"], "names a bookie twice"),
         (["bookieAddress=embedded,b:1"], "no others beside it"),
-        (["bookieAddress="], "names no bookie"),
         (["bookieAddress=a:1,b:1", "managedLedgerDefaultAckQuorum=3"], "may not be above"),
         (["bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=3"], "may not be above"),
     ],
