@@ -35,6 +35,31 @@ class Plan:
 
 
 def draw(rng: random.Random) -> Plan:
+    return _duel(rng) if rng.random() < 0.3 else _any(rng)
+
+
+def _duel(rng: random.Random) -> Plan:
+    """A few entries on three bookies while somebody takes the ledger over, and every second message comes late: what
+    the two do to each other depends on who reaches which bookie first."""
+    return Plan(
+        bookies=3,
+        settings=LedgerSettings(3, 3, 2, sticky_reads=rng.random() < 0.5),
+        entries=rng.randint(1, 4),
+        pause_s=rng.choice((0.0005, 0.3)),
+        faults=Faults(slow=rng.choice((0.3, 0.5, 0.7))),
+        journal_error_rate=0.0,
+        metadata_error_rate=0.0,
+        metadata_slow_rate=0.0,
+        incidents_s=tuple(sorted(rng.uniform(0.0, 2.0) for _ in range(rng.choice((0, 2, 6))))),
+        disk_loss_s=rng.uniform(0.0, 2.0) if rng.random() < 0.3 else None,
+        writer_crashes_s=None,
+        writer_closes=False,
+        recoveries_s=tuple(sorted(rng.uniform(0.0, 0.5) for _ in range(rng.randint(1, 2)))),
+        chaos_s=4.0,
+    )
+
+
+def _any(rng: random.Random) -> Plan:
     ensemble = rng.choice((1, 2, 3, 3, 3, 4, 5))
     write = rng.randint(max(1, ensemble - 1), ensemble) if rng.random() < 0.8 else rng.randint(1, ensemble)
     ack = rng.randint(max(1, write - 1), write)
