@@ -17,7 +17,7 @@ from typing import Protocol
 from broker.errors import BrokerError, LedgerFenced, NotEnoughBookies
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.ledger_client import AddDone, EntryParts
-from broker.ledger_client.ledger_metadata import LedgerMetadata
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState
 from broker.ledger_client.placement import write_set
 from broker.ledger_client.result_codes import FENCED, NOT_ENOUGH_BOOKIES, OK
 from protocol.bookie_frame import RC_FENCED, RC_IO_ERROR
@@ -129,7 +129,7 @@ class EnsembleWriter:
                     self._confirm()
         elif rc in FENCED:
             self._fail(rc)
-        elif member.position not in self._failed:
+        elif member.position not in self._failed and not self._is_closed:
             log.warning(
                 "bookie %s answered %d to entry %d:%d",
                 member.address,
@@ -142,6 +142,11 @@ class EnsembleWriter:
             if not self._changing:
                 self._changing = True
                 self._spawn(self._change_ensemble())
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whatever a bookie has not answered by then is not wanted any more."""
+        return self._ledger.metadata.state is LedgerState.CLOSED
 
     def _confirm(self) -> None:
         while (pending := self._pending.get(self._head)) is not None and len(pending.acks) >= self._quorum:

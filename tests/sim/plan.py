@@ -44,9 +44,9 @@ def _duel(rng: random.Random) -> Plan:
     return Plan(
         bookies=3,
         settings=LedgerSettings(3, 3, 2, sticky_reads=rng.random() < 0.5),
-        entries=rng.randint(1, 4),
+        entries=rng.randint(1, 3),
         pause_s=rng.choice((0.0005, 0.3)),
-        faults=Faults(slow=rng.choice((0.3, 0.5, 0.7))),
+        faults=Faults(slow=rng.choice((0.4, 0.6))),
         journal_error_rate=0.0,
         metadata_error_rate=0.0,
         metadata_slow_rate=0.0,
@@ -54,7 +54,7 @@ def _duel(rng: random.Random) -> Plan:
         disk_loss_s=rng.uniform(0.0, 2.0) if rng.random() < 0.3 else None,
         writer_crashes_s=None,
         writer_closes=False,
-        recoveries_s=tuple(sorted(rng.uniform(0.0, 0.5) for _ in range(rng.randint(1, 2)))),
+        recoveries_s=tuple(sorted(rng.uniform(0.0, 0.1) for _ in range(rng.randint(1, 2)))),
         chaos_s=4.0,
     )
 

@@ -43,7 +43,8 @@ class BookieProcess:
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._settings = settings
+        self.settings = settings
+        """As of the next start."""
         self._port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"127.0.0.1:{self._port}"
@@ -57,7 +58,7 @@ class BookieProcess:
             "bindAddress": "127.0.0.1",
             "bookieId": self.address,
             "prometheusStatsHttpPort": "0",
-            **self._settings,
+            **self.settings,
         }
         flags = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         with (self._folder / "bookie.log").open("ab") as log:
@@ -83,6 +84,10 @@ class BookieProcess:
             time.sleep(0.01)
         log = (self._folder / "bookie.log").read_text(errors="replace")
         raise RuntimeError(f"bookie {self.address} is not ready:\n{log[-2000:]}")
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
         """SIGKILL: no warning, no cleanup."""
@@ -113,8 +118,10 @@ class BookieProcesses:
     def addresses(self) -> list[str]:
         return [bookie.address for bookie in self.bookies]
 
-    def start(self) -> None:
+    def start(self, settings: Mapping[str, str] | None = None) -> None:
+        """`settings`: in place of those that were given before."""
         for bookie in self.bookies:
+            bookie.settings = bookie.settings if settings is None else settings
             bookie.spawn()
         try:
             for bookie in self.bookies:

@@ -78,6 +78,20 @@ async def test_a_slow_bookie_beyond_the_ack_quorum_is_not_waited_for():
     assert [bookie.has for bookie in cluster.bookies] == [[0, 1]] * 3
 
 
+async def test_a_bookie_that_fails_after_the_close_is_nobodys_business():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    cluster.bookies[2].held = True
+    cluster.add(0)
+    await turns()
+    await own.close(0, 6)
+    own.change_ensemble = None
+    cluster.bookies[2]._closed = True  # answers with an I/O error
+    cluster.bookies[2].release()
+    await turns()
+    assert not cluster.set._errors
+
+
 async def test_another_bookie_takes_the_place_of_a_failed_one():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
