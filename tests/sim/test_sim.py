@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.breakages import broken
+from tests.sim.loop import Stuck
+from tests.sim.metadata import Broken
 from tests.sim.simulation import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,3 +47,28 @@ def test_a_seed_is_a_history_in_any_process() -> None:
     ]
     assert shown[0] == shown[1]
     assert "dies" in shown[0]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "one-ack-less",
+        "old-answers-count",
+        "segment-not-stored",
+        "no-fence-at-all",
+        "one-no-is-enough",
+        "an-error-is-a-no",
+        "nothing-is-written-back",
+        "any-recovery-closes",
+        "a-bookie-twice",
+    ],
+)
+def test_a_broken_rule_is_noticed(rule: str) -> None:
+    """The others of `BREAKAGES` need more seeds than a test has time for, or are in `test_known_defects`."""
+    with broken(rule), pytest.raises((Broken, Stuck)):
+        simulate_all(range(1000))
+
+
+def simulate_all(seeds: range) -> None:
+    for seed in seeds:
+        simulate(seed)

@@ -85,7 +85,6 @@ async def test_a_bookie_that_fails_after_the_close_is_nobodys_business():
     cluster.add(0)
     await turns()
     await own.close(0, 6)
-    own.change_ensemble = None
     cluster.bookies[2]._closed = True  # answers with an I/O error
     cluster.bookies[2].release()
     await turns()
