@@ -10,7 +10,7 @@ import asyncio
 from broker import clock
 from broker.ledger_client.bookies import Bookies, BookieSet, OneBookie
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.room_settings import ensemble_settings, quarantine_settings
+from broker.room_settings import quarantine_settings
 from broker.turn import Turn
 from protocol.frame import FRAME_PADDING_BYTES
 from settings.settings import Settings
@@ -19,7 +19,7 @@ RETRY_S = 0.2
 
 
 async def connect_to_bookies(settings: Settings, turn: Turn) -> Bookies:
-    """Returns when as many answer as a new ledger needs. A cancelled call leaves no connection behind."""
+    """Returns when as many answer as an entry is written to. A cancelled call leaves no connection behind."""
 
     def connect(address: str) -> BookKeeperLedgerClient:
         host, _, port = address.rpartition(":")
@@ -44,10 +44,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn) -> Bookies:
             quarantine=quarantine_settings(settings),
         )
         bookies = several
-        rules = ensemble_settings(settings)
-        enough = _wait_for(
-            several, rules.write_quorum if rules.opportunistic_striping else rules.ensemble_size
-        )
+        enough = _wait_for(several, settings.int("managedLedgerDefaultWriteQuorum"))
     try:
         await enough
     except BaseException:
