@@ -46,6 +46,11 @@ MISSED: Final = 1
 COALESCED: Final = 2
 FORCED: Final = 4
 
+TURN_NS: Final = 2_000_000
+"""A busy turn of the broker's loop: so long a size check may wait, where the record does not have the end of one."""
+LOOKS_ONLY: Final = "__peek"
+"""The reader for nobody's subscription, which fills no cache."""
+
 
 class Rows(NamedTuple):
     """Parallel arrays, in the order of the events."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.replays import accesses as a
 from pipeline.replays import counters as c
-from pipeline.replays.accesses import Rows
+from pipeline.replays.accesses import TURN_NS, Rows
 from pipeline.simulators.kernels.compiled import compiled
 
 ENTRY: Final = np.dtype(
@@ -344,7 +344,8 @@ def _configure(s: NDArray[np.int64], values: NDArray[np.int64]) -> None:
 @compiled
 def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
     """What the broker would have done before this event: passes in a time in which it rested because its own cache
-    was empty, and a size check at the end of the turn that asked for it."""
+    was empty, and a size check at the end of the turn that asked for it: where the record has the end of one, or
+    when a turn's time is over."""
     s = cache.s
     interval = s[c.TICK_NS]
     while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
@@ -353,7 +354,7 @@ def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
             break
         s[c.LAST_TICK_NS] += interval
         _tick(cache, s[c.LAST_TICK_NS], UNLIMITED)
-    if s[c.CHECKS_DUE] and now_ns > s[c.ASKED_NS] and (op == _APPEND or op == _FETCH or op == _TICK):
+    if s[c.CHECKS_DUE] and (op == _SIZE_CHECK or now_ns > s[c.ASKED_NS] + TURN_NS):
         _run_checks(cache, now_ns, UNLIMITED)
 
 
@@ -387,7 +388,7 @@ def replay_rows(rows: Rows, cache: Cache, settings: NDArray[np.int64], as_record
         s[c.LAST_TICK_NS] = rows.at_ns[0]
     for i in range(len(rows.op)):
         op, now_ns, count = rows.op[i], rows.at_ns[i], rows.count[i]
-        if not as_recorded:
+        if not as_recorded and op != _INVALIDATE:
             _catch_up(cache, op, now_ns)
         if op == _TICK:
             s[c.LAST_TICK_NS] = now_ns

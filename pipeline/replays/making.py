@@ -16,6 +16,7 @@ from pipeline.replays.accesses import (
     DELIVER,
     FETCH,
     INVALIDATE,
+    LOOKS_ONLY,
     NOT_OFFERED,
     PUT_BACK,
     READ,
@@ -31,8 +32,6 @@ from pipeline.replays.numbering import number_entries, sizes_of
 from pipeline.replays.outcomes import ENDS, QUESTIONS, asked_runs
 from pipeline.replays.readers import cursor_numbers, readers_to_come, rows_of_open_topics
 
-LOOKS_ONLY: Final = "__peek"
-"""The reader for nobody's subscription, which fills no cache."""
 TICK_NS: Final = 10_000_000
 """`managedLedgerCacheEvictionIntervalMs` by default, for a record without two passes."""
 

@@ -110,8 +110,8 @@ def _readers_to_come(
             flags[t], continue_ns[t], changed_ns[t] = detail[i], size[i] * 1000, at_ns[i]
             active[begins[t] : begins[t + 1]] = False
             how_many[t] = 0
-        elif kind == _LEFT:
-            how_many[t] -= active[c]
+        elif kind == _LEFT and active[c]:
+            how_many[t] -= 1
             active[c] = False
             changed_ns[t] = at_ns[i]
         elif kind == _ADDED:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +58,6 @@ def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
 
 def _scaled(settings: EntryCacheSettings, rate: float) -> EntryCacheSettings:
     """A sample meets in its share of the cache what everything meets in all of it."""
-    from dataclasses import replace
-
     return replace(settings, size_bytes_max=round(settings.size_bytes_max * rate)) if rate < 1 else settings
 
 
