@@ -28,6 +28,7 @@ COMMANDS = MappingProxyType(
             "show settings and where they come from; change a running broker's",
         ),
         "cache": ("magnetar.cache_command:main", "ask a running broker what is in its cache, and why not"),
+        "pipeline": ("magnetar.pipeline_command:main", "from an access record to what to change, by Spark"),
         "version": ("magnetar.version:main", "print version information"),
     }
 )
