@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, text in JOBS.items():
-        job = jobs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+        job = jobs.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
         job.add_argument(
             "paths", nargs="+", type=Path, metavar="PATH", help="a record, a part of it, or single files"
         )
@@ -67,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
                 help="replay this share of the entries, 0.01 = 1 %% (default: all, but for a curve 0.01 to 1)",
             )
         if name in ("what-if", "miss-ratio-curve"):
-            job.add_argument("--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)")
+            job.add_argument(
+                "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
+            )
         if name == "what-if":
             _grid_options(job)
     return parser

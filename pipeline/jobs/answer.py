@@ -43,7 +43,8 @@ def percent(ratio: float) -> str:
 
 
 def mib(size_bytes: float) -> str:
-    return f"{size_bytes / (1 << 20):,.1f} MiB"
+    """With a digit more where there is little."""
+    return f"{size_bytes / (1 << 20):,.{1 if size_bytes >= 1 << 20 else 3}f} MiB"
 
 
 def shown(cell: Cell) -> str:

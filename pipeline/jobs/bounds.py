@@ -31,7 +31,7 @@ def requests_of(accesses: Accesses) -> Requests:
     came = (rows.op == ASK) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
     wanted = (rows.op == APPEND) | (rows.op == READ) | came
     chosen = rows.take(wanted)
-    row, ids = runs_expanded(chosen.first, chosen.count)
+    row, ids = runs_expanded(chosen.first, chosen.entries)
     appends = chosen.op[row] == APPEND
     trace = trace_of(ids.astype(np.uint64), np.maximum(accesses.sizes[ids], 1))
     return Requests(trace, int(np.count_nonzero(~appends)), appends)

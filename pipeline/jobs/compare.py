@@ -28,7 +28,9 @@ def compare(
         if outcome is None:
             answer.text.append(f"{name}: not compared: {run.why_not_exact()}")
         elif counted is None:
-            answer.text.append(f"{name}: not compared: the broker did not end in good order, its totals are missing")
+            answer.text.append(
+                f"{name}: not compared: the broker did not end in good order, its totals are missing"
+            )
         else:
             own_rows = _rows(name, counted, outcome.totals)
             wrong = [row for row in own_rows if row["difference"]]

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from broker.entry_cache.decisions import Op
 from broker.recorder.record_reader import RunOfBroker
-from pipeline.jobs.answer import Answer, Plot, Table, as_text, mib, percent
+from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
 from pipeline.replays.reuse import CAUSES, Reuse, reuse_of
 from pipeline.traces.record_frames import Record
@@ -101,7 +101,9 @@ def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) 
 def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
     sums = [f.sum(name).alias(name) for name in ("hits", "misses", "coalesced", "bytes")]
     rolled = partial.groupBy(*keys).agg(*sums)
-    return rolled.withColumn("hit_ratio", f.col("hits") / (f.col("hits") + f.col("misses") + f.col("coalesced")))
+    return rolled.withColumn(
+        "hit_ratio", f.col("hits") / (f.col("hits") + f.col("misses") + f.col("coalesced"))
+    )
 
 
 def _with_names(rows: DataFrame, record: Record) -> list[dict[str, object]]:
@@ -122,13 +124,13 @@ def _tables(
         sums = topics.setdefault((row["broker"], row["topic_name"]), dict.fromkeys(_COUNTS, 0))
         for name in _COUNTS:
             sums[name] += int(str(row[name]))
-    by_topic = [
+    by_topic: list[dict[str, Cell]] = [
         {"topic": str(topic), "broker": str(broker), **sums, "hit_ratio": _ratio(sums)}
         for (broker, topic), sums in topics.items()
     ]
     by_topic.sort(key=lambda row: -int(str(row["misses"])))
     answer.tables["by_topic"] = Table("By topic, most misses first", by_topic)
-    readers = [
+    readers: list[dict[str, Cell]] = [
         {
             "topic": str(row["topic_name"]),
             "subscription": str(row["sub_name"]),
@@ -139,7 +141,7 @@ def _tables(
         for row in by_reader
     ]
     answer.tables["by_subscription"] = Table("By subscription, most misses first", readers)
-    minutes = [
+    minutes: list[dict[str, Cell]] = [
         {
             "minute": str(row["minute"]),
             **{name: int(str(row[name])) for name in _COUNTS},
@@ -149,7 +151,7 @@ def _tables(
     ]
     answer.tables["by_minute"] = Table("By minute (UTC)", minutes)
     all_bytes = sum(float(str(row["mean_bytes"])) for row in held) or 1.0
-    shares = [
+    shares: list[dict[str, Cell]] = [
         {
             "topic": str(row["topic_name"]),
             "broker": str(row["broker"]),

@@ -99,7 +99,9 @@ def miss_ratio_curve(
     answer.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
     answer.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
     if own.policy not in BY_KERNEL:
-        answer.text.append(f"{own.policy} has no machine code: its curve is in what-if, here are those that have")
+        answer.text.append(
+            f"{own.policy} has no machine code: its curve is in what-if, here are those that have"
+        )
     answer.text += ["", *as_text(rows, 60)]
     return answer
 

@@ -27,7 +27,9 @@ def write(answer: Answer, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in answer.tables.items():
         if table.rows:
-            pq.write_table(pa.Table.from_pylist([dict(row) for row in table.rows]), folder / f"{name}.parquet")
+            pq.write_table(
+                pa.Table.from_pylist([dict(row) for row in table.rows]), folder / f"{name}.parquet"
+            )
     path = folder / f"{answer.name}.html"
     path.write_text(html_of(answer), encoding="utf-8")
     return path
@@ -55,7 +57,9 @@ def _table(table: Table) -> str:
     head = "".join(f'<th class="{"n" if name in right else "t"}">{escape(name)}</th>' for name in names)
     lines = [
         "<tr>"
-        + "".join(f'<td class="{"n" if name in right else "t"}">{escape(shown(row[name]))}</td>' for name in names)
+        + "".join(
+            f'<td class="{"n" if name in right else "t"}">{escape(shown(row[name]))}</td>' for name in names
+        )
         + "</tr>"
         for row in table.rows[: table.shown]
     ]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 mpl.use("svg")
-from matplotlib import pyplot  # noqa: E402 - after the kind of output was chosen
+from matplotlib import pyplot
 
 Line = tuple[Sequence[float], Sequence[float]]
 
@@ -66,7 +66,9 @@ def bars_plot(values: Mapping[str, float], x: str) -> str:
     return _svg(figure)
 
 
-def heat_map(counts: NDArray[np.int64], x: str, y: str, x_names: Sequence[str], y_names: Sequence[str]) -> str:
+def heat_map(
+    counts: NDArray[np.int64], x: str, y: str, x_names: Sequence[str], y_names: Sequence[str]
+) -> str:
     """`counts` by row (y) and column (x)."""
     figure, axes = pyplot.subplots(figsize=(8, 4))
     shown = np.ma.masked_equal(counts, 0)

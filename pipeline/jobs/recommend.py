@@ -59,7 +59,7 @@ def recommend(
     grid = replay_grid(spark, checked.runs, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
-    best = _cheapest(present, together)
+    best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
     say("what no setting can beat")
     baseline = _baseline(spark, checked.runs, best.settings.size_bytes_max, rate)
     answer.text += [*own_lines(exact, present), "", *_binding(knobs, moved, present), ""]
@@ -91,7 +91,9 @@ def _knobs(own: EntryCacheSettings) -> list[Knob]:
 
 def _combinations(own: EntryCacheSettings) -> list[Choice]:
     return [
-        Choice(size_bytes=max(round(own.size_bytes_max * size / MIB), 1) * MIB, ttl_ns=round(own.ttl_ns * ttl))
+        Choice(
+            size_bytes=max(round(own.size_bytes_max * size / MIB), 1) * MIB, ttl_ns=round(own.ttl_ns * ttl)
+        )
         for size in SIZES
         for ttl in TTLS
     ]
@@ -109,6 +111,15 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
         return present
     near = [row for row in grid if row.hit_ratio >= top - NEAR]
     return min(near, key=lambda row: (row.settings.size_bytes_max, row.settings.ttl_ns))
+
+
+def _trimmed(spark: SparkSession, checked: Checked, present: GridRow, best: GridRow, rate: float) -> GridRow:
+    """With a little more than the bytes that it needed, if that is as good."""
+    size = -(-round(best.peak_bytes * SPARE) // MIB) * MIB
+    if best is present or size >= best.settings.size_bytes_max:
+        return best
+    (less,) = replay_grid(spark, checked.runs, [best.choice._replace(size_bytes=size)], rate=rate)
+    return less if less.hit_ratio >= best.hit_ratio - NEAR else best
 
 
 def _binding(knobs: Sequence[Knob], moved: Sequence[GridRow], present: GridRow) -> list[str]:
@@ -132,13 +143,12 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
     if wanted.ttl_ns != own.ttl_ns:
         lines.append(f"managedLedgerCacheEvictionTimeThresholdMillis={wanted.ttl_ns // 1_000_000}")
     saved = 1 - best.misses / present.misses if present.misses else 0.0
-    needed = -(-round(best.peak_bytes * SPARE) // MIB)
     return [
         *lines,
         "",
         f"expected: hit ratio {percent(present.hit_ratio)} -> {percent(best.hit_ratio)}, "
         f"bookie reads {present.misses:,} -> {best.misses:,} ({percent(saved)} saved), "
-        f"peak {mib(best.peak_bytes)}, so {needed} MiB would do",
+        f"peak {mib(best.peak_bytes)}",
     ]
 
 
@@ -183,7 +193,9 @@ def _add_tables(
         for knob, row in zip(knobs, moved, strict=True)
     ]
     answer.tables["alone"] = Table("Each setting moved alone", alone)
-    answer.tables["combinations"] = Table("Size and time to live together", [row_of(row, present) for row in grid])
+    answer.tables["combinations"] = Table(
+        "Size and time to live together", [row_of(row, present) for row in grid]
+    )
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in grid:
         xs, ys = lines.setdefault(f"{row.settings.ttl_ns / 1e6:g} ms", ([], []))

@@ -100,7 +100,9 @@ def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) ->
     return max(0, int(cache_bytes / max(readers, 1) / slot_bytes(entry_bytes)) - 1)
 
 
-def amplification(batch: int, cache_bytes: float, readers: int, entry_bytes: float, per_request: float) -> float:
+def amplification(
+    batch: int, cache_bytes: float, readers: int, entry_bytes: float, per_request: float
+) -> float:
     """Entries that a bookie reads for each one that is asked for, when all readers are equally fast."""
     fits = readers * (batch + 1) * slot_bytes(entry_bytes) <= cache_bytes
     return 1.0 if fits else max(1.0, (batch + 1) / per_request)

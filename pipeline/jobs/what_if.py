@@ -40,7 +40,9 @@ def what_if(
     grid = replay_grid(spark, checked.runs, [OWN, *wanted], rate=rate, say=say)
     answer.text += own_lines(exact, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
-    answer.tables["what_if"] = Table("Settings side by side", rows, "The first line has the broker's own.", 500)
+    answer.tables["what_if"] = Table(
+        "Settings side by side", rows, "The first line has the broker's own.", 500
+    )
     lines = _lines(grid[1:])
     if any(len(xs) > 1 for xs, _ in lines.values()):
         answer.plots.append(Plot("Hit ratio over size", lines_plot(lines, "MiB", "hit ratio", log_x=True)))

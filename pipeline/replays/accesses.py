@@ -33,7 +33,7 @@ PUT_BACK: Final = 5
 INVALIDATE: Final = 6
 """`detail` = number of the reason."""
 TICK: Final = 7
-"""`count` = visits at most, as for SIZE_CHECK."""
+"""`entries` = visits at most, as for SIZE_CHECK."""
 SIZE_CHECK: Final = 8
 CONFIGURE: Final = 9
 """`detail` = which of the run's settings hold from here on."""
@@ -60,13 +60,13 @@ class Rows(NamedTuple):
     """The monotonic time by which the cache decided."""
     first: Ints32
     """Dense number of the first entry."""
-    count: Ints32
+    entries: Ints32
     detail: Ints32
     ledger: Ints32
     """Dense number of the ledger."""
 
     def take(self, chosen: NDArray[np.intp] | Bools) -> Rows:
-        return Rows(*[column[chosen] for column in self])
+        return Rows(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
 class Numbering(NamedTuple):
@@ -111,7 +111,7 @@ class Accesses:
     def events(self) -> int:
         """Single appends and reads."""
         counted = (self.rows.op == APPEND) | (self.rows.op == READ) | (self.rows.op == ASK)
-        return int(self.rows.count[counted].sum(dtype=np.int64))
+        return int(self.rows.entries[counted].sum(dtype=np.int64))
 
 
 def runs_expanded(first: Ints32, count: Ints32) -> tuple[Ints64, Ints64]:

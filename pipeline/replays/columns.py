@@ -43,12 +43,12 @@ class Columns(NamedTuple):
     sub: NDArray[np.int32]
     ledger: NDArray[np.int64]
     entry: NDArray[np.int64]
-    count: NDArray[np.int32]
+    entries: NDArray[np.int32]
     bytes: NDArray[np.int64]
     detail: NDArray[np.int32]
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
-        return Columns(*[column[chosen] for column in self])
+        return Columns(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
 def read_columns(run: RunOfBroker, ops: Collection[Op] = INPUTS) -> Columns:
@@ -63,6 +63,8 @@ def read_columns(run: RunOfBroker, ops: Collection[Op] = INPUTS) -> Columns:
         detail = table.column("detail").to_numpy().copy()
         detail[ops_read == Op.SETTINGS] = number
         at_ns = (table.column("ts").to_numpy() - file.facts.clock_offset_us) * 1000
-        narrow = [table.column(name).to_numpy() for name in ("topic", "sub", "ledger", "entry", "count", "bytes")]
-        parts.append(Columns(ops_read, at_ns, *narrow, detail))
+        topic, sub, ledger, entry, count, size = (
+            table.column(name).to_numpy() for name in ("topic", "sub", "ledger", "entry", "count", "bytes")
+        )
+        parts.append(Columns(ops_read, at_ns, topic, sub, ledger, entry, count, size, detail))
     return Columns(*[np.concatenate(column) for column in zip(*parts, strict=True)])

@@ -36,15 +36,19 @@ class Choice(NamedTuple):
     extend_recently_accessed: bool | None = None
 
     def of(self, own: EntryCacheSettings) -> EntryCacheSettings:
-        given = {
-            "policy": self.policy,
-            "profile": self.profile,
-            "size_bytes_max": self.size_bytes,
-            "ttl_ns": self.ttl_ns,
-            "requeues_max": self.requeues_max,
-            "extend_recently_accessed": self.extend_recently_accessed,
-        }
-        return replace(own, **{name: value for name, value in given.items() if value is not None})
+        return replace(
+            own,
+            policy=own.policy if self.policy is None else self.policy,
+            profile=own.profile if self.profile is None else self.profile,
+            size_bytes_max=own.size_bytes_max if self.size_bytes is None else self.size_bytes,
+            ttl_ns=own.ttl_ns if self.ttl_ns is None else self.ttl_ns,
+            requeues_max=own.requeues_max if self.requeues_max is None else self.requeues_max,
+            extend_recently_accessed=(
+                own.extend_recently_accessed
+                if self.extend_recently_accessed is None
+                else self.extend_recently_accessed
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,11 @@ def choices(
     found = []
     for policy, size, ttl, times, extend in product(policies, sizes, ttls_ns, requeues, accessed):
         name, profile = policy, None
-        if policy is not None and policy.startswith(f"{PIP430}-") and policy[len(PIP430) + 1 :] in ("4.2", "5.0"):
+        if (
+            policy is not None
+            and policy.startswith(f"{PIP430}-")
+            and policy[len(PIP430) + 1 :] in ("4.2", "5.0")
+        ):
             name, profile = PIP430, policy[len(PIP430) + 1 :]
         found.append(Choice(name, profile, size, ttl, times, extend))
     return found

@@ -15,9 +15,7 @@ _Ranges = list[tuple[int, int, int, int, int]]
 """(row, first entry, entries, number of the reason, ledger)"""
 
 
-def invalidated(
-    columns: Columns, filling: Ints64, ledger: Ints32, numbering: Numbering
-) -> _Ranges:
+def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Numbering) -> _Ranges:
     """`filling`: indices of the rows that may put entries into the cache, `ledger` theirs by dense number."""
     wanted = np.flatnonzero((columns.op == Op.INVALIDATE) | (columns.op == Op.CLOSE))
     if not len(wanted) or not len(filling):

@@ -387,7 +387,7 @@ def replay_rows(rows: Rows, cache: Cache, settings: NDArray[np.int64], as_record
     if len(rows.op):
         s[c.LAST_TICK_NS] = rows.at_ns[0]
     for i in range(len(rows.op)):
-        op, now_ns, count = rows.op[i], rows.at_ns[i], rows.count[i]
+        op, now_ns, count = rows.op[i], rows.at_ns[i], rows.entries[i]
         if not as_recorded and op != _INVALIDATE:
             _catch_up(cache, op, now_ns)
         if op == _TICK:

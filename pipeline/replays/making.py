@@ -89,13 +89,13 @@ def _kept_rows(
     columns: Columns, first: Ints32, ledger: Ints32, expected: Ints32
 ) -> tuple[Rows, NDArray[np.intp]]:
     kinds = np.full(256, -1, np.int8)
-    for op, kind in _KEPT.items():
-        kinds[op.value] = kind
+    for op, own in _KEPT.items():
+        kinds[op.value] = own
     kind = kinds[columns.op]
     kept = np.flatnonzero(kind >= 0)
     detail = np.where(np.isin(columns.op, (Op.APPEND, Op.HIT)), expected, columns.detail)
     detail = np.where((columns.op == Op.FETCHED) & (detail < 0), NOT_OFFERED, detail).astype(np.int32)
-    every = Rows(kind, columns.at_ns, first, columns.count, detail, ledger)
+    every = Rows(kind, columns.at_ns, first, columns.entries, detail, ledger)
     return every.take(kept), kept
 
 

@@ -40,7 +40,7 @@ def number_entries(runs: Columns) -> tuple[Numbering, Ints32, Ints32, int]:
     lowest = np.full(len(ids), np.iinfo(np.int64).max)
     highest = np.full(len(ids), -1)
     np.minimum.at(lowest, ledger, runs.entry)
-    np.maximum.at(highest, ledger, runs.entry + runs.count - 1)
+    np.maximum.at(highest, ledger, runs.entry + runs.entries - 1)
     bases = np.concatenate([np.zeros(1, np.int64), np.cumsum(highest - lowest + 1)])
     places = int(bases[-1])
     if places > PLACES_MAX:
@@ -48,10 +48,10 @@ def number_entries(runs: Columns) -> tuple[Numbering, Ints32, Ints32, int]:
             f"the run has {places:,} entries, a replay takes {PLACES_MAX:,}: give a part of its files"
         )
     first = bases[ledger] + runs.entry - lowest[ledger]
-    if places <= SPARSE * int(runs.count.sum(dtype=np.int64)):
+    if places <= SPARSE * int(runs.entries.sum(dtype=np.int64)):
         return Numbering(ids, bases, lowest, None), first.astype(np.int32), ledger, places
     used = np.zeros(places, np.bool_)
-    used[runs_expanded(first.astype(np.int32), runs.count)[1]] = True
+    used[runs_expanded(first.astype(np.int32), runs.entries)[1]] = True
     numbers = np.cumsum(used, dtype=np.int32) - np.int32(1)
     kept = np.flatnonzero(used)
     return Numbering(ids, bases, lowest, kept), numbers[first], ledger, len(kept)
@@ -70,7 +70,7 @@ def sizes_of(columns: Columns, first: Ints32, entries: int, certain: NDArray[np.
     sizes = np.zeros(entries, np.int32)
     known = columns.bytes > 0
     for chosen in (known & ~certain, known & certain):
-        rows, ids = runs_expanded(first[chosen], columns.count[chosen])
-        each = columns.bytes[chosen] // np.maximum(columns.count[chosen], 1)
+        rows, ids = runs_expanded(first[chosen], columns.entries[chosen])
+        each = columns.bytes[chosen] // np.maximum(columns.entries[chosen], 1)
         sizes[ids] = each[rows]
     return sizes

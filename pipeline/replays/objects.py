@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from broker.entry_cache.decisions import HIT_AGAIN, HIT_MOVES, Op
-from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED
+from broker.entry_cache.policies.policy import NOT_COUNTED
 from broker.entry_cache.recorded import Recorded
 from broker.entry_cache.replay import OUTPUTS, REPEAT, Replay
 from broker.entry_cache.settings import EntryCacheSettings
@@ -96,9 +96,7 @@ class WhatIf(Replay):
             self._now_ns = self._last_tick_ns
             self.manager.tick(self._last_tick_ns)
         self._now_ns = now_ns
-        if self.manager.size_checks_due and (
-            event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS
-        ):
+        if self.manager.size_checks_due and (event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS):
             self.manager.run_pending(now_ns)
         if event.op is Op.TICK:
             self._last_tick_ns = now_ns

@@ -29,15 +29,13 @@ def asked_runs(
     `rows`: indices of the questions and of their ends, in order. An end belongs to the newest question of the same
     reader for the same entry; a question without one was given up.
     """
-    at, ids = runs_expanded(first[rows], columns.count[rows])
+    at, ids = runs_expanded(first[rows], columns.entries[rows])
     row = rows[at]
     op = columns.op[row]
     question = np.isin(op, QUESTIONS)
     key = cursors[row] * entries + ids
     order = np.argsort(key, kind="stable")
-    ends = np.flatnonzero(
-        (key[order][1:] == key[order][:-1]) & question[order][:-1] & ~question[order][1:]
-    )
+    ends = np.flatnonzero((key[order][1:] == key[order][:-1]) & question[order][:-1] & ~question[order][1:])
     outcome = np.zeros(len(row), np.int32)
     end = order[ends + 1]
     came = np.where(columns.detail[row[end]] == Op.MISS, MISSED, COALESCED)

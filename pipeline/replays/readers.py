@@ -42,7 +42,8 @@ def cursor_numbers(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int6
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
     most = np.zeros(topics, np.int64)
     np.maximum.at(most, columns.topic, columns.sub)
-    begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(most + 1)])
+    begins = np.zeros(topics + 1, np.int64)
+    np.cumsum(most + 1, out=begins[1:])
     return begins[columns.topic] + columns.sub, begins
 
 
@@ -61,7 +62,7 @@ def readers_to_come(
         begins,
         columns.ledger,
         columns.entry,
-        columns.count,
+        columns.entries,
         columns.bytes,
         columns.detail,
         only,

@@ -23,7 +23,13 @@ from pipeline.simulators.kernels.compiled import compiled
 BUCKETS: Final = 48
 """Powers of two: microseconds, and bytes."""
 
-CAUSES: Final = ("never cached", "evicted by time", "evicted by size", "evicted otherwise", "restarted cursor")
+CAUSES: Final = (
+    "never cached",
+    "evicted by time",
+    "evicted by size",
+    "evicted otherwise",
+    "restarted cursor",
+)
 """Restarted: the reader had read the entry before."""
 _NEVER, _TIME, _SIZE, _OTHERWISE, _RESTARTED = range(5)
 _CACHED = 5
@@ -59,7 +65,7 @@ def reuse_of(run: RunOfBroker) -> Reuse:
         columns.topic,
         columns.sub,
         first,
-        columns.count,
+        columns.entries,
         columns.detail,
         sizes,
         reads,
@@ -106,9 +112,9 @@ def _look(
                 state[x] = _CACHED
             elif kind == _EVICT:
                 state[x] = _TIME if detail[i] == _BY_TTL else _SIZE if detail[i] == _BY_SIZE else _OTHERWISE
-            elif kind == _MISS or kind == _COALESCED:
+            elif kind in (_MISS, _COALESCED):
                 asked[x] = state[x]
-            elif kind == _HIT or kind == _ARRIVED:
+            elif kind in (_HIT, _ARRIVED):
                 if used_ns[x] >= 0:
                     reads[_bucket((at_ns[i] - used_ns[x]) // 1000), _bucket(came - used_at[x])] += 1
                 if kind == _ARRIVED and detail[i] == _MISS:
@@ -117,7 +123,7 @@ def _look(
                     cause_bytes[topic[i], cause] += sizes[x]
                 seen[x] |= bit
                 used_ns[x], used_at[x] = at_ns[i], came
-            elif kind == _APPEND or kind == _FETCHED:
+            elif kind in (_APPEND, _FETCHED):
                 came += sizes[x]
                 if kind == _APPEND:
                     used_ns[x], used_at[x] = at_ns[i], came

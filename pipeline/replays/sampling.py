@@ -12,7 +12,6 @@ from pipeline.replays.accesses import (
     Ints32,
     Ints64,
     Numbering,
-    Rows,
 )
 from pipeline.simulators.kernels.compiled import compiled
 
@@ -42,8 +41,8 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
     numbering = Numbering(old.ledgers, old.bases, old.lowest, places)
     rows = accesses.rows
     about = rows.op < 7
-    row, first, count = _cut(rows.first, rows.count, about, chosen, numbers)
-    taken = rows.take(row)._replace(first=first, count=count)
+    row, first, count = _cut(rows.first, rows.entries, about, chosen, numbers)
+    taken = rows.take(row)._replace(first=first, entries=count)
     return Accesses(
         accesses.broker,
         accesses.start,

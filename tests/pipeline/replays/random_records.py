@@ -9,7 +9,15 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from broker.entry_cache.decisions import BY_MARK_DELETE, COUNTS_READS, HIT_AGAIN, HIT_MOVES, HIT_STAYS, Op, Row
+from broker.entry_cache.decisions import (
+    BY_MARK_DELETE,
+    COUNTS_READS,
+    HIT_AGAIN,
+    HIT_MOVES,
+    HIT_STAYS,
+    Op,
+    Row,
+)
 from broker.recorder.record_reader import RunOfBroker, find
 from tests.broker.recorder.record_fakes import append, new_writer, row, settings_row
 
