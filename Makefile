@@ -4,6 +4,7 @@
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
+#   make test-apache-bookkeeper  the interop tests on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
 #   make lint | format | generate | constraints | image | clean
 
@@ -18,7 +19,7 @@ DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
 
-.PHONY: run demo test lint format bench image generate constraints clean
+.PHONY: run demo test test-apache-bookkeeper lint format bench image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -29,6 +30,10 @@ demo: $(RUNTIME)
 
 test: lint
 	$(PY) -m pytest -ra --durations=10 --durations-min=2 $(TESTS)
+
+# Without MAGNETAR_BOOKKEEPER_HOME, an unpacked distribution, that storage is skipped and says so.
+test-apache-bookkeeper: $(DEVELOPMENT)
+	$(PY) -m tests.storages $(ARGS)
 
 lint: $(DEVELOPMENT)
 	$(PY) -m ruff check .

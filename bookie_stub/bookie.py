@@ -312,9 +312,9 @@ class Bookie:
 
     # Fences, explicit LACs, deletion.
 
-    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
-        """Refuse plain adds from now on; once that is durable, `done(rc, last entry)`, rc 2 without entries."""
-        self.fence_ledger(ledger_id, master_key, partial(self._fenced_read, LAST_ENTRY, done))
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        """Refuse plain adds from now on; once that is durable, read: `done(rc, entry)`, rc 2 without one."""
+        self.fence_ledger(ledger_id, master_key, partial(self._fenced_read, entry_id, done))
 
     def _fenced_read(self, entry_id: int, done: ReadDone, rc: int, ledger_id: int) -> None:
         if rc == RC_OK:
