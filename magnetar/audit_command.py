@@ -19,8 +19,13 @@ AUDITS = {
     "acks": "holes and backlog of each subscription, and what they cost",
     "lifecycle": "ledgers older than TTL and retention allow",
 }
-SPARK_SETTINGS = {"spark.sql.shuffle.partitions": "16"}
-"""Enough for tens of millions of rows, and few where there are few."""
+SPARK_SETTINGS = {
+    # Enough for tens of millions of rows, and few where there are few.
+    "spark.sql.shuffle.partitions": "16",
+    "spark.driver.memory": "3g",
+    # What fits is looked up in a table instead of being sorted.
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
+}
 LIMITS = (
     ("--grace-seconds", "grace_s", 86_400, "nodes and ledgers younger than this are left out"),
     ("--min-ranges", "ranges_min", 1000, "acked ranges from which holes are worth a line"),
