@@ -23,8 +23,8 @@ from broker.dynamic_settings import DynamicSettings
 from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.entry_cache.totals import totals_of
-from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
+from broker.ledger_client.ledgers import Ledgers
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
 from broker.metrics_source import scraper_of
@@ -75,7 +75,7 @@ class BrokerService:
         settings: Settings,
         *,
         metadata: MetadataStore,
-        ledgers: LedgerClient,
+        ledgers: Ledgers,
         turn: Turn,
         version: str,
         ids: LedgerIdSource | None = None,

@@ -28,8 +28,11 @@ COMMANDS = MappingProxyType(
             "show settings and where they come from; change a running broker's",
         ),
         "admin": ("magnetar.admin_command:main", "write a metadata store down as Parquet tables"),
-        "pipeline": ("magnetar.pipeline_command:main", "jobs on Spark: audits of a cluster's metadata"),
         "cache": ("magnetar.cache_command:main", "ask a running broker what is in its cache, and why not"),
+        "pipeline": (
+            "magnetar.pipeline_command:main",
+            "jobs on Spark: records, audits of metadata, live",
+        ),
         "version": ("magnetar.version:main", "print version information"),
     }
 )

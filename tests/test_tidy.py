@@ -55,9 +55,14 @@ SAME_LEVEL = {
 }
 """Exceptions to "lower levels only", each with its reason; never both ways."""
 
+_CACHE = ("broker.recorder", "broker.entry_cache", "broker.model")
 ONLY = {
     "bookie_stub": {"protocol", "settings"},
     "pipeline": {"protocol"},
+    # Jobs on access records: the broker's own reader of them, and the policies that decided.
+    "pipeline.traces": {"broker.recorder", "broker.entry_cache"},
+    "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
+    "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
     "pyspark_pulsar": {"protocol"},
     # The bare package runs before each of its rooms and must not drag any of them in.
     "broker": set[str](),
@@ -259,6 +264,11 @@ def test_import_circles_are_found_and_named(files: dict[str, str], circles: list
         ("broker.net", "magnetar", False),
         ("pipeline", "broker.model", False),
         ("pipeline", "protocol", True),
+        ("pipeline", "pipeline.jobs", False),
+        ("pipeline.replays", "broker.entry_cache", True),
+        ("pipeline.replays", "pipeline.jobs", False),
+        ("pipeline.jobs", "broker.service", False),
+        ("broker.recorder", "pipeline.traces", False),
         ("pyspark_pulsar", "protocol", True),
         ("pyspark_pulsar", "pipeline", False),
         ("broker.service", "pyspark_pulsar", False),

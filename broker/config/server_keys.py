@@ -44,11 +44,12 @@ MAGNETAR: Section = (
         ),
         Key(
             "bookieAddress",
-            "string",
-            "localhost:3181",
+            "list",
+            ("localhost:3181",),
             "Where entries are stored: `embedded` runs a bookie inside the broker's process, `host:port`"
-            " talks BookKeeper's v2 protocol to a bookie elsewhere.",
-            standalone="embedded",
+            " talks BookKeeper's v2 protocol to a bookie elsewhere, and several of them, with commas, are"
+            " what ensembles are chosen from.",
+            standalone=("embedded",),
             ours=True,
         ),
     ],

@@ -155,7 +155,7 @@ class Replay:
             (row.entries, row.size_bytes) for row in self._outputs if row.op is Op.PINNED
         )
         if event.op is Op.OPEN or event.log not in self._closed:
-            _REPEAT[event.op](self, event)
+            REPEAT[event.op](self, event)
             add_up(self._inputs, self.recorded_totals)
         add_up(self._outputs, self.recorded_totals)
         self._compare()
@@ -317,7 +317,7 @@ class Replay:
         """It changes nothing for the cache."""
 
 
-_REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
+REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.OPEN: Replay._open,
     Op.CLOSE: Replay._close,
     Op.READER: Replay._nothing,

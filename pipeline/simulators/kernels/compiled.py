@@ -58,5 +58,6 @@ def kernel(
 @cache
 def _digest_of_sources() -> str:
     """Names the folder of the machine code. numba looks at a kernel's own file only, not at what it imports."""
-    sources = sorted(Path(__file__).parent.parent.rglob("*.py"))
+    rooms = Path(__file__).parents[2]
+    sources = sorted(path for room in ("simulators", "replays") for path in (rooms / room).rglob("*.py"))
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]

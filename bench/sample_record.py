@@ -1,0 +1,89 @@
+"""`python -m bench.sample_record [FOLDER]`: records the sample that ships, with our own broker and the official client.
+
+Four topics with three subscriptions each: one reads at the tail, one two seconds behind, one eight seconds behind. The cache
+is too small for the second and its time to live too short for the third. Takes half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pulsar
+
+from tests.vectors.broker_process import BrokerProcess
+
+TOPICS: Final = ("orders", "payments", "clicks", "audit")
+LAG_ROUNDS: Final = {"tail": 0, "billing": 40, "archive": 160}
+"""How far behind each subscription reads."""
+ROUND_S: Final = 0.05
+MESSAGES: Final = 5
+"""By topic and round."""
+BODY_BYTES: Final = (400, 1200, 2500, 5000)
+"""By topic."""
+SETTINGS: Final[Mapping[str, str]] = {
+    "entryCachePolicy": "pip430",
+    "managedLedgerCacheSizeMB": "1",
+    "entryCacheRecordFileSeconds": "3600",
+}
+SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
+
+
+def work(url: str, rounds: int) -> None:
+    """A message is published in its round, and received by each subscription so many rounds later."""
+    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumers = {
+        (topic, name): client.subscribe(topic, name, receiver_queue_size=MESSAGES)
+        for topic in TOPICS
+        for name in LAG_ROUNDS
+    }
+    producers = {topic: client.create_producer(topic, batching_enabled=False) for topic in TOPICS}
+    waiting = {key: deque(range(rounds)) for key in consumers}
+    began = time.monotonic()
+    for number in range(rounds + max(LAG_ROUNDS.values())):
+        if number < rounds:
+            for topic, size in zip(TOPICS, BODY_BYTES, strict=True):
+                for _ in range(MESSAGES):
+                    producers[topic].send_async(bytes(size), None)
+            for producer in producers.values():
+                producer.flush()
+        for (topic, name), consumer in consumers.items():
+            if waiting[topic, name] and waiting[topic, name][0] + LAG_ROUNDS[name] <= number:
+                waiting[topic, name].popleft()
+                for _ in range(MESSAGES):
+                    consumer.acknowledge_cumulative(consumer.receive(20_000))
+        time.sleep(max(0.0, began + (number + 1) * ROUND_S - time.monotonic()))
+    client.close()
+
+
+def record(folder: Path, rounds: int, settings: Mapping[str, str]) -> None:
+    """A broker's whole life with that work, its record below `folder`."""
+    with tempfile.TemporaryDirectory() as data:
+        recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
+        with BrokerProcess(Path(data), recorded, memory=True) as broker:
+            work(broker.addresses.pulsar, rounds)
+            broker.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        "python -m bench.sample_record", description="Record the sample that ships."
+    )
+    parser.add_argument("folder", nargs="?", type=Path, default=SAMPLE, metavar="FOLDER")
+    parser.add_argument("--rounds", type=int, default=400, metavar="N", help="of 50 ms each (default 400)")
+    options = parser.parse_args()
+    if options.folder.exists():
+        shutil.rmtree(options.folder)
+    record(options.folder, options.rounds, {})
+    size = sum(path.stat().st_size for path in options.folder.rglob("*") if path.is_file())
+    print(f"{options.folder}: {size:,} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""`miss-ratio-curve`: the miss ratio of reads over the size of the cache, from a sample of the entries (SHARDS).
+
+Error bars are a delete-a-group jackknife over ten groups of the sample, as in `pipeline.simulators.shards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import sqrt
+from typing import Final, NamedTuple
+
+import numpy as np
+from pyspark.sql import SparkSession
+
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.recorder.record_reader import RunOfBroker
+from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
+from pipeline.jobs.plots import lines_plot
+from pipeline.jobs.what_if import policy_name
+from pipeline.replays.accesses import Accesses
+from pipeline.replays.grid import NO_TTL_NS, own_settings
+from pipeline.replays.making import accesses_of
+from pipeline.replays.replay import BY_KERNEL, replay_with
+from pipeline.replays.sampling import groups, only, sampled
+from pipeline.simulators.shards import GROUPS, STUDENT_T
+from pipeline.traces.checking import Checked
+
+SAMPLED_ROWS: Final = 2_000_000
+"""Rows that are replayed at most, where nobody says which share."""
+POINTS: Final = 12
+
+
+class Point(NamedTuple):
+    """One policy with one size: reads and misses, and both without each of the groups, over all runs."""
+
+    policy: str
+    size_bytes: int
+    reads: float
+    misses: float
+    reads_without: tuple[float, ...]
+    misses_without: tuple[float, ...]
+    rate: float
+
+    @property
+    def miss_ratio(self) -> float:
+        return self.misses / self.reads if self.reads else 0.0
+
+    @property
+    def error_bar(self) -> float:
+        """Half of the 95 % interval; 0 where everything was replayed."""
+        ratios = np.array(
+            [
+                misses / reads if reads else 0.0
+                for misses, reads in zip(self.misses_without, self.reads_without, strict=True)
+            ]
+        )
+        spread = float(((ratios - ratios.mean()) ** 2).sum())
+        return STUDENT_T * sqrt((GROUPS - 1) / GROUPS * spread * (1 - self.rate))
+
+
+def miss_ratio_curve(
+    spark: SparkSession,
+    checked: Checked,
+    sizes: Sequence[int] = (),
+    *,
+    rate: float | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Answer:
+    """Without `sizes`, from a sixty-fourth to 32 times the broker's own."""
+    answer = Answer("miss-ratio-curve", "Miss ratio curve", checked.summary())
+    own = own_settings(checked.runs[0])
+    sizes = sizes or [max(own.size_bytes_max, 1 << 16) * 2**power // 64 for power in range(POINTS)]
+    share = rate if rate is not None else min(1.0, max(0.01, SAMPLED_ROWS / checked.rows))
+    settings = _policies(own)
+    say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {percent(share)} of the entries")
+    tasks = [(run, settings, list(sizes), share) for run in checked.runs]
+    found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_points).collect()
+    points = [_added(same) for same in zip(*found, strict=True)]
+    rows: list[dict[str, Cell]] = [
+        {
+            "policy": point.policy,
+            "size": mib(point.size_bytes),
+            "miss_ratio": point.miss_ratio,
+            "error_bar": point.error_bar,
+            "reads": round(point.reads),
+        }
+        for point in points
+    ]
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    bars: dict[str, list[float]] = {}
+    for point in points:
+        xs, ys = lines.setdefault(point.policy, ([], []))
+        xs.append(point.size_bytes / (1 << 20))
+        ys.append(point.miss_ratio)
+        bars.setdefault(point.policy, []).append(point.error_bar)
+    svg = lines_plot(lines, "MiB", "miss ratio of reads", log_x=True, bars=bars)
+    answer.plots.append(Plot("Miss ratio over size", svg, f"From {percent(share)} of the entries."))
+    answer.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
+    answer.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
+    if own.policy not in BY_KERNEL:
+        answer.text.append(
+            f"{own.policy} has no machine code: its curve is in what-if, here are those that have"
+        )
+    answer.text += ["", *as_text(rows, 60)]
+    return answer
+
+
+def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
+    fifo = replace(own, policy="fifo-ttl")
+    expected = replace(own, policy="pip430", profile="4.2")
+    mine = own if own.policy in BY_KERNEL else expected
+    return [
+        (f"{policy_name(mine)}, {own.ttl_ns / 1e6:g} ms", mine),
+        (f"{policy_name(expected)}, no time to live", replace(expected, ttl_ns=NO_TTL_NS)),
+        ("fifo, no time to live", replace(fifo, ttl_ns=NO_TTL_NS)),
+    ]
+
+
+_Task = tuple[RunOfBroker, list[tuple[str, EntryCacheSettings]], list[int], float]
+
+
+def _points(task: _Task) -> list[Point]:
+    run, policies, sizes, share = task
+    accesses = accesses_of(run)
+    accesses = sampled(accesses, min(share, accesses.rate))
+    kept = accesses.rate * (1 - 1 / GROUPS)
+    group = groups(accesses, GROUPS)
+    parts = [only(accesses, group != number, kept) for number in range(GROUPS)] if accesses.rate < 1 else []
+    return [
+        _point(name, accesses, parts, replace(settings, size_bytes_max=size))
+        for name, settings in policies
+        for size in sizes
+    ]
+
+
+def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: EntryCacheSettings) -> Point:
+    whole = replay_with(accesses, settings)
+    others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS
+    scale = 1 / accesses.rate
+    return Point(
+        name,
+        settings.size_bytes_max,
+        whole.reads * scale,
+        whole.totals["misses"] * scale,
+        tuple(one.reads * scale for one in others),
+        tuple(one.totals["misses"] * scale for one in others),
+        accesses.rate,
+    )
+
+
+def _added(same: Sequence[Point]) -> Point:
+    """One point over all runs."""
+    first = same[0]
+    return first._replace(
+        reads=sum(point.reads for point in same),
+        misses=sum(point.misses for point in same),
+        reads_without=tuple(map(sum, zip(*[point.reads_without for point in same], strict=True))),
+        misses_without=tuple(map(sum, zip(*[point.misses_without for point in same], strict=True))),
+    )

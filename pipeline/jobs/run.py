@@ -1,0 +1,129 @@
+"""What the command line runs: a Spark session for the record at hand, and each job with its arguments."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pipeline.jobs.answer import Answer
+from pipeline.jobs.compare import compare
+from pipeline.jobs.hit_report import hit_report
+from pipeline.jobs.miss_ratio_curve import miss_ratio_curve
+from pipeline.jobs.page import write
+from pipeline.jobs.recommend import recommend
+from pipeline.jobs.thrashing import thrashing
+from pipeline.jobs.what_if import what_if
+from pipeline.replays.grid import choices
+from pipeline.session import start_session
+from pipeline.traces.checking import Checked, find_files, no_record
+from pipeline.traces.record_frames import Record, check_record, read_record
+
+SMALL_ROWS: Final = 3_000_000
+"""Below, a session that starts quickly is better than one that compiles well."""
+MIB: Final = 1 << 20
+MS: Final = 1_000_000
+
+
+class Session:
+    """Spark for one job, started when the record has been found."""
+
+    def __init__(self, master: str, say: Callable[[str], None]) -> None:
+        self._master = master
+        self.say = say
+        self._spark: SparkSession | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        if self._spark is not None:
+            self._spark.stop()
+
+    def spark(self, paths: Sequence[Path]) -> SparkSession:
+        """RecordError where there is no record to start it for."""
+        if self._spark is None:
+            found = find_files(paths)
+            if not found.runs:
+                raise no_record(found, paths)
+            self.say(f"starting Spark for {found.rows:,} rows")
+            self._spark = start_session(
+                "magnetar pipeline", master=self._master, quick_start=found.rows < SMALL_ROWS
+            )
+        return self._spark
+
+    def checked(self, paths: Sequence[Path]) -> Checked:
+        spark = self.spark(paths)
+        self.say("checking the files")
+        return check_record(spark, paths)
+
+    def record(self, paths: Sequence[Path]) -> Record:
+        spark = self.spark(paths)
+        self.say("checking the files")
+        return read_record(spark, paths)
+
+    @staticmethod
+    def write(answer: Answer, folder: Path) -> Path:
+        return write(answer, folder)
+
+
+def _hit_report(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+    record = session.record(arguments.paths)
+    return hit_report(session.spark(arguments.paths), record, session.say), True
+
+
+def _what_if(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+    wanted = choices(
+        arguments.policies or (None,),
+        _sizes(arguments) or (None,),
+        [round(ms * MS) for ms in arguments.ttl_ms] if arguments.ttl_ms else (None,),
+        [round(times) for times in arguments.extensions] if arguments.extensions else (None,),
+        arguments.extend_accessed or (None,),
+    )
+    checked = session.checked(arguments.paths)
+    spark = session.spark(arguments.paths)
+    return what_if(spark, checked, wanted, rate=arguments.sample or 1.0, say=session.say), True
+
+
+def _sizes(arguments: Namespace) -> list[int]:
+    return [round(mb * MIB) for mb in arguments.sizes_mb or ()]
+
+
+def _curve(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+    checked = session.checked(arguments.paths)
+    spark = session.spark(arguments.paths)
+    return miss_ratio_curve(spark, checked, _sizes(arguments), rate=arguments.sample, say=session.say), True
+
+
+def _recommend(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+    checked = session.checked(arguments.paths)
+    return recommend(
+        session.spark(arguments.paths), checked, rate=arguments.sample or 1.0, say=session.say
+    ), True
+
+
+def _compare(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+    checked = session.checked(arguments.paths)
+    return compare(session.spark(arguments.paths), checked, session.say)
+
+
+def _thrashing(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+    record = session.record(arguments.paths)
+    return thrashing(record, session.say), True
+
+
+RUN: Final[Mapping[str, Callable[[Session, Namespace], tuple[Answer, bool]]]] = MappingProxyType(
+    {
+        "hit-report": _hit_report,
+        "what-if": _what_if,
+        "miss-ratio-curve": _curve,
+        "recommend": _recommend,
+        "compare": _compare,
+        "thrashing": _thrashing,
+    }
+)
+"""By name: the job's answer, and whether all is well."""

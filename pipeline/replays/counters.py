@@ -1,0 +1,45 @@
+"""Places in the array of numbers that a replayed cache keeps: what it counts, its state, its settings."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+HITS, HIT_BYTES, MISSES, MISS_BYTES, COALESCED, COALESCED_BYTES = range(6)
+INSERTED, INSERTED_BYTES, REFUSED = range(6, 9)
+EVICTED_TTL, EVICTED_SIZE, EVICTED_LEDGER, EVICTED_INVALIDATE = range(9, 13)
+"""In the order of the reasons."""
+REQUEUED_EXPECTED, REQUEUED_ACCESSED = range(13, 15)
+ENTRIES, USED_BYTES = range(15, 17)
+PEAK_BYTES, NEW_MISSES = range(17, 19)
+"""NEW_MISSES: of what the recorded cache had."""
+HEAD, TAIL, CHECKS_DUE, CHECK_IN_FLIGHT, ASKED_NS = range(19, 24)
+PASS_OPEN, PASS_LEFT, PASS_PROTECTED, INVALIDATED_BYTES = range(24, 28)
+LAST_TICK_NS, TICK_NS = range(28, 30)
+ENABLED, TRIGGER_BYTES, TARGET_BYTES, TTL_NS, REQUEUES_MAX, EXTEND_ACCESSED = range(30, 36)
+"""Settings, which may change; those of the release follow."""
+COUNTS_FROM, RENEWS, ONE_LAP, STOPS_AT_ZERO = range(36, 40)
+LENGTH: Final = 40
+
+TOTALS: Final = MappingProxyType(
+    {
+        "hits": HITS,
+        "hit_bytes": HIT_BYTES,
+        "misses": MISSES,
+        "miss_bytes": MISS_BYTES,
+        "coalesced": COALESCED,
+        "coalesced_bytes": COALESCED_BYTES,
+        "inserted": INSERTED,
+        "inserted_bytes": INSERTED_BYTES,
+        "refused": REFUSED,
+        "evicted: ttl": EVICTED_TTL,
+        "evicted: size": EVICTED_SIZE,
+        "evicted: ledger": EVICTED_LEDGER,
+        "evicted: invalidate": EVICTED_INVALIDATE,
+        "requeued: expected_reads": REQUEUED_EXPECTED,
+        "requeued: recently_accessed": REQUEUED_ACCESSED,
+        "entries": ENTRIES,
+        "used_bytes": USED_BYTES,
+    }
+)
+"""By the names of `broker.entry_cache.totals`."""

@@ -1,0 +1,61 @@
+"""Invalidations: rows that say "all of the topic before this position" become one range of entries per ledger."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.decisions import REASONS, Op
+from pipeline.replays.accesses import Ints32, Ints64, Numbering
+from pipeline.replays.columns import Columns
+from pipeline.replays.numbering import entries_before
+
+_LEDGER, _INVALIDATE = REASONS.index(Reason.LEDGER), REASONS.index(Reason.INVALIDATE)
+_Ranges = list[tuple[int, int, int, int, int]]
+"""(row, first entry, entries, number of the reason, ledger)"""
+
+
+def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Numbering) -> _Ranges:
+    """`filling`: indices of the rows that may put entries into the cache, `ledger` theirs by dense number."""
+    wanted = np.flatnonzero((columns.op == Op.INVALIDATE) | (columns.op == Op.CLOSE))
+    if not len(wanted) or not len(filling):
+        return []
+    newest = np.zeros(len(numbering.ledgers), np.int64)
+    np.maximum.at(newest, ledger, filling)
+    oldest = np.full(len(numbering.ledgers), np.iinfo(np.int64).max)
+    np.minimum.at(oldest, ledger, filling)
+    topic_of = np.zeros(len(numbering.ledgers), np.int64)
+    topic_of[ledger] = columns.topic[filling]
+    by_topic: dict[int, list[int]] = {}
+    for number, topic in enumerate(topic_of.tolist()):
+        by_topic.setdefault(topic, []).append(number)
+    found: _Ranges = []
+    for row in wanted.tolist():
+        left = by_topic.get(int(columns.topic[row]), [])
+        for number in list(left):
+            if oldest[number] > row:
+                continue
+            end = _end(columns, row, number, numbering)
+            base = entries_before(numbering, number, int(numbering.lowest[number]))
+            if end > base:
+                reason = _LEDGER if columns.op[row] == Op.INVALIDATE and columns.detail[row] else _INVALIDATE
+                found.append((row, base, end - base, reason, number))
+            if newest[number] < row and end >= _all_of(numbering, number):
+                left.remove(number)
+    return found
+
+
+def _end(columns: Columns, row: int, number: int, numbering: Numbering) -> int:
+    """Up to which entry of the ledger the row goes."""
+    if columns.op[row] == Op.CLOSE:
+        return _all_of(numbering, number)
+    own, asked = int(numbering.ledgers[number]), int(columns.ledger[row])
+    if columns.detail[row]:
+        return _all_of(numbering, number) if own == asked else 0
+    if own < asked:
+        return _all_of(numbering, number)
+    return entries_before(numbering, number, int(columns.entry[row])) if own == asked else 0
+
+
+def _all_of(numbering: Numbering, number: int) -> int:
+    return entries_before(numbering, number, np.iinfo(np.int32).max + int(numbering.lowest[number]))

@@ -1,0 +1,134 @@
+"""Makes Accesses of a run of a record, once for all replays of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.entry_cache.decisions import Op
+from broker.recorder.record_reader import RunOfBroker
+from pipeline.replays.accesses import (
+    APPEND,
+    ASK,
+    CONFIGURE,
+    DELIVER,
+    FETCH,
+    INVALIDATE,
+    LOOKS_ONLY,
+    NOT_OFFERED,
+    PUT_BACK,
+    READ,
+    SIZE_CHECK,
+    TICK,
+    Accesses,
+    Ints32,
+    Rows,
+)
+from pipeline.replays.columns import Columns, read_columns
+from pipeline.replays.invalidations import invalidated
+from pipeline.replays.numbering import number_entries, sizes_of
+from pipeline.replays.outcomes import ENDS, QUESTIONS, asked_runs
+from pipeline.replays.readers import cursor_numbers, readers_to_come, rows_of_open_topics
+
+TICK_NS: Final = 10_000_000
+"""`managedLedgerCacheEvictionIntervalMs` by default, for a record without two passes."""
+
+_KEPT: Final = {
+    Op.APPEND: APPEND,
+    Op.FETCHED: FETCH,
+    Op.HIT: READ,
+    Op.DELIVER: DELIVER,
+    Op.REPLAY: PUT_BACK,
+    Op.TICK: TICK,
+    Op.SIZE_CHECK: SIZE_CHECK,
+    Op.SETTINGS: CONFIGURE,
+}
+_ABOUT_ENTRIES: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.DELIVER, Op.REPLAY, *QUESTIONS, *ENDS)
+_FILLING: Final = (Op.APPEND, Op.FETCHED, Op.HIT)
+
+
+def accesses_of(run: RunOfBroker) -> Accesses:
+    """RecordError where the files cannot be read or hold too much for one replay."""
+    columns = read_columns(run)
+    columns = columns.take(rows_of_open_topics(columns.op, columns.topic))
+    cursors, begins = cursor_numbers(columns)
+    subs = run.names.subs if run.names is not None else {}
+    looks = [int(begins[topic]) + sub for (topic, sub), name in subs.items() if name == LOOKS_ONLY]
+    looks = [number for number in looks if number < begins[-1]]
+    expected = readers_to_come(columns, cursors, begins, np.array(looks, np.int64))
+    texts = tuple(file.facts.settings for file in run.files)
+    return _made(run, columns, cursors, expected, texts)
+
+
+def _made(
+    run: RunOfBroker, columns: Columns, cursors: NDArray[np.int64], expected: Ints32, texts: tuple[str, ...]
+) -> Accesses:
+    about = np.flatnonzero(np.isin(columns.op, _ABOUT_ENTRIES))
+    runs = columns.take(about)
+    numbering, first_of_runs, ledger_of_runs, entries = number_entries(runs)
+    certain = np.isin(runs.op, (Op.APPEND, Op.FETCHED))
+    sizes = sizes_of(runs, first_of_runs, entries, certain)
+    first = np.zeros(len(columns.op), np.int32)
+    ledger = np.zeros(len(columns.op), np.int32)
+    first[about], ledger[about] = first_of_runs, ledger_of_runs
+    rows, order = _kept_rows(columns, first, ledger, expected)
+    more = [_asked(columns, first, ledger, cursors, entries)]
+    filling = np.flatnonzero(np.isin(columns.op, _FILLING))
+    gone = invalidated(columns, filling, ledger[filling], numbering)
+    if gone:
+        more.append(_of_ranges(columns, np.array(gone, np.int64)))
+    rows = _merged(rows, order, more)
+    return Accesses(
+        run.broker, run.start, rows, sizes, numbering, texts, _tick_ns(columns), run.files[0].facts.sample
+    )
+
+
+def _kept_rows(
+    columns: Columns, first: Ints32, ledger: Ints32, expected: Ints32
+) -> tuple[Rows, NDArray[np.intp]]:
+    kinds = np.full(256, -1, np.int8)
+    for op, own in _KEPT.items():
+        kinds[op.value] = own
+    kind = kinds[columns.op]
+    kept = np.flatnonzero(kind >= 0)
+    detail = np.where(np.isin(columns.op, (Op.APPEND, Op.HIT)), expected, columns.detail)
+    detail = np.where((columns.op == Op.FETCHED) & (detail < 0), NOT_OFFERED, detail).astype(np.int32)
+    every = Rows(kind, columns.at_ns, first, columns.entries, detail, ledger)
+    return every.take(kept), kept
+
+
+_Part = tuple[Rows, NDArray[np.intp]]
+
+
+def _asked(
+    columns: Columns, first: Ints32, ledger: Ints32, cursors: NDArray[np.int64], entries: int
+) -> _Part:
+    about = np.flatnonzero(np.isin(columns.op, (*QUESTIONS, *ENDS)))
+    row, run_first, count, outcome = asked_runs(columns, first, cursors, about, entries)
+    kind = np.full(len(row), ASK, np.int8)
+    return Rows(kind, columns.at_ns[row], run_first, count, outcome, ledger[row]), row
+
+
+def _of_ranges(columns: Columns, ranges: NDArray[np.int64]) -> _Part:
+    row, first, count, reason, ledger = ranges.T
+    kind = np.full(len(row), INVALIDATE, np.int8)
+    narrow = [values.astype(np.int32) for values in (first, count, reason, ledger)]
+    return Rows(kind, columns.at_ns[row], *narrow), row
+
+
+def _merged(rows: Rows, order: NDArray[np.intp], more: list[_Part]) -> Rows:
+    """By the order of the events they come from."""
+    more = [part for part in more if len(part[1])]
+    if not more:
+        return Rows(*map(np.ascontiguousarray, rows))
+    places = np.concatenate([order, *[part[1] for part in more]])
+    joined = [np.concatenate(columns) for columns in zip(rows, *[part[0] for part in more], strict=True)]
+    return Rows(*joined).take(np.argsort(places, kind="stable"))
+
+
+def _tick_ns(columns: Columns) -> int:
+    gaps = np.diff(columns.at_ns[columns.op == Op.TICK])
+    gaps = gaps[gaps > 0]
+    return int(np.median(gaps)) if len(gaps) else TICK_NS

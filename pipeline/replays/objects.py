@@ -1,0 +1,277 @@
+"""The same replay by the broker's own objects: for policies without machine code, and to hold the machine code to.
+
+`broker.entry_cache.replay.Replay` repeats what was; this one asks what would have been. Where cursors stand, when
+they ask and what they hand over is as recorded. What is cached, and so what comes from storage, is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from broker.entry_cache.decisions import HIT_AGAIN, HIT_MOVES, Op
+from broker.entry_cache.policies.policy import NOT_COUNTED
+from broker.entry_cache.recorded import Recorded
+from broker.entry_cache.replay import OUTPUTS, REPEAT, Replay
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.model.entry import Entry
+from broker.model.position import Position
+from broker.recorder.record_reader import RunOfBroker, events
+from broker.recorder.row_encoder import RUN_OPS
+from broker.recorder.sampling import in_sample
+from pipeline.replays.accesses import LOOKS_ONLY, TURN_NS
+from pipeline.replays.replay import Outcome
+
+Place = tuple[int, int]
+"""(ledger id, entry id)"""
+_RUNS: Final = frozenset(RUN_OPS)
+_CATCHES_UP: Final = frozenset(
+    (
+        Op.APPEND,
+        Op.FETCHED,
+        Op.HIT,
+        Op.MISS,
+        Op.COALESCED,
+        Op.DELIVER,
+        Op.REPLAY,
+        Op.TICK,
+        Op.SIZE_CHECK,
+        Op.SETTINGS,
+    )
+)
+"""Events before which passes that are due run: those that the machine code sees as well."""
+
+
+class WhatIf(Replay):
+    def __init__(self, settings: EntryCacheSettings, tick_ns: int) -> None:
+        """`settings` hold from the beginning to the end, whatever the record says."""
+        super().__init__(settings)
+        self.peak_bytes = 0
+        self.new_misses = 0
+        self.manager.on_size_check = self._size_check_wanted
+        self._tick_ns = tick_ns
+        self._last_tick_ns: int | None = None
+        self._asked_ns = 0
+        self._sizes: dict[Place, int] = {}
+        self._pending: set[Place] = set()
+        """Asked of storage in this replay and not come yet."""
+        self._found: dict[tuple[str, str], set[Place]] = {}
+        """By log and reader: what was asked of storage in the record and is cached here."""
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(self.totals, self.peak_bytes, self.new_misses)
+
+    def feed(self, record: Iterable[Recorded]) -> None:
+        for event in record:
+            if event.op in OUTPUTS:
+                continue
+            self.events += 1
+            self._now_ns = event.at_ns
+            if event.op is Op.OPEN or event.log not in self._closed:
+                self._inputs[:] = [event]
+                if event.op in _CATCHES_UP:
+                    self._catch_up(event)
+                _OTHERWISE.get(event.op, REPEAT[event.op])(self, event)
+            self._produced.clear()
+            self._problems.clear()
+        self._inputs.clear()
+
+    def _size_check_wanted(self) -> None:
+        self._asked_ns = self._now_ns
+
+    def _catch_up(self, event: Recorded) -> None:
+        """As in the kernel."""
+        now_ns = event.at_ns
+        if self._last_tick_ns is None:
+            self._last_tick_ns = now_ns
+        while now_ns - self._last_tick_ns > 2 * self._tick_ns:
+            if not self.manager.queue_length:
+                self._last_tick_ns = now_ns
+                break
+            self._last_tick_ns += self._tick_ns
+            self._now_ns = self._last_tick_ns
+            self.manager.tick(self._last_tick_ns)
+        self._now_ns = now_ns
+        if self.manager.size_checks_due and (event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS):
+            self.manager.run_pending(now_ns)
+        if event.op is Op.TICK:
+            self._last_tick_ns = now_ns
+
+    # Entries by place
+
+    def _entry(self, ledger_id: int, entry_id: int, mean: int) -> Entry:
+        entry = Entry(ledger_id, entry_id, b"", b"", 1)
+        entry.size = self._sizes.get((ledger_id, entry_id), mean)
+        return entry
+
+    def _insert(self, event: Recorded, entry_ids: list[int], expected_reads: int) -> None:
+        """Those of the event's entries, in runs of neighbours."""
+        cache = self.logs[event.log].cache
+        mean = event.size_bytes // max(event.entries, 1)
+        for run in _neighbours(entry_ids):
+            entries = [self._entry(event.ledger_id, entry_id, mean) for entry_id in run]
+            cache.insert_run(entries, expected_reads, event.at_ns)
+        self.peak_bytes = max(self.peak_bytes, self.manager.used_bytes)
+
+    def _know_sizes(self, event: Recorded) -> None:
+        size = event.size_bytes // max(event.entries, 1)
+        for entry_id in range(event.first, event.first + event.entries):
+            self._sizes[event.ledger_id, entry_id] = size
+
+    # What is otherwise
+
+    def _append_otherwise(self, event: Recorded) -> None:
+        self._know_sizes(event)
+        log = self._log_of(event)
+        if log.cursors.should_cache_added(event.at_ns):
+            expected_reads = len(log.cursors) if log.counts_reads else NOT_COUNTED
+            self._insert(event, list(_ids(event)), expected_reads)
+
+    def _fetch_otherwise(self, event: Recorded) -> None:
+        self._know_sizes(event)
+        wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
+        self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
+        if event.detail >= 0 and self.manager.policy.caches_storage_reads(event.detail):
+            self._insert(event, wanted, event.detail)
+
+    def _read_otherwise(self, event: Recorded) -> None:
+        log = self._log_of(event)
+        reader = log.cache.reader(event.reader)
+        expected_reads = self._readers_to_come(event)
+        present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
+        if event.detail == HIT_AGAIN:
+            for entry in present:
+                self.manager.policy.taken_again(entry)
+        held = {entry.entry_id for entry in present}
+        missing = [entry_id for entry_id in _ids(event) if entry_id not in held]
+        mean = event.size_bytes // max(event.entries, 1)
+        log.cache.reads.miss_entries += len(missing)
+        log.cache.reads.miss_bytes += sum(
+            [self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing]
+        )
+        self.new_misses += len(missing)
+        if expected_reads >= 0 and self.manager.policy.caches_storage_reads(expected_reads):
+            self._insert(event, missing, expected_reads)
+        if event.detail == HIT_MOVES:
+            log.stand(event.reader, Position(event.ledger_id, event.first + event.entries))
+
+    def _readers_to_come(self, event: Recorded) -> int:
+        """-1 = they fill no cache."""
+        log = self.logs[event.log]
+        position = log.cursors.position(event.reader)
+        if not log.counts_reads or position is None or event.reader == LOOKS_ONLY:
+            return -1
+        return 1 if position > (event.ledger_id, event.first) else log.cursors.rank(event.reader)
+
+    def _ask_otherwise(self, event: Recorded) -> None:
+        cache = self._log_of(event).cache
+        found = self._found.setdefault((event.log, event.reader), set())
+        for entry_id in _ids(event):
+            place = (event.ledger_id, entry_id)
+            entry = None if event.detail else cache.peek(*place)
+            if entry is None:
+                self._pending.add(place)
+                found.discard(place)
+            else:
+                entry.accessed = True
+                found.add(place)
+
+    def _arrive_otherwise(self, event: Recorded) -> None:
+        reads = self._log_of(event).cache.reads
+        found = self._found.get((event.log, event.reader), set())
+        mean = event.size_bytes // max(event.entries, 1)
+        for entry_id in _ids(event):
+            place = (event.ledger_id, entry_id)
+            size = self._sizes.get(place, mean)
+            if place in found:
+                found.discard(place)
+                reads.hit_entries += 1
+                reads.hit_bytes += size
+            elif event.detail == Op.MISS:
+                reads.miss_entries += 1
+                reads.miss_bytes += size
+            else:
+                reads.coalesced_entries += 1
+                reads.coalesced_bytes += size
+
+    def _deliver_otherwise(self, event: Recorded) -> None:
+        self.manager.policy.handed_over(self._run_of(event))
+
+    def _put_back_otherwise(self, event: Recorded) -> None:
+        self.manager.policy.put_back(self._run_of(event))
+
+    def _keep_back_otherwise(self, event: Recorded) -> None:
+        self.manager.policy.kept_back(self._run_of(event))
+
+    def _tick_otherwise(self, event: Recorded) -> None:
+        self.manager.tick(event.at_ns)
+
+    def _nothing_otherwise(self, event: Recorded) -> None:
+        """Follows from what this cache does, or from its settings."""
+
+
+_OTHERWISE: Final = MappingProxyType[Op, Callable[[WhatIf, Recorded], None]](
+    {
+        Op.APPEND: WhatIf._append_otherwise,
+        Op.FETCHED: WhatIf._fetch_otherwise,
+        Op.HIT: WhatIf._read_otherwise,
+        Op.MISS: WhatIf._ask_otherwise,
+        Op.COALESCED: WhatIf._ask_otherwise,
+        Op.ARRIVED: WhatIf._arrive_otherwise,
+        Op.DELIVER: WhatIf._deliver_otherwise,
+        Op.REPLAY: WhatIf._put_back_otherwise,
+        Op.KEPT_BACK: WhatIf._keep_back_otherwise,
+        Op.TICK: WhatIf._tick_otherwise,
+        Op.SIZE_CHECK: WhatIf._nothing_otherwise,
+        Op.SETTINGS: WhatIf._nothing_otherwise,
+    }
+)
+
+
+def _ids(event: Recorded) -> range:
+    return range(event.first, event.first + event.entries)
+
+
+def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
+    start = 0
+    for at in range(1, len(entry_ids) + 1):
+        if at == len(entry_ids) or entry_ids[at] != entry_ids[at - 1] + 1:
+            yield entry_ids[start:at]
+            start = at
+
+
+def replay_objects(
+    run: RunOfBroker, settings: EntryCacheSettings, tick_ns: int, rate: float = 1.0
+) -> Outcome:
+    """`settings`: of a cache for so large a share of the entries. RecordError where the files are damaged or names
+    are missing."""
+    replay = WhatIf(settings, tick_ns)
+    for batch in events(run):
+        replay.feed(batch if rate >= 1 else _sampled(batch, rate))
+    return replay.outcome
+
+
+def _sampled(batch: Iterable[Recorded], rate: float) -> Iterator[Recorded]:
+    """Runs cut to the entries that are in the sample; each keeps its size."""
+    for event in batch:
+        if event.op not in _RUNS:
+            yield event
+            continue
+        ids = np.arange(event.first, event.first + event.entries)
+        chosen = ids[in_sample(np.full(len(ids), event.ledger_id), ids, rate)].tolist()
+        each = event.size_bytes // max(event.entries, 1)
+        for run in _neighbours(chosen):
+            yield event._replace(first=run[0], entries=len(run), size_bytes=each * len(run))
+
+
+def own_totals(run: RunOfBroker) -> Outcome:
+    """With the broker's own settings, exactly as it was: any policy."""
+    replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
+    for batch in events(run):
+        replay.feed(batch)
+    replay.finish(cut_off=run.files[-1].facts.totals is None)
+    return Outcome(replay.totals, 0, replay.differences)

@@ -1,0 +1,152 @@
+"""Readers: how many were to come for each entry that was appended or read, as the broker worked it out.
+
+Where cursors stand does not depend on what is cached, so this is done once for all settings: `ActiveCursors`
+over arrays. Topics whose cache was closed are passed over until they are opened again, as the broker does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.entry_cache.decisions import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
+from pipeline.replays.accesses import NOT_COUNTED, NOT_OFFERED
+from pipeline.replays.columns import Columns
+from pipeline.simulators.kernels.compiled import compiled
+
+_OPEN, _CLOSE = int(Op.OPEN), int(Op.CLOSE)
+_ADDED, _MOVED, _LEFT, _ACK = int(Op.CURSOR_ADDED), int(Op.CURSOR_MOVED), int(Op.CURSOR_LEFT), int(Op.ACK)
+_HIT, _APPEND = int(Op.HIT), int(Op.APPEND)
+_MOVES, _COUNTS, _BY_MARK = int(HIT_MOVES), int(COUNTS_READS), int(BY_MARK_DELETE)
+_UNCOUNTED, _UNOFFERED = int(NOT_COUNTED), int(NOT_OFFERED)
+
+
+@compiled
+def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """False for what came late, after its topic's cache was closed: it counts for nobody."""
+    closed = np.zeros(topic.max() + 1 if len(topic) else 1, np.bool_)
+    stays = np.ones(len(op), np.bool_)
+    for i in range(len(op)):
+        t = topic[i]
+        if op[i] == _OPEN:
+            closed[t] = False
+        elif closed[t] and t:
+            stays[i] = False
+        elif op[i] == _CLOSE:
+            closed[t] = True
+    return stays
+
+
+def cursor_numbers(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(dense number of each row's reader; by topic, the number of its first one, and behind the last topic all)"""
+    topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
+    most = np.zeros(topics, np.int64)
+    np.maximum.at(most, columns.topic, columns.sub)
+    begins = np.zeros(topics + 1, np.int64)
+    np.cumsum(most + 1, out=begins[1:])
+    return begins[columns.topic] + columns.sub, begins
+
+
+def readers_to_come(
+    columns: Columns, cursors: NDArray[np.int64], begins: NDArray[np.int64], looks_only: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """By row: for APPEND the expected reads, for HIT those that it would have had from storage. `looks_only`: numbers
+    of readers that fill no cache."""
+    only = np.zeros(int(begins[-1]), np.bool_)
+    only[looks_only] = True
+    return _readers_to_come(
+        columns.op,
+        columns.at_ns,
+        columns.topic,
+        cursors,
+        begins,
+        columns.ledger,
+        columns.entry,
+        columns.entries,
+        columns.bytes,
+        columns.detail,
+        only,
+    )
+
+
+@compiled
+def _readers_to_come(
+    op: NDArray[np.int8],
+    at_ns: NDArray[np.int64],
+    topic: NDArray[np.int32],
+    cursors: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ledger: NDArray[np.int64],
+    entry: NDArray[np.int64],
+    count: NDArray[np.int32],
+    size: NDArray[np.int64],
+    detail: NDArray[np.int32],
+    only: NDArray[np.bool_],
+) -> NDArray[np.int32]:
+    answer = np.zeros(len(op), np.int32)
+    active = np.zeros(begins[-1], np.bool_)
+    at_ledger = np.zeros(begins[-1], np.int64)
+    at_entry = np.zeros(begins[-1], np.int64)
+    topics = len(begins) - 1
+    how_many = np.zeros(topics, np.int32)
+    flags = np.full(topics, _COUNTS, np.int64)
+    continue_ns = np.zeros(topics, np.int64)
+    changed_ns = np.zeros(topics, np.int64)
+    for i in range(len(op)):
+        kind, t, c = op[i], topic[i], cursors[i]
+        if kind == _APPEND:
+            if how_many[t] or at_ns[i] - changed_ns[t] < continue_ns[t]:
+                answer[i] = how_many[t] if flags[t] & _COUNTS else _UNCOUNTED
+            else:
+                answer[i] = _UNOFFERED
+        elif kind == _HIT:
+            answer[i] = _if_missed(
+                flags[t], active, at_ledger, at_entry, begins[t], begins[t + 1], c, ledger[i], entry[i]
+            )
+            if only[c]:
+                answer[i] = _UNOFFERED
+            if detail[i] == _MOVES and active[c] and not flags[t] & _BY_MARK:
+                at_ledger[c], at_entry[c] = ledger[i], entry[i] + count[i]
+        elif kind == _OPEN:
+            flags[t], continue_ns[t], changed_ns[t] = detail[i], size[i] * 1000, at_ns[i]
+            active[begins[t] : begins[t + 1]] = False
+            how_many[t] = 0
+        elif kind == _LEFT and active[c]:
+            how_many[t] -= 1
+            active[c] = False
+            changed_ns[t] = at_ns[i]
+        elif kind == _ADDED:
+            how_many[t] += not active[c]
+            active[c] = True
+            at_ledger[c], at_entry[c] = ledger[i], entry[i]
+        elif (kind == _MOVED and not flags[t] & _BY_MARK) or (kind == _ACK and flags[t] & _BY_MARK):
+            at_ledger[c], at_entry[c] = ledger[i], entry[i]
+    return answer
+
+
+@compiled
+def _if_missed(
+    flags: int,
+    active: NDArray[np.bool_],
+    at_ledger: NDArray[np.int64],
+    at_entry: NDArray[np.int64],
+    begin: int,
+    end: int,
+    mine: int,
+    ledger: int,
+    entry: int,
+) -> int:
+    """Cursors where the reader stands or before it, as the broker asks when a storage read has ended; one for what
+    lies behind the reader, which is a replay."""
+    if not flags & _COUNTS or not active[mine]:
+        return _UNOFFERED
+    if at_ledger[mine] > ledger or (at_ledger[mine] == ledger and at_entry[mine] > entry):
+        return 1
+    rank = 0
+    for c in range(begin, end):
+        if active[c] and (
+            at_ledger[c] < at_ledger[mine]
+            or (at_ledger[c] == at_ledger[mine] and at_entry[c] <= at_entry[mine])
+        ):
+            rank += 1
+    return rank

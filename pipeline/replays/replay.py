@@ -1,0 +1,104 @@
+"""Replays Accesses under given settings, and answers what the cache would have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.entry_cache.entry_cache_manager import TRIGGER
+from broker.entry_cache.policies.names import FIFO_TTL, PIP430
+from broker.entry_cache.policies.profile import BEFORE_PIP_430, PROFILES, Profile, handed_over_to_zero
+from broker.entry_cache.settings import EntryCacheSettings
+from pipeline.replays import counters as c
+from pipeline.replays.accesses import Accesses, Rows
+from pipeline.replays.kernel import ENTRY, Cache, replay_rows
+
+SLOTS_MIN = 1 << 16
+BY_KERNEL = (PIP430, FIFO_TTL)
+"""Policies that have machine code; the others are replayed by the broker's own objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    totals: Mapping[str, int]
+    """By the names of `broker.entry_cache.totals`."""
+    peak_bytes: int
+    new_misses: int
+    """Entries that the recorded cache had and this one does not."""
+
+    @property
+    def reads(self) -> int:
+        return self.totals["hits"] + self.totals["misses"] + self.totals["coalesced"]
+
+    @property
+    def hit_ratio(self) -> float:
+        """Hits among all entries read; 0 where nothing was."""
+        return self.totals["hits"] / self.reads if self.reads else 0.0
+
+    @property
+    def storage_reads(self) -> int:
+        """Entries read from bookies."""
+        return self.totals["misses"]
+
+
+def replay_as_recorded(accesses: Accesses) -> Outcome:
+    """With the settings that the broker had, passes and storage reads where they were: its own counters exactly, if
+    the record is complete."""
+    own = [EntryCacheSettings.from_text(text) for text in accesses.settings]
+    return _replay(accesses, own, as_recorded=True)
+
+
+def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
+    """With other settings. Readers ask at the times at which they asked; what is missed comes at once."""
+    return _replay(accesses, [_scaled(settings, accesses.rate)], as_recorded=False)
+
+
+def _scaled(settings: EntryCacheSettings, rate: float) -> EntryCacheSettings:
+    """A sample meets in its share of the cache what everything meets in all of it."""
+    return replace(settings, size_bytes_max=round(settings.size_bytes_max * rate)) if rate < 1 else settings
+
+
+def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
+    cache = new_cache(accesses, settings[0])
+    values = np.array([setting_values(one) for one in settings], np.int64)
+    replay_rows(Rows(*map(np.ascontiguousarray, accesses.rows)), cache, values, as_recorded)
+    s = cache.s.tolist()
+    totals = {name: s[place] for name, place in c.TOTALS.items()}
+    return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])
+
+
+def profile_of(settings: EntryCacheSettings) -> Profile:
+    """ValueError for a policy that has no machine code."""
+    if settings.policy not in BY_KERNEL:
+        raise ValueError(f"the policy {settings.policy} is replayed by its object")
+    return BEFORE_PIP_430 if settings.policy == FIFO_TTL else PROFILES[settings.profile]
+
+
+def setting_values(settings: EntryCacheSettings) -> list[int]:
+    """In the order of the counters from ENABLED on."""
+    protects = profile_of(settings).protects
+    return [
+        settings.size_bytes_max > 0,
+        int(settings.size_bytes_max * TRIGGER),
+        int(settings.size_bytes_max * settings.watermark),
+        settings.ttl_ns,
+        settings.requeues_max if protects else 0,
+        protects and settings.extend_recently_accessed,
+    ]
+
+
+def new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
+    profile = profile_of(settings)
+    s: NDArray[np.int64] = np.zeros(c.LENGTH, np.int64)
+    s[c.TICK_NS] = accesses.tick_ns
+    s[c.COUNTS_FROM] = profile.counts_from
+    s[c.RENEWS] = profile.duplicate_renews_count
+    s[c.ONE_LAP] = profile.one_protected_lap
+    s[c.STOPS_AT_ZERO] = profile.handed_over is handed_over_to_zero
+    entries = np.zeros(accesses.entries, ENTRY)
+    entries["size"] = accesses.sizes
+    low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)
+    return Cache(entries, np.empty(SLOTS_MIN, np.int32), np.empty(SLOTS_MIN, np.int64), low, s)

@@ -1,0 +1,89 @@
+"""Samples of Accesses by entry (SHARDS): a cache of the sample's share of the size meets about the same hit ratio."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from broker.recorder.sampling import in_sample, sample_hash
+from pipeline.replays.accesses import (
+    Accesses,
+    Bools,
+    Ints32,
+    Ints64,
+    Numbering,
+)
+from pipeline.simulators.kernels.compiled import compiled
+
+
+def sampled(accesses: Accesses, rate: float) -> Accesses:
+    """The entries of a record's sample of that rate. ValueError for a rate that is no share."""
+    if not 0 < rate <= 1:
+        raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
+    if rate >= accesses.rate:
+        return accesses
+    return only(accesses, in_sample(*accesses.numbering.positions(accesses.entries), rate), rate)
+
+
+def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:
+    """By entry, one of so many groups."""
+    hashes = sample_hash(*accesses.numbering.positions(accesses.entries))
+    chosen: NDArray[np.int64] = ((hashes >> np.uint64(8)) & np.uint64((1 << 20) - 1)).astype(np.int64) % count
+    return chosen
+
+
+def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
+    """The chosen entries, with all that happens to them."""
+    numbers = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
+    kept = np.flatnonzero(chosen)
+    old = accesses.numbering
+    places = kept if old.places is None else old.places[kept]
+    numbering = Numbering(old.ledgers, old.bases, old.lowest, places)
+    rows = accesses.rows
+    about = rows.op < 7
+    row, first, count = _cut(rows.first, rows.entries, about, chosen, numbers)
+    taken = rows.take(row)._replace(first=first, entries=count)
+    return Accesses(
+        accesses.broker,
+        accesses.start,
+        taken,
+        accesses.sizes[kept],
+        numbering,
+        accesses.settings,
+        accesses.tick_ns,
+        rate,
+    )
+
+
+@compiled
+def _cut(
+    first: Ints32, count: Ints32, about: Bools, chosen: Bools, numbers: Ints32
+) -> tuple[Ints64, Ints32, Ints32]:
+    """Rows that are not about entries stay, runs become the runs of chosen entries in them."""
+    total = 0
+    for i in range(len(first)):
+        if not about[i]:
+            total += 1
+        else:
+            before = False
+            for x in range(first[i], first[i] + count[i]):
+                total += chosen[x] and not before
+                before = chosen[x]
+    row = np.empty(total, np.int64)
+    new_first = np.empty(total, np.int32)
+    new_count = np.empty(total, np.int32)
+    at = -1
+    for i in range(len(first)):
+        if not about[i]:
+            at += 1
+            row[at], new_first[at], new_count[at] = i, 0, count[i]
+            continue
+        before = False
+        for x in range(first[i], first[i] + count[i]):
+            if chosen[x]:
+                if not before:
+                    at += 1
+                    row[at], new_first[at], new_count[at] = i, numbers[x], 0
+                new_count[at] += 1
+            before = chosen[x]
+    return row, new_first, new_count

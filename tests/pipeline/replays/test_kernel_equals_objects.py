@@ -1,0 +1,59 @@
+"""The machine code counts what the broker's own objects count, on random records of thousands of steps."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from broker.entry_cache.settings import EntryCacheSettings
+from pipeline.replays.making import accesses_of
+from pipeline.replays.objects import replay_objects
+from pipeline.replays.replay import replay_with
+from tests.pipeline.replays.random_records import RandomRecord
+
+STEPS = 3000
+MS = 1_000_000
+POLICIES = (("pip430", "4.2"), ("pip430", "5.0"), ("fifo-ttl", "4.2"))
+
+
+@settings(max_examples=25, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(POLICIES),
+    size=st.sampled_from((0, 60, 300, 2000, 1_000_000)),
+    ttl_ms=st.sampled_from((0, 5, 40, 300, 100_000)),
+    requeues=st.integers(0, 5),
+    accessed=st.booleans(),
+    watermark=st.sampled_from((0.5, 0.9)),
+)
+def test_every_counter_is_equal(
+    seed: int,
+    policy: tuple[str, str],
+    size: int,
+    ttl_ms: int,
+    requeues: int,
+    accessed: bool,
+    watermark: float,
+) -> None:
+    record = RandomRecord(seed)
+    record.steps(STEPS)
+    wanted = EntryCacheSettings(
+        size,
+        watermark=watermark,
+        ttl_ns=ttl_ms * MS,
+        requeues_max=requeues,
+        extend_recently_accessed=accessed,
+        policy=policy[0],
+        profile=policy[1],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        run = record.write(Path(folder))
+        accesses = accesses_of(run)
+        ours = replay_with(accesses, wanted)
+        theirs = replay_objects(run, wanted, accesses.tick_ns)
+    assert ours.totals == {"requeued: recently_accessed": 0, **theirs.totals}
+    assert (ours.peak_bytes, ours.new_misses) == (theirs.peak_bytes, theirs.new_misses)
+    assert accesses.events > STEPS

@@ -1,0 +1,67 @@
+"""A sample has a share of the entries with all that happens to them, and the same ones as the recorder's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.recorder.record_reader import find
+from broker.recorder.sampling import in_sample
+from pipeline.replays.accesses import APPEND, TICK, Accesses, runs_expanded
+from pipeline.replays.making import accesses_of
+from pipeline.replays.objects import replay_objects
+from pipeline.replays.replay import replay_with
+from pipeline.replays.sampling import groups, only, sampled
+from tests.pipeline.replays.random_records import RandomRecord
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> tuple[RandomRecord, Accesses, Path]:
+    made = RandomRecord(7)
+    made.steps(4000)
+    return made, accesses_of(made.write(tmp_path)), tmp_path
+
+
+def appended(accesses: Accesses) -> set[tuple[int, int]]:
+    rows = accesses.rows.take(accesses.rows.op == APPEND)
+    ledgers, entries = accesses.numbering.positions(accesses.entries)
+    ids = runs_expanded(rows.first, rows.entries)[1]
+    return set(zip(ledgers[ids].tolist(), entries[ids].tolist(), strict=True))
+
+
+def test_the_entries_are_those_that_were_appended(record: tuple[RandomRecord, Accesses, Path]) -> None:
+    made, accesses, _ = record
+    assert appended(accesses) == set(made.sizes)
+
+
+def test_a_sample_is_that_of_the_recorder(record: tuple[RandomRecord, Accesses, Path]) -> None:
+    made, accesses, _ = record
+    part = sampled(accesses, 0.3)
+    places = np.array(sorted(made.sizes), np.int64)
+    chosen = places[in_sample(places[:, 0], places[:, 1], 0.3)]
+    assert appended(part) == set(map(tuple, chosen.tolist()))
+    assert np.count_nonzero(part.rows.op == TICK) == np.count_nonzero(accesses.rows.op == TICK)
+    assert sampled(accesses, 1.0) is accesses
+    with pytest.raises(ValueError, match="no share"):
+        sampled(accesses, 0)
+
+
+def test_groups_share_out_the_entries(record: tuple[RandomRecord, Accesses, Path]) -> None:
+    _, accesses, _ = record
+    group = groups(accesses, 10)
+    parts = [only(accesses, group == number, 0.1) for number in range(10)]
+    assert sum(part.events for part in parts) == accesses.events
+    assert min(part.entries for part in parts) > 0
+
+
+def test_the_objects_replay_the_same_sample(record: tuple[RandomRecord, Accesses, Path]) -> None:
+    _made, accesses, folder = record
+    settings = EntryCacheSettings(1000, ttl_ns=40_000_000)
+    part = sampled(accesses, 0.3)
+    (run,) = find([folder]).runs
+    ours = replay_with(part, settings)
+    theirs = replay_objects(run, EntryCacheSettings(300, ttl_ns=40_000_000), part.tick_ns, rate=0.3)
+    assert ours.totals == {"requeued: recently_accessed": 0, **theirs.totals}
