@@ -46,7 +46,7 @@ def add_to(jobs: Jobs) -> None:
         "audit",
         help="look for leaks in a snapshot of the metadata",
         description="Look for leaks in a snapshot that `magnetar admin snapshot` wrote. Nothing is ever deleted:"
-        " the result is a plan, as Parquet and as a short text.",
+        " the result is a plan, as Parquet, as a page and as a short text.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -54,7 +54,7 @@ def add_to(jobs: Jobs) -> None:
     )
     parser.add_argument("snapshot", type=Path, metavar="SNAPSHOT", help="folder of the snapshot")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="of the plan (default SNAPSHOT-audit-NAME)"
+        "--out", type=Path, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
     )
     parser.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
     for flag, name, default, text in LIMITS:
