@@ -72,7 +72,9 @@ def record(folder: Path, rounds: int, settings: Mapping[str, str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m bench.sample_record", description="Record the sample that ships.")
+    parser = argparse.ArgumentParser(
+        "python -m bench.sample_record", description="Record the sample that ships."
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=SAMPLE, metavar="FOLDER")
     parser.add_argument("--rounds", type=int, default=400, metavar="N", help="of 50 ms each (default 400)")
     options = parser.parse_args()

@@ -37,7 +37,9 @@ def test_wrong_usage(words: list[str], sentence: str, capsys: pytest.CaptureFixt
     assert sentence in capsys.readouterr().err
 
 
-def test_a_folder_without_a_record_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_a_record_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("pyspark")
     assert pipeline_command.main(["recommend", str(tmp_path)]) == 1
     said = capsys.readouterr().err.strip().splitlines()
@@ -47,7 +49,9 @@ def test_a_folder_without_a_record_is_one_sentence(tmp_path: Path, capsys: pytes
     assert "there is no " in capsys.readouterr().err
 
 
-def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_extra_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in [name for name in sys.modules if name.startswith(("pyspark", "pipeline.jobs"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyspark", None)

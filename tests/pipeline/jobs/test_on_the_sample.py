@@ -69,7 +69,11 @@ def test_the_commands_of_the_tutorial(
     assert good
     page = Session.write(answer, tmp_path)
     text = page.read_text(encoding="utf-8")
-    for wanted in (f"<title>{answer.title}</title>", "<table>", *[table.title for table in answer.tables.values()]):
+    for wanted in (
+        f"<title>{answer.title}</title>",
+        "<table>",
+        *[table.title for table in answer.tables.values()],
+    ):
         assert wanted in text
     assert text.count("<svg") == text.count("</svg>") == len(answer.plots)
     assert not re.search(r'(?:src|href)="https?:', text), "the page needs nothing beside it"
@@ -81,7 +85,9 @@ def test_the_commands_of_the_tutorial(
 def test_reads_by_topic_are_those_of_the_record(spark: Any) -> None:
     record = read_record(spark, [SAMPLE])
     rows = reads_by(record.rows, "topic").collect()
-    table = ds.dataset(SAMPLE, format="parquet", exclude_invalid_files=True).to_table(columns=["op", "count", "detail"])
+    table = ds.dataset(SAMPLE, format="parquet", exclude_invalid_files=True).to_table(
+        columns=["op", "count", "detail"]
+    )
     sums = {"hits": 0, "misses": 0, "coalesced": 0}
     kinds = {(Op.ARRIVED, Op.MISS): "misses", (Op.ARRIVED, Op.COALESCED): "coalesced"}
     for one in table.to_pylist():

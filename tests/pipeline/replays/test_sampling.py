@@ -58,12 +58,10 @@ def test_groups_share_out_the_entries(record: tuple[RandomRecord, Accesses, Path
 
 
 def test_the_objects_replay_the_same_sample(record: tuple[RandomRecord, Accesses, Path]) -> None:
-    made, accesses, folder = record
+    _, accesses, folder = record
     settings = EntryCacheSettings(1000, ttl_ns=40_000_000)
     part = sampled(accesses, 0.3)
     (run,) = find([folder]).runs
     ours = replay_with(part, settings)
-    theirs = replay_objects(
-        run, EntryCacheSettings(300, ttl_ns=40_000_000), part.tick_ns, rate=0.3
-    )
+    theirs = replay_objects(run, EntryCacheSettings(300, ttl_ns=40_000_000), part.tick_ns, rate=0.3)
     assert ours.totals == {"requeued: recently_accessed": 0, **theirs.totals}

@@ -14,7 +14,15 @@ from broker.recorder.errors import RecordError
 from broker.recorder.record_file import SCHEMA, RecordFile
 from broker.recorder.schema import FACTS_KEY, FileFacts
 from pipeline.traces.checking import Checked, apply_checks, check_file, find_files, no_record
-from tests.broker.recorder.record_fakes import OFFSET_US, SETTINGS_TEXT, append, hit, new_writer, row, settings_row
+from tests.broker.recorder.record_fakes import (
+    OFFSET_US,
+    SETTINGS_TEXT,
+    append,
+    hit,
+    new_writer,
+    row,
+    settings_row,
+)
 
 
 def checked(*paths: Path) -> Checked:
