@@ -5,6 +5,7 @@
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
+#   make test-apache-bookkeeper  the interop tests on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
 #   make lint | format | generate | constraints | image | clean
 
@@ -19,7 +20,7 @@ DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
 
-.PHONY: run demo pipeline test lint format bench image generate constraints clean
+.PHONY: run demo pipeline test test-apache-bookkeeper lint format bench image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -33,6 +34,10 @@ pipeline: $(DEVELOPMENT)
 
 test: lint
 	$(PY) -m pytest -ra --durations=10 --durations-min=2 $(TESTS)
+
+# Without MAGNETAR_BOOKKEEPER_HOME, an unpacked distribution, that storage is skipped and says so.
+test-apache-bookkeeper: $(DEVELOPMENT)
+	$(PY) -m tests.storages $(ARGS)
 
 lint: $(DEVELOPMENT)
 	$(PY) -m ruff check .

@@ -112,17 +112,19 @@ class StartedPeer:
 class Magnetar(StartedPeer):
     """`magnetar standalone` of this tree, fsync on."""
 
-    def __init__(self) -> None:
-        super().__init__("magnetar")
+    def __init__(self, name: str = "magnetar", settings: tuple[str, ...] = ()) -> None:
+        """`settings`: as `key=value`, besides the ports."""
+        super().__init__(name)
+        self.settings = settings
 
     def command(self) -> list[str]:
-        settings = [f"brokerServicePort={self.port}", f"webServicePort={self.http_port}"]
+        settings = [f"brokerServicePort={self.port}", f"webServicePort={self.http_port}", *self.settings]
         flags = [part for setting in settings for part in ("--set", setting)]
         data = str(self.folder / "data")
         return [sys.executable, "-m", "magnetar", "standalone", "--data", data, *flags]
 
     def fresh(self) -> Peer:
-        return Magnetar()
+        return Magnetar(self.name, self.settings)
 
 
 class PulsarLite(StartedPeer):

@@ -70,7 +70,7 @@ async def _add_times(directory: Path, entries: int, policy: str | None, seconds:
         durations = await _add_evenly(bookie, seconds)
         if readers is not None:
             await readers
-        (sync_ms,) = bookie.stats.journal_syncs.ok.quantiles((0.5,))
+        (sync_ms,) = bookie.stats.journals[0].syncs.ok.quantiles((0.5,))
         served = crowd.served
         return _times(durations, sync_ms, served / seconds, entries_loaded(bookie) / max(served, 1))
     finally:

@@ -96,7 +96,13 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
         loop.add_signal_handler(number, _on_signal, stop)
     registration = await asyncio.to_thread(_registration, settings)
     try:
-        bookie = Bookie.open(settings, loop.call_soon_threadsafe, cluster=registration)
+        metadata = None if registration is None else registration.ledgers()
+        bookie = Bookie.open(
+            settings,
+            loop.call_soon_threadsafe,
+            cluster=registration,
+            metadata=metadata,
+        )
     except BaseException:
         await asyncio.to_thread(_leave, registration)
         raise
@@ -104,9 +110,9 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
     try:
         await server.start()
         if registration is not None:
-            await asyncio.to_thread(
-                registration.announce, settings.advertised_address, server.port, read_only=bookie.read_only
-            )
+            announcer = Announcer(registration, settings.advertised_address, server.port)
+            await announcer.tell(bookie.read_only)
+            bookie.when_read_only_changes = announcer.changed
         from bookie_stub.http import HttpServer  # aiohttp comes after the data port, see there
 
         http = HttpServer(bookie, server)
@@ -121,6 +127,30 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
         await asyncio.to_thread(_leave, registration)  # first, so that no client chooses a bookie that ends
         await server.close()
     log.info("stopped")
+
+
+class Announcer:
+    """Keeps the bookie's place in the cluster in step with whether it takes adds, one change after the other."""
+
+    def __init__(self, registration: Registration, host: str, port: int) -> None:
+        self._registration, self._host, self._port = registration, host, port
+        self._one_at_a_time = asyncio.Lock()
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def tell(self, read_only: bool) -> None:
+        async with self._one_at_a_time:
+            await asyncio.to_thread(self._registration.announce, self._host, self._port, read_only=read_only)
+
+    def changed(self, read_only: bool) -> None:
+        task = asyncio.get_running_loop().create_task(self._tell_or_log(read_only))
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_or_log(self, read_only: bool) -> None:
+        try:
+            await self.tell(read_only)
+        except Exception as error:  # noqa: BLE001 - kazoo's errors have no common base; the next connection tells it
+            log.error("the cluster does not know yet that read-only is %s: %s", read_only, error)
 
 
 def _registration(settings: BookieSettings) -> Registration | None:

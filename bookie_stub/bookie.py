@@ -9,20 +9,23 @@ also for a ledger without entries. An internal failure is 101, never "no entry".
 from __future__ import annotations
 
 import logging
-import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import merge
 
 from bookie_stub.checkpoint import Checkpoint, Checkpointer
+from bookie_stub.collection import Collection, Force, KnownLedgers, LedgerMetadata
 from bookie_stub.config import BookieSettings
+from bookie_stub.deletions import Deletions
 from bookie_stub.directories import Cluster
-from bookie_stub.entry_log import log_ids
+from bookie_stub.disk_monitor import DiskMonitor, Room
+from bookie_stub.disk_space import disk_space
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
 from bookie_stub.held_adds import HeldAdds
 from bookie_stub.journal import Done, nothing
+from bookie_stub.journals import open_journals
 from bookie_stub.last_confirmed import LastConfirmed
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_records import LedgerRecords
@@ -32,7 +35,7 @@ from bookie_stub.read_cache import POLICIES, ReadCache
 from bookie_stub.read_pool import ReadPool
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
 from bookie_stub.record import ENTRY_BYTES_MIN, LENGTH_BYTES, delete_record
-from bookie_stub.start import Disk, Recovered, open_disk, open_journal, recover
+from bookie_stub.start import Disk, Recovered, open_disk, recover
 from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
     LAST_ENTRY,
@@ -65,9 +68,10 @@ class Bookie:
         recovered: Recovered,
         stats: BookieStats,
         file_system: FileSystem,
+        metadata: LedgerMetadata | None,
     ) -> None:
         """Use `open`."""
-        ledgers, mark = recovered.ledgers, recovered.mark
+        ledgers = recovered.ledgers
         self.settings = settings
         self.stats = stats
         self.read_only = settings.read_only
@@ -77,18 +81,21 @@ class Bookie:
         self._cache = WriteCache(settings.write_cache_bytes)
         self._answers = Answers(post)
         self._answer = self._answers.add
-        self._journal = open_journal(
-            settings, disk, mark, file_system, stats, post, lambda: self._records.journal_failed()
+        self._journals = open_journals(
+            settings,
+            disk.directories.journals,
+            recovered.marks,
+            file_system,
+            stats.journals,
+            post,
+            lambda its_own: self._records.journal_failed(its_own),
         )
+        self._journal_of = self._journals.of
         self.lossy = recovered.lossy
         self._uncertain = self.lossy or any(ledger.limbo for ledger in ledgers.values())
-        self._records = LedgerRecords(ledgers, self._journal, self._answer, self.lossy)
-        self._saved_mark = mark
-        self._deleted: set[int] = set()
-        """Ledgers that the next checkpoint takes out of the indexes."""
-        self._hidden: dict[int, int] = {}
-        """Deleted ledgers whose rows the indexes may still have, with the checkpoint that takes them out."""
-        self._checkpoint_number = 0
+        self._records = LedgerRecords(ledgers, self._journals, self._answer, self.lossy)
+        self._saved_marks = recovered.marks
+        self._deletions = Deletions()
         self._running: Checkpoint | None = None
         self._held = HeldAdds(settings.throttle_s_max, post, stats)
         self._pool = ReadPool(settings.read_threads, post)
@@ -100,22 +107,26 @@ class Bookie:
         """Plain adds are not to take the short way: read-only, closed, or both halves of the cache full."""
         self._checkpointer = Checkpointer(
             disk.writer,
-            self._journal,
+            self._journals,
             interval_s=settings.flush_interval_s,
             backups=settings.journal_backups,
-            living=self._living,
             post=post,
             due=self.checkpoint,
             done=self._checkpoint_done,
         )
+        known = KnownLedgers(ledgers, self._deletions.hidden, post, self.delete_ledgers)
+        self.collection = Collection(disk.storages, known, settings.collection, metadata, stats.collection)
+        self.when_read_only_changes: Callable[[bool], None] = _to_nobody
+        directories = (*disk.directories.ledgers, *disk.directories.indexes)
+        self._monitor = DiskMonitor(directories, settings.disk, post, self.room_changed, file_system)
 
     def _open_reads(self) -> Reads:
         return Reads(
             self._ledgers,
             self._cache,
-            self._hidden,
+            self._deletions.hidden,
             self.read_cache,
-            self._disk.stored,
+            lambda ledger_id: self._disk.storages.of(ledger_id).stored,
             self._pool,
             self._answer,
             self.settings.batch_bytes_max,
@@ -130,25 +141,28 @@ class Bookie:
         *,
         file_system: FileSystem | None = None,
         cluster: Cluster | None = None,
+        metadata: LedgerMetadata | None = None,
     ) -> Bookie:
         """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
 
         `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). Without a
-        `cluster` the bookie is on its own.
+        `cluster` the bookie is on its own; with `metadata` it deletes ledgers that do not exist there any more.
         """
         started = time.perf_counter()
         file_system = file_system or FileSystem()
-        stats = BookieStats()
+        stats = BookieStats(len(settings.journal_directories))
         disk = open_disk(settings, file_system, stats, cluster)
         try:
             recovered = recover(settings, disk, started)
         except BaseException:
-            disk.locations.close()
-            disk.ledger_index.close()
+            disk.storages.close()
             raise
-        bookie = cls(settings, post, disk, recovered, stats, file_system)
-        bookie._journal.start()
+        bookie = cls(settings, post, disk, recovered, stats, file_system, metadata)
+        bookie._journals.start()
         bookie._checkpointer.start()
+        bookie.collection.start()
+        bookie.room_changed(bookie._monitor.look())
+        bookie._monitor.start()
         return bookie
 
     # Adds.
@@ -176,7 +190,7 @@ class Bookie:
             ledger.last = entry_id
         else:
             self._reads.rewritten(ledger, entry_id)
-        self._journal.append(record, done, entry_id)
+        self._journal_of(ledger_id).append(record, done, entry_id)
         if active.size >= self._cache.half_bytes_max:
             self._half_full()
 
@@ -194,7 +208,7 @@ class Bookie:
     ) -> None:
         rc, ledger = self._judge_add(ledger_id, entry_id, record, master_key, recovery)
         if ledger is None:
-            self.stats.add_entries.observe_ns(False, 0)
+            self.stats.adds_refused += 1
             self._answer(partial(done, rc, entry_id))
             return
         self._records.journal_key(ledger)
@@ -203,7 +217,7 @@ class Bookie:
             ledger.last = entry_id
         else:
             self._reads.rewritten(ledger, entry_id)
-        self._journal.append(record, done, entry_id)
+        self._journal_of(ledger_id).append(record, done, entry_id)
         self.last_confirmed.added(ledger, record)
         if not ledger.fenced and not ledger.watchers:
             ledger.writable_key = ledger.master_key
@@ -282,26 +296,25 @@ class Bookie:
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
             return
         cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half})
-        stored = ledger_id not in self._hidden
+        stored = ledger_id not in self._deletions.hidden
         self._pool.submit(
             partial(self._listed, ledger_id, cached, stored, done), partial(done, RC_IO_ERROR, b"")
         )
 
     def _listed(self, ledger_id: int, cached: list[int], stored: bool, done: ListDone) -> Answer:
         """In a reader's thread."""
-        in_logs = self._disk.locations.entry_ids(ledger_id) if stored else iter(())
+        in_logs = self._disk.storages.of(ledger_id).locations.entry_ids(ledger_id) if stored else iter(())
         return partial(done, RC_OK, encode_entry_runs(merge(cached, in_logs)))
 
     def disk_space(self) -> tuple[int, int]:
-        """Bytes of the ledger directory's disk: all, and free."""
-        usage = shutil.disk_usage(self._disk.directories.ledgers)
-        return usage.total, usage.free
+        """Bytes of the ledger directories' disks: all, and free."""
+        return disk_space(self._disk.directories.ledgers)
 
     # Fences, explicit LACs, deletion.
 
-    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
-        """Refuse plain adds from now on; once that is durable, `done(rc, last entry)`, rc 2 without entries."""
-        self.fence_ledger(ledger_id, master_key, partial(self._fenced_read, LAST_ENTRY, done))
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        """Refuse plain adds from now on; once that is durable, read: `done(rc, entry)`, rc 2 without one."""
+        self.fence_ledger(ledger_id, master_key, partial(self._fenced_read, entry_id, done))
 
     def _fenced_read(self, entry_id: int, done: ReadDone, rc: int, ledger_id: int) -> None:
         if rc == RC_OK:
@@ -329,7 +342,7 @@ class Bookie:
         if self._closed:
             self._answer(partial(done, RC_IO_ERROR, ledger_id))
         else:
-            self._journal.append(b"", done, ledger_id)
+            self._journal_of(ledger_id).append(b"", done, ledger_id)
 
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger. Durable with the journal's next group; space comes back with the next checkpoint."""
@@ -339,9 +352,18 @@ class Bookie:
         self.stats.deleted_ledgers += 1
         self._cache.forget(ledger_id)
         self._records.forget(ledger)
-        self._deleted.add(ledger_id)
-        self._hidden[ledger_id] = self._checkpoint_number + 1
-        self._journal.append(delete_record(ledger_id), nothing, 0)
+        self._deletions.add(ledger_id)
+        self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
+
+    def delete_ledgers(self, ledger_ids: Sequence[int], done: Answer) -> None:
+        """`done` in the loop, when none of them is in the indexes any more; never, when the bookie is closed before."""
+        for ledger_id in ledger_ids:
+            self.delete_ledger(ledger_id)
+        if self._deletions.hidden:
+            self._deletions.waiting.append(done)
+            self.checkpoint()
+        else:
+            done()
 
     # Checkpoints.
 
@@ -354,34 +376,44 @@ class Bookie:
             self._checkpointer.submit(self._running)
 
     def _next_checkpoint(self) -> Checkpoint | None:
-        mark = self._journal.mark  # before the swap: whatever it covers is then in the swapped half
-        nothing_new = mark == self._saved_mark and not self._records.changed and not self._deleted
+        marks = self._journals.marks  # before the swap: whatever they cover is then in the swapped half
+        nothing_new = marks == self._saved_marks and not self._records.changed and not self._deletions
         if nothing_new and not self._cache.active.entries:
             return None
         changed = self._records.take_changed()
-        deleted = frozenset(self._deleted)
-        self._deleted.clear()
-        self._checkpoint_number += 1
-        return Checkpoint(self._checkpoint_number, mark, self._cache.swap(), changed, deleted)
+        number, deleted = self._deletions.take()
+        return Checkpoint(number, marks, self._cache.swap(), changed, deleted)
 
     def _checkpoint_done(self, checkpoint: Checkpoint) -> None:
         if self._closed:
             return
         self._running = None
-        self._saved_mark = checkpoint.mark
+        self._saved_marks = checkpoint.marks
         self._cache.flushed()
         self._reads.flushed()
-        for ledger_id in [key for key, number in self._hidden.items() if number <= checkpoint.number]:
-            del self._hidden[ledger_id]
+        self._deletions.done(checkpoint.number)
+        if checkpoint.deleted:
+            self.collection.nudge()
+        if self._deletions.waiting and self._deletions.hidden:
+            self.checkpoint()
         if self._cache.half_full:
             self.checkpoint()
         self._release_held()
 
-    def _living(self, checkpoint: int, ledger_id: int) -> bool:
-        """Whether a log must keep the ledger: known, or deleted after that checkpoint. In the checkpoint's thread."""
-        return ledger_id in self._ledgers or self._hidden.get(ledger_id, 0) > checkpoint
-
     # The rest.
+
+    def room_changed(self, room: Room) -> None:
+        """What the disks have room for: adds, compactions."""
+        allowed = self.settings.collection.force_when_full
+        self.collection.suspended_major = room.scarce and not allowed
+        self.collection.suspended_minor = room.full and not allowed
+        if room.scarce and allowed:
+            self.collection.force(Force(minor=True, major=True))
+        read_only = self.settings.read_only or room.full
+        if read_only != self.read_only:
+            self.read_only = read_only
+            self._long_way = read_only or self._closed or bool(self._held)
+            self.when_read_only_changes(read_only)
 
     def close(self) -> None:
         """Sync the journal, write everything out, close the files. Blocks; completions are still posted.
@@ -394,14 +426,14 @@ class Bookie:
         while self._held:
             _, entry_id, _, _, _, done = self._held.next()
             self._answer(partial(done, RC_IO_ERROR, entry_id))
-        self._journal.close()
+        self._monitor.close()
+        self.collection.close()
+        self._journals.close()
         self._checkpointer.close()
         self._reads.close()
         self._pool.close()
         clean = self._last_checkpoint()
-        self._disk.locations.close()
-        self._disk.ledger_index.close()
-        self._disk.log_reader.close()
+        self._disk.storages.close()
         if clean:
             self._disk.directories.end()
 
@@ -413,11 +445,15 @@ class Bookie:
             checkpoint = self._next_checkpoint()
             if checkpoint is not None:
                 self._checkpointer.run(checkpoint)
-            self._disk.logs.finish()
+            self._disk.storages.finish()
         except (OSError, BookieError) as error:
             log.error("the last checkpoint failed, the next start replays the journal: %s", error)
             return False
         return True
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     @property
     def ledger_count(self) -> int:
@@ -431,11 +467,11 @@ class Bookie:
     @property
     def entry_count(self) -> int:
         """About: RocksDB's estimate for the index, and what is in the write cache."""
-        return self._disk.locations.count_estimate() + self._cache.count()
+        return self._disk.storages.entry_count_estimate() + self._cache.count()
 
     @property
     def entry_log_count(self) -> int:
-        return len(log_ids(self._disk.directories.ledgers))
+        return self._disk.storages.entry_log_count()
 
     @property
     def write_cache(self) -> WriteCache:
@@ -443,8 +479,12 @@ class Bookie:
 
     @property
     def journal_queue_length(self) -> int:
-        return self._journal.queue_length
+        return self._journals.queue_length
 
     @property
     def read_queue_length(self) -> int:
         return self._pool.queue_length
+
+
+def _to_nobody(_read_only: bool) -> None:
+    """Who is on their own tells no cluster."""

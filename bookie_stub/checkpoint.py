@@ -1,9 +1,9 @@
-"""The checkpoint: from the write cache to entry log and index, then the mark, then old journals go.
+"""The checkpoint: from the write cache to entry logs and indexes, then the marks, then old journals go.
 
-The order is the law: take the mark and swap the halves together, log, sync, location index, ledger index,
-only then the mark. A step that fails leaves the mark where it was and the half in memory, and all steps are
-done again, which is harmless. Shares the interpreter with the event loop, so it works in slices well under
-a millisecond and sleeps between them.
+The order is the law: take the marks and swap the halves together; of each ledger directory log, sync, location
+index, ledger index; when all have done it, the marks. A step that fails leaves the marks where they were and the
+half in memory, and all steps are done again, which is harmless. Shares the interpreter with the event loop, so it
+works in slices well under a millisecond and sleeps between them.
 """
 
 from __future__ import annotations
@@ -12,39 +12,33 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from bookie_stub.directories import Directories
-from bookie_stub.entry_log import EntryLogWriter
 from bookie_stub.errors import BookieError
-from bookie_stub.garbage_collector import GarbageCollector
-from bookie_stub.journal import Journal
-from bookie_stub.journal_file import Mark
-from bookie_stub.ledger_index import LedgerData, LedgerIndex
-from bookie_stub.location_index import LOCATION, LocationIndex
+from bookie_stub.journal_file import Marks
+from bookie_stub.journals import Journals
+from bookie_stub.ledger_index import LedgerData
+from bookie_stub.ledger_storage import Storages
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Post, post_quietly
-from bookie_stub.record import RECORD_KEY
-from bookie_stub.rocks import Breathe, Put, no_pause
+from bookie_stub.rocks import Breathe, no_pause
 from bookie_stub.write_cache import CacheHalf
 
 log = logging.getLogger(__name__)
 
-_APPEND_SLICE = 128
-"""Entries between two breaths: about 0.2 ms."""
 _FREE_SLICE = 2000
 _BREATH_S = 0.0002
 _RETRY_S = 1.0
 
 
 class Checkpoint(NamedTuple):
-    """What has to be safe before the mark may move to `mark`."""
+    """What has to be safe before the marks may move to `marks`."""
 
     number: int
-    mark: Mark
+    marks: Marks
     half: CacheHalf
     changed: Mapping[int, LedgerData]
     deleted: frozenset[int]
@@ -53,68 +47,36 @@ class Checkpoint(NamedTuple):
 class CheckpointWriter:
     """Does one checkpoint after the other, in whichever thread calls it."""
 
-    def __init__(
-        self,
-        directories: Directories,
-        logs: EntryLogWriter,
-        locations: LocationIndex,
-        ledgers: LedgerIndex,
-        garbage: GarbageCollector,
-        stats: BookieStats,
-    ) -> None:
+    def __init__(self, directories: Directories, storages: Storages, stats: BookieStats) -> None:
         self._directories = directories
-        self._logs = logs
-        self._locations = locations
-        self._ledgers = ledgers
-        self._garbage = garbage
+        self._storages = storages
         self._stats = stats
-        self._collected_once = False
 
     def write(self, checkpoint: Checkpoint, breathe: Breathe = no_pause) -> None:
-        """Everything but the mark. Raises OSError or BookieError; then it is to be called again as a whole."""
+        """Everything but the marks. Raises OSError or BookieError; then it is to be called again as a whole."""
         started = time.perf_counter_ns()
-        try:
-            puts = self._append(checkpoint.half, breathe)
-            self._logs.sync()
-        except OSError:
-            self._logs.abandon()
-            raise
-        if puts or checkpoint.deleted:
-            self._locations.write(puts, checkpoint.deleted, breathe)
-        if checkpoint.changed or checkpoint.deleted:
-            self._ledgers.write(checkpoint.changed, checkpoint.deleted)
-        if puts:
+        storages, entries = self._storages, checkpoint.half.entries
+        shares = zip(
+            storages.all,
+            storages.shares(list(entries)),
+            storages.shares(checkpoint.changed),
+            storages.shares(checkpoint.deleted),
+            strict=True,
+        )
+        written = 0
+        for storage, ledger_ids, changed, deleted in shares:
+            rows = {ledger_id: checkpoint.changed[ledger_id] for ledger_id in changed}
+            written += storage.flush(entries, ledger_ids, rows, deleted, breathe)
+        if written:
             self._stats.flush.observe((time.perf_counter_ns() - started) / 1e6)
-            self._stats.flush_entries.observe(len(puts))
+            self._stats.flush_entries.observe(written)
         self._stats.checkpoints += 1
 
     def failed(self) -> None:
         self._stats.checkpoint_failures += 1
 
-    def move_mark(self, mark: Mark) -> None:
-        self._directories.write_mark(mark)
-
-    def collect(
-        self, checkpoint: Checkpoint, living: Callable[[int], bool], breathe: Breathe = no_pause
-    ) -> None:
-        if checkpoint.deleted or not self._collected_once:
-            self._collected_once = True
-            self._stats.reclaimed_bytes += self._garbage.collect(living, breathe)
-
-    def _append(self, half: CacheHalf, breathe: Breathe) -> list[Put]:
-        """Append in order of ledger and entry, so that a ledger's entries lie together in the log."""
-        puts: list[Put] = []
-        append, pack = self._logs.append, LOCATION.pack
-        for ledger_id in sorted(half.entries):
-            entries = half.entries.get(ledger_id)
-            if entries is None:
-                continue  # deleted while this flush was running
-            for entry_id in sorted(entries):
-                record = entries[entry_id]
-                puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
-                if len(puts) % _APPEND_SLICE == 0:
-                    breathe()
-        return puts
+    def move_marks(self, marks: Marks) -> None:
+        self._directories.write_marks(marks)
 
 
 class Checkpointer:
@@ -123,25 +85,19 @@ class Checkpointer:
     def __init__(
         self,
         writer: CheckpointWriter,
-        journal: Journal,
+        journals: Journals,
         *,
         interval_s: float,
         backups: int,
-        living: Callable[[int, int], bool],
         post: Post,
         due: Callable[[], None],
         done: Callable[[Checkpoint], None],
     ) -> None:
-        """`due` and `done` are posted into the loop; `due` may answer with `submit`.
-
-        `living(checkpoint number, ledger id)`: whether an entry log is still needed for the ledger once that
-        checkpoint is done.
-        """
+        """`due` and `done` are posted into the loop; `due` may answer with `submit`."""
         self._writer = writer
-        self._journal = journal
+        self._journals = journals
         self._interval_s = interval_s
         self._backups = backups
-        self._living = living
         self._post = post
         self._due = due
         self._done = done
@@ -167,8 +123,8 @@ class Checkpointer:
     def run(self, checkpoint: Checkpoint, breathe: Breathe = no_pause) -> None:
         """In the calling thread. Raises OSError or BookieError."""
         self._writer.write(checkpoint, breathe)
-        self._writer.move_mark(checkpoint.mark)
-        self._journal.remove_older(checkpoint.mark, self._backups)
+        self._writer.move_marks(checkpoint.marks)
+        self._journals.remove_older(checkpoint.marks, self._backups)
 
     def _run(self) -> None:
         while True:
@@ -215,10 +171,6 @@ class Checkpointer:
         if failures:
             log.warning("checkpoint %d succeeded after %d failures", checkpoint.number, failures)
         post_quietly(self._post, lambda: self._done(checkpoint))
-        try:
-            self._writer.collect(checkpoint, partial(self._living, checkpoint.number), self._breathe)
-        except OSError as error:
-            log.warning("garbage collection: %s", error)
 
     def _breathe(self) -> None:
         if not self._closing.is_set():

@@ -1,7 +1,6 @@
 """What the rooms of the bookie take from `bookkeeper.conf`, with units in the names.
 
-The keys, their defaults and their meaning stand in `config_keys`. One directory of each kind is supported
-so far: several are refused, not silently ignored.
+The keys, their defaults and their meaning stand in `config_keys`.
 """
 
 from __future__ import annotations
@@ -17,10 +16,62 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """How long a group of the journal is waited with: until the first of these limits."""
+
+    wait_s: float = 0.0
+    """Of its oldest record; 0: a group is what is there."""
+    bytes_max: int = 512 << 10
+    records_max: int = 0
+    """0: any number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionSettings:
+    """Of garbage collection. A share is of a log's bytes, above 0 and below 1; 0 switches off."""
+
+    wait_s: float = 900.0
+    """Between two rounds."""
+    verify: bool = True
+    """Ask the metadata store for each ledger by name before it is deleted."""
+    minor_threshold: float = 0.2
+    minor_interval_s: float = 3600.0
+    major_threshold: float = 0.5
+    major_interval_s: float = 86400.0
+    rate: float = 1000.0
+    """Copied in a second, entries or bytes."""
+    rate_in_bytes: bool = False
+    force_when_full: bool = False
+    """A disk without room brings a round instead of an end to compactions."""
+
+    @property
+    def minor(self) -> bool:
+        return self.minor_threshold > 0 and self.minor_interval_s > 0
+
+    @property
+    def major(self) -> bool:
+        return self.major_threshold > 0 and self.major_interval_s > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSettings:
+    """Shares of a disk that may be taken."""
+
+    full: float = 0.95
+    """Above it the bookie is read-only."""
+    warn: float = 0.9
+    """Above it there is no major compaction."""
+    low: float = 0.95
+    """Below it a bookie that the disk made read-only takes adds again."""
+    interval_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BookieSettings:
-    journal_directory: Path
-    ledgers_directory: Path
-    index_directory: Path
+    journal_directories: tuple[Path, ...]
+    ledger_directories: tuple[Path, ...]
+    index_directories: tuple[Path, ...]
+    """As many as `ledger_directories`."""
     bookie_id: str = "127.0.0.1:3181"
     """Written into the cookie of a new directory, and the name of its nodes in the metadata store."""
     advertised_address: str = "127.0.0.1"
@@ -37,6 +88,7 @@ class BookieSettings:
     journal_bytes_max: int = 2048 * _MIB
     journal_allocate_bytes: int = 16 * _MIB
     journal_backups: int = 5
+    journal_group: GroupSettings = GroupSettings()
     skip_invalid_records: bool = False
     write_cache_bytes: int = 64 * _MIB
     """Both halves together."""
@@ -57,6 +109,8 @@ class BookieSettings:
     """Of a whole frame, its length field included."""
     batch_bytes_max: int = 5 * _MIB
     read_only: bool = False
+    collection: CollectionSettings = CollectionSettings()
+    disk: DiskSettings = DiskSettings()
     integrity_checking: bool = False
     """After a start that may have lost acknowledged entries: put every ledger in limbo."""
 
@@ -64,9 +118,9 @@ class BookieSettings:
 def for_directory(data: Path, **changes: object) -> BookieSettings:
     """All directories under one, as `--data` and tests want them."""
     defaults: dict[str, object] = {
-        "journal_directory": data / "journal",
-        "ledgers_directory": data / "ledgers",
-        "index_directory": data / "ledgers",
+        "journal_directories": (data / "journal",),
+        "ledger_directories": (data / "ledgers",),
+        "index_directories": (data / "ledgers",),
     }
     return BookieSettings(**{**defaults, **changes})  # type: ignore[arg-type]
 
@@ -74,9 +128,9 @@ def for_directory(data: Path, **changes: object) -> BookieSettings:
 def from_settings(settings: Settings) -> BookieSettings:
     """Raises SettingsError for what the keys allow and this bookie cannot do."""
     return BookieSettings(
-        journal_directory=_only_directory(settings, "journalDirectories"),
-        ledgers_directory=_only_directory(settings, "ledgerDirectories"),
-        index_directory=_only_directory(settings, "indexDirectories"),
+        journal_directories=_directories(settings, "journalDirectories"),
+        ledger_directories=_directories(settings, "ledgerDirectories"),
+        index_directories=_index_directories(settings),
         bookie_id=settings.str("bookieId"),
         advertised_address=settings.str("advertisedAddress"),
         metadata=_metadata(settings),
@@ -89,6 +143,7 @@ def from_settings(settings: Settings) -> BookieSettings:
         journal_bytes_max=settings.int("journalMaxSizeMB") * _MIB,
         journal_allocate_bytes=settings.int("journalPreAllocSizeMB") * _MIB,
         journal_backups=settings.int("journalMaxBackups"),
+        journal_group=_group(settings),
         skip_invalid_records=settings.bool("skipReplayJournalInvalidRecord"),
         write_cache_bytes=settings.int("dbStorage_writeCacheMaxSizeMb") * _MIB,
         throttle_s_max=settings.int("dbStorage_maxThrottleTimeMs") / 1000,
@@ -104,16 +159,73 @@ def from_settings(settings: Settings) -> BookieSettings:
         batch_bytes_max=settings.int("maxBatchReadSize"),
         read_only=settings.bool("forceReadOnlyBookie"),
         integrity_checking=settings.bool("dataIntegrityCheckingEnabled"),
+        collection=_collection(settings),
+        disk=_disk(settings),
     )
 
 
-def _only_directory(settings: Settings, key: str) -> Path:
-    directories = settings.list(key)
-    if len(directories) != 1:
+def _group(settings: Settings) -> GroupSettings:
+    wait_ms = 0 if settings.bool("journalFlushWhenQueueEmpty") else settings.int("journalMaxGroupWaitMSec")
+    return GroupSettings(
+        wait_s=wait_ms / 1000,
+        bytes_max=settings.int("journalBufferedWritesThreshold"),
+        records_max=settings.int("journalBufferedEntriesThreshold"),
+    )
+
+
+def _collection(settings: Settings) -> CollectionSettings:
+    minor, major = (
+        settings.float("minorCompactionThreshold"),
+        settings.float("majorCompactionThreshold"),
+    )
+    if 0 < major < minor:
         raise SettingsError(
-            f"{key}={','.join(directories)}: allowed is one directory (several are not supported)"
+            f"{settings.origin('majorCompactionThreshold')}: majorCompactionThreshold={major:g}:"
+            f" allowed is at least minorCompactionThreshold, {minor:g}"
         )
-    return Path(directories[0])
+    in_bytes = settings.bool("isThrottleByBytes")
+    return CollectionSettings(
+        wait_s=settings.int("gcWaitTime") / 1000,
+        verify=settings.bool("verifyMetadataOnGC"),
+        minor_threshold=minor,
+        minor_interval_s=settings.int("minorCompactionInterval"),
+        major_threshold=major,
+        major_interval_s=settings.int("majorCompactionInterval"),
+        rate=settings.int("compactionRateByBytes" if in_bytes else "compactionRateByEntries"),
+        rate_in_bytes=in_bytes,
+        force_when_full=settings.bool("isForceGCAllowWhenNoSpace"),
+    )
+
+
+def _disk(settings: Settings) -> DiskSettings:
+    full, warn, low = (settings.float(f"diskUsage{name}Threshold") for name in ("", "Warn", "Lwm"))
+    for name, value in (("Warn", warn), ("Lwm", low)):
+        if value > full:
+            raise SettingsError(
+                f"{settings.origin(f'diskUsage{name}Threshold')}: diskUsage{name}Threshold={value:g}:"
+                f" allowed is up to diskUsageThreshold, {full:g}"
+            )
+    return DiskSettings(full=full, warn=warn, low=low, interval_s=settings.int("diskCheckInterval") / 1000)
+
+
+def _directories(settings: Settings, key: str) -> tuple[Path, ...]:
+    names = settings.list(key)
+    if not names or len(set(names)) < len(names):
+        raise SettingsError(
+            f"{settings.origin(key)}: {key}={','.join(names)}: allowed are one or more directories, each once"
+        )
+    return tuple(map(Path, names))
+
+
+def _index_directories(settings: Settings) -> tuple[Path, ...]:
+    directories = _directories(settings, "indexDirectories")
+    wanted = len(settings.list("ledgerDirectories"))
+    if len(directories) != wanted:
+        raise SettingsError(
+            f"{settings.origin('indexDirectories')}: indexDirectories={','.join(map(str, directories))}:"
+            f" allowed are as many as ledgerDirectories has, {wanted}"
+        )
+    return directories
 
 
 def _metadata(settings: Settings) -> MetadataUri | None:

@@ -6,6 +6,7 @@ if the bookie reads it; the others that Pulsar's bookkeeper.conf has are accepte
 
 from __future__ import annotations
 
+from bookie_stub.upkeep_keys import COLLECTION, DISK
 from settings.keys import Key, KeyTable, Section
 
 PORT_MAX = 65535
@@ -126,7 +127,8 @@ JOURNAL: Section = (
             "journalDirectories",
             "list",
             None,
-            "Directories of the journal; the first one is used.",
+            "Directories of journals; each ledger writes to one of them, by its id. Their number and order stay what they"
+            " were when the bookie began.",
             computed="journalDirectory",
         ),
         Key(
@@ -172,6 +174,36 @@ JOURNAL: Section = (
             low=512,
         ),
         Key(
+            "journalMaxGroupWaitMSec",
+            "long",
+            1,
+            "Milliseconds that the oldest entry of a group waits for others before the group is written and synced;"
+            " what waited while the last group was synced has waited already.",
+            low=0,
+        ),
+        Key(
+            "journalBufferedWritesThreshold",
+            "long",
+            512 * 1024,
+            "Bytes of a group that is not waited with any longer.",
+            low=1,
+        ),
+        Key(
+            "journalBufferedEntriesThreshold",
+            "long",
+            0,
+            "Entries of a group that is not waited with any longer; 0: any number.",
+            low=0,
+        ),
+        Key(
+            "journalFlushWhenQueueEmpty",
+            "bool",
+            False,
+            "Do not wait for others: a group is what has come while the last one was synced. Saves a lone writer"
+            " journalMaxGroupWaitMSec per entry; the embedded bookie does it.",
+            standalone=True,
+        ),
+        Key(
             "skipReplayJournalInvalidRecord",
             "bool",
             False,
@@ -196,7 +228,8 @@ STORAGE: Section = (
             "ledgerDirectories",
             "list",
             None,
-            "Directories of entry logs and indexes; ledgers are spread over them by their id.",
+            "Directories of entry logs and indexes; ledgers are spread over them by their id, so their number and order"
+            " stay what they were when the bookie began.",
             computed="magnetarDataDirectory/bookie/ledgers",
         ),
         Key(
@@ -283,25 +316,25 @@ allowEphemeralPorts allowLoopback=false|true allowMultipleDirsUnderSameDiskParti
 allowShadedLedgerManagerFactoryClass allowStorageExpansion auditorPeriodicBookieCheckInterval=86400
 auditorPeriodicCheckInterval=604800 autoRecoveryDaemonEnabled=true bookieAuthProviderFactoryClass
 bookieDeathWatchInterval=1000 byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin
-compactionMaxOutstandingRequests=100000 compactionRate=1000 compactionRateByBytes=1000000
-compactionRateByEntries=1000 dbStorage_rocksDB_blockCacheSize
+compactionMaxOutstandingRequests=100000 compactionRate=1000
+dbStorage_rocksDB_blockCacheSize
 dbStorage_rocksDB_blockSize=4096|65536 dbStorage_rocksDB_bloomFilterBitsPerKey=10
 dbStorage_rocksDB_maxSizeInLevel1MB=256 dbStorage_rocksDB_numFilesInLevel0=4 dbStorage_rocksDB_numLevels=-1
 dbStorage_rocksDB_sstSizeInMB=4|64 dbStorage_rocksDB_writeBufferSizeMB=4|64 disableServerSocketBind
-diskCheckInterval=10000 diskUsageLwmThreshold diskUsageThreshold=0.95|0.99 diskUsageWarnThreshold=0.99
+
 enableBusyWait=false enableLocalTransport enableStatistics ensemblePlacementPolicy
 entryLogFilePreallocationEnabled=true entryLogPerLedgerEnabled extraServerComponents
 fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432 forceAllowCompaction=true
-gcOverreplicatedLedgerWaitTime=86400000 gcWaitTime=900000|300000
+gcOverreplicatedLedgerWaitTime=86400000
 httpServerClass=org.apache.bookkeeper.http.vertx.VertxHttpServer httpServerEnabled=false httpServerPort=8000
-isForceGCAllowWhenNoSpace isThrottleByBytes=false journalAdaptiveGroupWrites=true
-journalBufferedEntriesThreshold=0 journalBufferedWritesThreshold=524288 journalFlushWhenQueueEmpty=false
-journalFormatVersionToWrite=5 journalMaxGroupWaitMSec=1 journalRemoveFromPageCache=true
+journalAdaptiveGroupWrites=true
+
+journalFormatVersionToWrite=5 journalRemoveFromPageCache=true
 journalWriteBufferSizeKB=64 journalWriteData=true ledgerManagerFactoryClass ledgerManagerType
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage listeningInterface
-lostBookieRecoveryDelay=0 majorCompactionInterval=86400 majorCompactionThreshold=0.5
+lostBookieRecoveryDelay=0
 maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500
-minorCompactionInterval=3600 minorCompactionThreshold=0.2 minUsableSizeForIndexFileCreation=1073741824
+minUsableSizeForIndexFileCreation=1073741824
 numAddWorkerThreads=0 numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads
 openFileLimit=0 openLedgerRereplicationGracePeriod=30000 pageLimit=0 pageSize persistBookieStatusEnabled
 readBufferSizeBytes=4096 readOnlyModeEnabled=true readWorkerThreadsThrottlingEnabled=true
@@ -312,8 +345,8 @@ skipListArenaMaxAllocSize skipListSizeLimit sortedLedgerStorageEnabled
 statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider stickyReadSEnabled=true
 tlsClientAuthentication tlsKeyStore tlsKeyStorePasswordPath tlsKeyStoreType=JKS tlsProvider
 tlsProviderFactoryClass tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType=JKS
-useHostNameAsBookieID=false useShortHostName useV2WireProtocol=true verifyMetadataOnGC
+useHostNameAsBookieID=false useShortHostName useV2WireProtocol=true
 writeBufferSizeBytes=65536 zkEnableSecurity=false zkRetryBackoffMaxMs zkRetryBackoffStartMs
 """
 
-BOOKIE_KEYS = KeyTable("bookkeeper", (SERVER, METADATA, JOURNAL, STORAGE), unused=UNUSED)
+BOOKIE_KEYS = KeyTable("bookkeeper", (SERVER, METADATA, JOURNAL, STORAGE, COLLECTION, DISK), unused=UNUSED)

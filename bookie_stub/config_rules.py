@@ -63,6 +63,9 @@ def bookie_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
         ),
         "dbStorage_writeCacheMaxSizeMb": quarter,
         "dbStorage_readAheadCacheMaxSizeMb": quarter,
+        "diskUsageLwmThreshold": lambda settings: Computed(
+            settings.float("diskUsageThreshold"), "diskUsageThreshold"
+        ),
         "metadataServiceUri": _metadata_service_uri,
         "advertisedAddress": lambda settings: Computed(_host_name(), "host name"),
         "bookieId": lambda settings: Computed(

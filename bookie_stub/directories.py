@@ -2,12 +2,14 @@
 
 `<journal>/current/*.txn`, `<ledgers>/current/*.log, lastId, lastMark`, `<index>/current/{ledgers,locations}`;
 each `current` has the cookie `VERSION`. Either all of them carry the same cookie or none does: a bookie never
-starts on half of its data. One directory of each kind so far.
+starts on half of its data. Ledgers are spread over several directories by their id, so their number and order
+stay as they were when the bookie began.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
@@ -15,13 +17,16 @@ from uuid import uuid4
 
 from bookie_stub.errors import ForeignDirectory
 from bookie_stub.file_system import FileSystem
-from bookie_stub.journal_file import HEADER_BYTES, Mark, file_name, journal_ids
+from bookie_stub.journal_file import HEADER_BYTES, Mark, Marks, file_name, journal_ids
 
+CURRENT = "current"
 COOKIE_FILE = "VERSION"
 MARK_FILE = "lastMark"
 DIRTY_FILE = "DIRTY"
 COOKIE_LAYOUT = 5
 _MARK = struct.Struct(">qq")
+_TAB = "\\t"
+"""As the cookie has it: a backslash and a t."""
 _NO_MARK = Mark(0, 0)
 _SYNCED = "journal synced\n"
 _UNSYNCED = "journal not synced, boot "
@@ -52,17 +57,23 @@ class Cluster(Protocol):
 
 
 class Directories:
-    def __init__(self, journal: Path, ledgers: Path, index: Path, file_system: FileSystem) -> None:
-        """The three directories as configured; everything lives in their `current`."""
-        self._configured = (journal, ledgers, index)
-        self.journal = journal / "current"
-        self.ledgers = ledgers / "current"
-        self.index = index / "current"
+    def __init__(
+        self,
+        journals: Sequence[Path],
+        ledgers: Sequence[Path],
+        indexes: Sequence[Path],
+        file_system: FileSystem,
+    ) -> None:
+        """The directories as configured; everything lives in their `current`."""
+        self._configured = {"journalDir": journals, "ledgerDirs": ledgers, "indexDirs": indexes}
+        self.journals = tuple(path / CURRENT for path in journals)
+        self.ledgers = tuple(path / CURRENT for path in ledgers)
+        self.indexes = tuple(path / CURRENT for path in indexes)
         self._file_system = file_system
 
     def prepare(self, bookie_id: str, cluster: Cluster | None) -> None:
         """Create what is missing, and check the cookies. Raises ForeignDirectory."""
-        current = {self.journal, self.ledgers, self.index}
+        current = {*self.journals, *self.ledgers, *self.indexes}
         found = {path: _read_text(path / COOKIE_FILE) for path in current}
         cookies = {text for text in found.values() if text is not None}
         missing = [path for path, text in found.items() if text is None]
@@ -75,6 +86,7 @@ class Directories:
         if cookies:
             cookie = cookies.pop()
             _check_layout(cookie)
+            self._check_order(cookie)
             if cluster is not None:
                 self._check_cluster(cookie, cluster)
             return
@@ -89,12 +101,12 @@ class Directories:
             cluster.keep_cookie(cookie)  # the last start ended between the directories and the cluster
         elif registered is None:
             raise ForeignDirectory(
-                f"{self.ledgers} has the data of another cluster or of a bookie on its own:"
+                f"{self.ledgers[0]} has the data of another cluster or of a bookie on its own:"
                 f" this cluster's instanceId is {cluster.instance_id}; give a new bookie empty directories"
             )
         elif registered.strip() != cookie.strip():
             raise ForeignDirectory(
-                f"{self.ledgers / COOKIE_FILE} is not the cookie that the cluster has of this bookie:"
+                f"{self.ledgers[0] / COOKIE_FILE} is not the cookie that the cluster has of this bookie:"
                 f" {' '.join(cookie.split())} instead of {' '.join(registered.split())}"
             )
 
@@ -105,38 +117,61 @@ class Directories:
                 f" To begin anew remove its node under cookies/ in the metadata store"
             )
         cookie = self._cookie(bookie_id, str(uuid4()) if cluster is None else cluster.instance_id)
-        for path in sorted({self.journal, self.ledgers, self.index}):
+        for path in sorted({*self.journals, *self.ledgers, *self.indexes}):
             path.mkdir(parents=True, exist_ok=True)
             self._file_system.replace(path / COOKIE_FILE, cookie.encode())
         if cluster is not None:
             cluster.keep_cookie(cookie)
 
     def _cookie(self, bookie_id: str, instance_id: str) -> str:
-        journal, ledgers, index = self._configured
+        journals, ledgers, indexes = self._configured.values()
         return (
-            f'{COOKIE_LAYOUT}\nbookieHost: "{bookie_id}"\njournalDir: "{journal}"\nledgerDirs: "1\\t{ledgers}"\n'
-            f'instanceId: "{instance_id}"\nindexDirs: "1\\t{index}"\n'
+            f'{COOKIE_LAYOUT}\nbookieHost: "{bookie_id}"\njournalDir: "{",".join(map(str, journals))}"\n'
+            f'ledgerDirs: "{_counted(ledgers)}"\ninstanceId: "{instance_id}"\nindexDirs: "{_counted(indexes)}"\n'
         )
 
-    def read_mark(self) -> Mark:
-        """Where a replay begins. ForeignDirectory when the marked journal is gone: its entries would be lost."""
-        try:
-            content = (self.ledgers / MARK_FILE).read_bytes()
-        except FileNotFoundError:
-            return _NO_MARK
-        if len(content) < _MARK.size:
-            raise ForeignDirectory(f"{self.ledgers / MARK_FILE} has {len(content)} bytes, not {_MARK.size}")
-        mark = Mark(*_MARK.unpack_from(content))
+    def _check_order(self, cookie: str) -> None:
+        """A ledger is found by its directory's place: as many directories as ever, and none in another's place."""
+        for line in cookie.splitlines():
+            name, _, value = line.partition(": ")
+            if name not in self._configured:
+                continue
+            value = value.strip('"')
+            kept = value.split(",") if name == "journalDir" else value.split(_TAB)[1:]
+            here = [str(path) for path in self._configured[name]]
+            moved = [
+                path for place, path in enumerate(here) if path in kept and kept[place : place + 1] != [path]
+            ]
+            if len(kept) != len(here) or moved:
+                raise ForeignDirectory(
+                    f"{name} are {', '.join(here)}, but this bookie began with {', '.join(kept)}:"
+                    " their number and order must stay, ledgers are found by them"
+                )
+
+    def read_marks(self) -> Marks:
+        """Where a replay begins. ForeignDirectory when a marked journal is gone: its entries would be lost."""
+        return tuple([self._read_mark(index) for index in range(len(self.journals))])
+
+    def _mark_file(self, journal: int) -> str:
+        return MARK_FILE if len(self.journals) == 1 else f"{MARK_FILE}.{journal}"
+
+    def _read_mark(self, journal: int) -> Mark:
+        """The highest of all ledger directories: it was written when every one of them had what it covers."""
+        files = [path / self._mark_file(journal) for path in self.ledgers]
+        mark = max([read_mark(path) for path in files if path.exists()], default=_NO_MARK)
         if (
             mark.journal_id
-            and mark.journal_id not in journal_ids(self.journal)
+            and mark.journal_id not in journal_ids(self.journals[journal])
             and mark.offset > HEADER_BYTES
         ):
             raise ForeignDirectory(f"{MARK_FILE} names {file_name(mark.journal_id)}, which is missing")
         return mark
 
-    def write_mark(self, mark: Mark) -> None:
-        self._file_system.replace(self.ledgers / MARK_FILE, _MARK.pack(*mark))
+    def write_marks(self, marks: Marks) -> None:
+        """Everything before them is in the logs and indexes of all ledger directories."""
+        for journal, mark in enumerate(marks):
+            for path in self.ledgers:
+                self._file_system.replace(path / self._mark_file(journal), _MARK.pack(*mark))
 
     def begin(self, *, journal_synced: bool) -> LastRun:
         """Note that the bookie is at work, and how. Returns how the last one ended.
@@ -144,19 +179,33 @@ class Directories:
         What a killed process has written is still there when the machine has not gone down since, which the
         boot's id tells. BookKeeper leaves the note empty: its journal counts as synced.
         """
-        dirty = self.ledgers / DIRTY_FILE
         boot = _read_text(_BOOT_ID) or "unknown\n"
-        note = _read_text(dirty)
         text = _SYNCED if journal_synced else _UNSYNCED + boot
-        if text != note:  # a start after a kill on a full disk writes nothing
-            self._file_system.replace(dirty, text.encode())
-        if note is None:
-            return LastRun.CLEAN
-        went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
-        return LastRun.UNSYNCED if went_down else LastRun.UNCLEAN
+        last = LastRun.CLEAN
+        for path in self.ledgers:
+            note = _read_text(path / DIRTY_FILE)
+            if text != note:  # a start after a kill on a full disk writes nothing
+                self._file_system.replace(path / DIRTY_FILE, text.encode())
+            if note is not None and last is not LastRun.UNSYNCED:
+                went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
+                last = LastRun.UNSYNCED if went_down else LastRun.UNCLEAN
+        return last
 
     def end(self) -> None:
-        (self.ledgers / DIRTY_FILE).unlink(missing_ok=True)
+        for path in self.ledgers:
+            (path / DIRTY_FILE).unlink(missing_ok=True)
+
+
+def read_mark(path: Path) -> Mark:
+    """ForeignDirectory when the file is cut."""
+    content = path.read_bytes()
+    if len(content) < _MARK.size:
+        raise ForeignDirectory(f"{path} has {len(content)} bytes, not {_MARK.size}")
+    return Mark(*_MARK.unpack_from(content))
+
+
+def _counted(paths: Sequence[Path]) -> str:
+    return _TAB.join([str(len(paths)), *map(str, paths)])
 
 
 def _read_text(path: Path) -> str | None:
@@ -170,7 +219,3 @@ def _check_layout(cookie: str) -> None:
     lines = cookie.splitlines()
     if not lines or lines[0] != str(COOKIE_LAYOUT):
         raise ForeignDirectory(f"{COOKIE_FILE} has layout version {lines[:1]}, not {COOKIE_LAYOUT}")
-    for line in lines:
-        name, _, value = line.partition(": ")
-        if name in ("ledgerDirs", "indexDirs") and not value.startswith('"1\\t'):
-            raise ForeignDirectory(f"{COOKIE_FILE} lists several {name}; one is supported: {value}")

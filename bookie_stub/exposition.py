@@ -8,12 +8,12 @@ the newer ones (`_TOTAL`), because dashboards use both.
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.metrics import Outcome, Summary
+from bookie_stub.file_system import FileSystem
+from bookie_stub.metrics import CollectionStats, Outcome, Summary, merged
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
@@ -59,9 +59,14 @@ class _Text:
         self._head("summary", name, doc)
         self._summary(name, "", summary)
 
-    def outcome(self, names: str, doc: str, outcome: Outcome, labels: str = "") -> None:
+    def outcome(self, names: str, doc: str, outcome: Outcome) -> None:
         for name in names.split():
-            self._head("summary", name, doc)
+            self.outcomes(name, doc, [("", outcome)])
+
+    def outcomes(self, name: str, doc: str, outcomes: Sequence[tuple[str, Outcome]]) -> None:
+        """Each with its labels in front."""
+        self._head("summary", name, doc)
+        for labels, outcome in outcomes:
             for success, summary in (("true", outcome.ok), ("false", outcome.failed)):
                 self._summary(name, f'{labels}success="{success}",', summary)
 
@@ -82,6 +87,7 @@ def render(bookie: Bookie, load: Load | None = None) -> str:
     _state(text, bookie)
     _journal(text, bookie)
     _storage(text, bookie)
+    _collection(text, bookie.stats.collection)
     _requests(text, bookie, load or _NoLoad())
     return "\n".join(text.lines) + "\n"
 
@@ -97,29 +103,33 @@ def _state(text: _Text, bookie: Bookie) -> None:
         bookie.entry_count,
     )
     text.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry log files.", bookie.entry_log_count)
-    text.gauge("bookie_ledger_num_dirs", "Ledger directories.", 1)
-    text.gauge(
-        "bookie_ledger_writable_dirs", "Ledger directories that take writes.", 0 if bookie.read_only else 1
-    )
-    directory = bookie.settings.ledgers_directory.absolute()
-    disk = shutil.disk_usage(directory if directory.exists() else "/")
-    for name in dict.fromkeys((_NOT_IN_A_NAME.sub("_", str(directory)), DASHBOARD_DIRECTORY)):
+    directories = bookie.settings.ledger_directories
+    text.gauge("bookie_ledger_num_dirs", "Ledger directories.", len(directories))
+    writable = 0 if bookie.read_only else len(directories)
+    text.gauge("bookie_ledger_writable_dirs", "Ledger directories that take writes.", writable)
+    share_taken = FileSystem().share_taken
+    taken = {_NOT_IN_A_NAME.sub("_", str(path.absolute())): share_taken(path) for path in directories}
+    taken.setdefault(DASHBOARD_DIRECTORY, share_taken(directories[0]))
+    for name, share in taken.items():
         doc = "Percent of the ledger directory's disk in use."
-        text.gauge(f"bookie_ledger_dir_{name}_usage", doc, 100 * disk.used / disk.total)
+        text.gauge(f"bookie_ledger_dir_{name}_usage", doc, 100 * share)
     deleted = "Ledgers deleted since the start."
     text.counter("bookie_DELETED_LEDGER_TOTAL bookie_DELETED_LEDGER_COUNT", deleted, stats.deleted_ledgers)
 
 
 def _journal(text: _Text, bookie: Bookie) -> None:
-    stats = bookie.stats
-    labels = 'journalIndex="0",'
-    text.outcome(
+    journals = bookie.stats.journals
+    labels = [f'journalIndex="{index}",' for index in range(len(journals))]
+    text.outcomes(
         "bookie_journal_JOURNAL_ADD_ENTRY",
         "Milliseconds from a record's queueing to its group's sync, as of the oldest in the group.",
-        stats.journal_adds,
-        labels,
+        [(label, journal.adds) for label, journal in zip(labels, journals, strict=True)],
     )
-    text.outcome("bookie_journal_JOURNAL_SYNC", "Milliseconds of fdatasync.", stats.journal_syncs, labels)
+    text.outcomes(
+        "bookie_journal_JOURNAL_SYNC",
+        "Milliseconds of fdatasync.",
+        [(label, journal.syncs) for label, journal in zip(labels, journals, strict=True)],
+    )
     text.gauge(
         "bookie_journal_JOURNAL_QUEUE_SIZE", "Records that wait for a group.", bookie.journal_queue_length
     )
@@ -133,19 +143,16 @@ def _journal(text: _Text, bookie: Bookie) -> None:
         f"Answers that wait for a thread.{ALWAYS_ZERO}a group is answered by one call into the loop.",
         0,
     )
-    text.counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes of records.", stats.journal_bytes)
-    text.counter(
-        "bookie_journal_JOURNAL_NUM_FLUSH_EMPTY_QUEUE", "Groups written.", stats.journal_groups.count
-    )
-    text.summary(
-        "bookie_journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Records per group.", stats.journal_groups
-    )
-    text.counter("bookie_journal_JOURNAL_FAILURES", "Writes and syncs that failed.", stats.journal_failures)
+    groups = merged([journal.groups for journal in journals])
+    text.counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes of records.", bookie.stats.journal_bytes)
+    text.counter("bookie_journal_JOURNAL_NUM_FLUSH_EMPTY_QUEUE", "Groups written.", groups.count)
+    text.summary("bookie_journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Records per group.", groups)
+    failures = sum(journal.failures for journal in journals)
+    text.counter("bookie_journal_JOURNAL_FAILURES", "Writes and syncs that failed.", failures)
 
 
 def _storage(text: _Text, bookie: Bookie) -> None:
     stats, cache = bookie.stats, bookie.write_cache
-    no_compaction = f"{ALWAYS_ZERO}there is no compaction yet."
     text.counter("bookie_WRITE_BYTES", "Bytes of records added.", stats.journal_bytes)
     text.counter("bookie_READ_BYTES", "Bytes of entries read.", stats.read_bytes)
     text.gauge("bookie_write_cache_size", "Bytes in the write cache, both halves.", cache.size)
@@ -153,7 +160,7 @@ def _storage(text: _Text, bookie: Bookie) -> None:
     text.counter("bookie_write_cache_hits", "Entries served from the write cache.", stats.write_cache_hits)
     text.counter("bookie_write_cache_misses", "Entries looked for elsewhere.", stats.write_cache_misses)
     _read_cache(text, bookie)
-    text.outcome("bookie_add_entry", "Milliseconds per add, journal included.", stats.add_entries)
+    text.outcome("bookie_add_entry", "Milliseconds per add, journal included.", stats.add_entries())
     text.outcome(
         "bookie_read_entry",
         "Milliseconds per entry read; counted without a time where memory was enough.",
@@ -166,14 +173,33 @@ def _storage(text: _Text, bookie: Bookie) -> None:
     )
     text.counter("bookie_throttled_write_requests", "Adds that waited for a flush.", stats.adds_held)
     text.counter("bookie_rejected_write_requests", "Adds that waited too long for one.", stats.adds_rejected)
-    text.counter("bookie_MAJOR_COMPACTION_TOTAL bookie_MAJOR_COMPACTION_COUNT", no_compaction.strip(), 0)
-    text.counter("bookie_MINOR_COMPACTION_TOTAL bookie_MINOR_COMPACTION_COUNT", no_compaction.strip(), 0)
-    text.counter("bookie_RECLAIMED_COMPACTION_SPACE_BYTES", no_compaction.strip(), 0)
+
+
+def _collection(text: _Text, stats: CollectionStats) -> None:
+    text.counter(
+        "bookie_MAJOR_COMPACTION_TOTAL bookie_MAJOR_COMPACTION_COUNT", "Major compactions.", stats.majors
+    )
+    text.counter(
+        "bookie_MINOR_COMPACTION_TOTAL bookie_MINOR_COMPACTION_COUNT", "Minor compactions.", stats.minors
+    )
+    text.counter(
+        "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
+        "Bytes of entry logs that compactions freed.",
+        stats.reclaimed_by_compaction,
+    )
     text.counter(
         "bookie_RECLAIMED_DELETION_SPACE_BYTES",
         "Bytes of entry logs removed because all their ledgers were deleted.",
-        stats.reclaimed_bytes,
+        stats.reclaimed_by_deletion,
     )
+    text.gauge(
+        "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
+        "Bytes of living ledgers in finished entry logs, as of the last round of garbage collection.",
+        stats.alive_bytes,
+    )
+    text.gauge("bookie_ENTRY_LOG_SPACE_BYTES", "Bytes of these logs.", stats.log_bytes)
+    text.outcome("bookie_THREAD_RUNTIME", "Milliseconds per round of garbage collection.", stats.rounds)
+    text.outcome("bookie_COMPACT_RUNTIME", "Milliseconds per compaction.", stats.compactions)
 
 
 def _read_cache(text: _Text, bookie: Bookie) -> None:
@@ -209,7 +235,7 @@ def _requests(text: _Text, bookie: Bookie, load: Load) -> None:
     text.outcome(
         "bookkeeper_server_ADD_ENTRY bookkeeper_server_ADD_ENTRY_REQUEST",
         "Milliseconds per add until its answer.",
-        stats.add_entries,
+        stats.add_entries(),
     )
     text.outcome(
         "bookkeeper_server_READ_ENTRY bookkeeper_server_READ_ENTRY_REQUEST",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,8 +49,20 @@ class FileSystem:
     def close(self, descriptor: int) -> None:
         os.close(descriptor)
 
+    def rename(self, path: Path, new: Path) -> None:
+        path.rename(new)
+
+    def link(self, path: Path, new: Path) -> None:
+        """A second name for the same file; FileExistsError if the name is taken."""
+        os.link(path, new)
+
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+    def share_taken(self, path: Path) -> float:
+        """Of the disk that holds `path`, by what a process may still take: 0 to 1."""
+        usage = shutil.disk_usage(path)
+        return 1 - usage.free / usage.total
 
     def sync_directory(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

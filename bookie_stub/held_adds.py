@@ -52,7 +52,7 @@ class HeldAdds:
         while self._adds and self._adds[0][0] <= limit:
             _, (_, entry_id, _, _, _, done) = self._adds.popleft()
             self._stats.adds_rejected += 1
-            self._stats.add_entries.observe_ns(False, 0)
+            self._stats.adds_refused += 1
             done(RC_TOO_MANY_REQUESTS, entry_id)
         if self._adds:
             self._expire_later()

@@ -1,4 +1,4 @@
-"""The bookie's HTTP port: `/metrics` and `/heartbeat`. Started after the data port listens.
+"""The bookie's HTTP port: `/metrics`, `/heartbeat` and `/api/v1/bookie`. Started after the data port listens.
 
 aiohttp is imported here, late, because it is the largest part of a start.
 """
@@ -9,6 +9,7 @@ from aiohttp import web
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.exposition import CONTENT_TYPE, Load, render
+from bookie_stub.http_api import BookieApi
 
 
 class HttpServer:
@@ -19,6 +20,7 @@ class HttpServer:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/", self._metrics)
         app.router.add_get("/heartbeat", self._heartbeat)
+        BookieApi(bookie).add_routes(app)
         self._runner = web.AppRunner(app, access_log=None)
         self.port = 0
 

@@ -1,4 +1,4 @@
-"""The journal: one thread, and for all that waits one write, one fdatasync and one call into the loop.
+"""A journal: one thread, and for all that waits one write, one fdatasync and one call into the loop.
 
 Nothing is answered OK before its bytes are synced (unless `journalSyncData=false`). A write or sync that
 fails is never repeated: its group is answered with an I/O error, the file is cut back to its last synced
@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
+from bookie_stub.config import GroupSettings
 from bookie_stub.file_system import FileSystem, remove_quietly
 from bookie_stub.journal_file import HEADER_BYTES, Mark, closing, file_name, header, journal_ids
-from bookie_stub.metrics import BookieStats
+from bookie_stub.metrics import JournalStats
 from bookie_stub.posting import Post, post_quietly
 from protocol.bookie_frame import RC_IO_ERROR, RC_OK
 
@@ -50,6 +51,7 @@ class Journal:
         "_failing",
         "_file_bytes_max",
         "_file_system",
+        "_group",
         "_last_id",
         "_oldest",
         "_on_failure",
@@ -72,8 +74,9 @@ class Journal:
         alignment: int,
         file_bytes_max: int,
         allocate_bytes: int,
+        group: GroupSettings,
         file_system: FileSystem,
-        stats: BookieStats,
+        stats: JournalStats,
         post: Post,
         on_failure: Callable[[], None],
     ) -> None:
@@ -90,6 +93,7 @@ class Journal:
         self._alignment = alignment
         self._file_bytes_max = file_bytes_max
         self._allocate_bytes = allocate_bytes
+        self._group = group
         self._file_system = file_system
         self._stats = stats
         self._post = post
@@ -137,8 +141,10 @@ class Journal:
             items = [get()]
             # What was queued while the last group was written has waited since then at most.
             self._oldest = time.perf_counter_ns() if idle else drained
-            drained = time.perf_counter_ns()
             items += [get() for _ in range(size())]
+            if self._group.wait_s:
+                self._wait_for_more(items)
+            drained = time.perf_counter_ns()
             stop = items[-1] is _STOP
             if self._failing:
                 items = self._refuse(items)
@@ -147,6 +153,24 @@ class Journal:
             if stop:
                 self._leave_file()
                 return
+
+    def _wait_for_more(self, items: list[Item]) -> None:
+        """Until one of the group's limits is reached."""
+        limits = self._group
+        records_max = limits.records_max or len(items) + GROUP_BYTES_MAX
+        deadline = self._oldest + int(limits.wait_s * 1e9)
+        size = sum([len(item[0]) for item in items])
+        while size < limits.bytes_max and len(items) < records_max and items[-1] is not _STOP:
+            left = deadline - time.perf_counter_ns()
+            if left <= 0:
+                return
+            try:
+                more = [self._queue.get(timeout=left / 1e9)]
+            except Empty:
+                return
+            more += [self._queue.get() for _ in range(self._queue.qsize())]
+            size += sum([len(item[0]) for item in more])
+            items += more
 
     def _prepare_first(self) -> None:
         """Have a file at hand when the first record comes."""
@@ -177,7 +201,7 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - unanswered, everybody would wait for ever
             self._fail(items, error)
             return
-        self._stats.journal_group(len(items), len(data), time.perf_counter_ns() - self._oldest)
+        self._stats.group(len(items), len(data), time.perf_counter_ns() - self._oldest)
         self._answer(items, RC_OK)
 
     def _write(self, data: bytes) -> None:
@@ -191,7 +215,7 @@ class Journal:
         if self._sync:
             started = time.perf_counter_ns()
             self._file_system.sync_data(self._descriptor)
-            self._stats.journal_sync(time.perf_counter_ns() - started)
+            self._stats.sync(time.perf_counter_ns() - started)
         self._position = end
         self.mark = Mark(self._last_id, end)
 
@@ -220,7 +244,7 @@ class Journal:
     def _fail(self, items: list[Item], error: Exception) -> None:
         unexpected = not isinstance(error, OSError)
         log.error("journal %x: %s; %d records failed", self._last_id, error, len(items), exc_info=unexpected)
-        self._stats.journal_failed(len(items))
+        self._stats.failed(len(items))
         self._failing = True
         self._leave_file()
         post_quietly(self._post, partial(self._failed, items))

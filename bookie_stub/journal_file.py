@@ -45,6 +45,10 @@ class Mark(NamedTuple):
     offset: int
 
 
+Marks = tuple[Mark, ...]
+"""One for each journal of a bookie."""
+
+
 def header() -> bytes:
     return _HEADER.pack(_MAGIC, VERSION, _GROUPED).ljust(HEADER_BYTES, b"\0")
 
@@ -84,6 +88,11 @@ class JournalReader:
         self.end = max(offset, HEADER_BYTES)
         self.damaged = False
         """Acknowledged records were left out, as `skip_invalid` allows."""
+        self.version = 0
+        self.grouped = False
+        """Written by us: every group has a checksum."""
+        self.record_at = self.end
+        """Where the record that was given out last begins."""
         self._skip_invalid = skip_invalid
 
     def __iter__(self) -> Iterator[bytes]:
@@ -98,7 +107,8 @@ class JournalReader:
                 raise CorruptJournal(f"{self.path}: not a journal file")
             if not VERSION_MIN <= version <= VERSION:
                 raise CorruptJournal(f"{self.path}: journal format version {version} is not supported")
-            yield from self._groups(data) if grouped == _GROUPED else self._plain(data)
+            self.version, self.grouped = version, grouped == _GROUPED
+            yield from self._groups(data) if self.grouped else self._plain(data)
 
     def _plain(self, data: mmap) -> Iterator[bytes]:
         """A file written by BookKeeper: whatever is complete in length is taken."""
@@ -118,6 +128,7 @@ class JournalReader:
             stop = self.end + LENGTH_BYTES + length
             if length == 0 or stop > len(data):
                 return
+            self.record_at = self.end
             yield data[self.end : stop]
             self.end = stop
 
@@ -126,7 +137,10 @@ class JournalReader:
         while True:
             group = _group_at(data, self._journal_id, self.end)
             if group is not None:
-                yield from group.records
+                self.record_at = self.end
+                for record in group.records:
+                    yield record
+                    self.record_at += len(record)
                 self.end = group.end
                 continue
             following = _next_group(data, self._journal_id, self.end)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bookie_stub.errors import BookieStorageError
+from bookie_stub.file_system import FileSystem
 from bookie_stub.rocks import Rocks
 
 _KEY = struct.Struct(">q")
@@ -62,8 +63,8 @@ def decode(value: bytes) -> LedgerData:
 
 
 class LedgerIndex:
-    def __init__(self, path: Path) -> None:
-        self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES)
+    def __init__(self, path: Path, file_system: FileSystem | None = None) -> None:
+        self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES, file_system=file_system)
 
     def load(self) -> tuple[dict[int, LedgerData], bool]:
         """All ledgers, and whether some may have been lost."""

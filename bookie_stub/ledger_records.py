@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bookie_stub.journal import Done, Journal, nothing
+from bookie_stub.journal import Done, nothing
+from bookie_stub.journals import Journals
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.posting import Answer
@@ -28,11 +29,11 @@ from protocol.bookie_frame import RC_BAD_REQUEST, RC_OK, RC_UNAUTHORIZED
 
 class LedgerRecords:
     def __init__(
-        self, ledgers: dict[int, Ledger], journal: Journal, answer: Callable[[Answer], None], lossy: bool
+        self, ledgers: dict[int, Ledger], journals: Journals, answer: Callable[[Answer], None], lossy: bool
     ) -> None:
         """`lossy`: ledgers that this bookie knew may be forgotten, so one that a fence creates is in limbo."""
         self._ledgers = ledgers
-        self._journal = journal
+        self._journals = journals
         self._answer = answer
         self._lossy = lossy
         self.changed: set[int] = set()
@@ -57,13 +58,15 @@ class LedgerRecords:
         """Before the first record of the ledger in this process."""
         if not ledger.key_journaled:
             ledger.key_journaled = True
-            self._journal.append(master_key_record(ledger.ledger_id, ledger.master_key), nothing, 0)
+            record = master_key_record(ledger.ledger_id, ledger.master_key)
+            self._journals.of(ledger.ledger_id).append(record, nothing, 0)
 
-    def journal_failed(self) -> None:
-        """Key records may not have been written: every ledger writes its own again."""
+    def journal_failed(self, its_own: Callable[[int], bool]) -> None:
+        """Key records of these ledgers may not have been written: each writes its own again."""
         for ledger in self._ledgers.values():
-            ledger.key_journaled = False
-            ledger.writable_key = None
+            if its_own(ledger.ledger_id):
+                ledger.key_journaled = False
+                ledger.writable_key = None
 
     def fence(self, ledger_id: int, master_key: bytes, done: Done) -> None:
         """`done(rc, ledger id)` once the fence is durable: 0, 102 with another key, 101 when the disk failed."""
@@ -80,7 +83,8 @@ class LedgerRecords:
             self._answer(partial(done, RC_OK, ledger_id))
             return
         self.journal_key(ledger)
-        self._journal.append(fence_record(ledger_id), partial(_fence_done, ledger, done), ledger_id)
+        journaled = partial(_fence_done, ledger, done)
+        self._journals.of(ledger_id).append(fence_record(ledger_id), journaled, ledger_id)
 
     def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
         """`done(rc, ledger id)` once an explicit LAC at least as high is durable.
@@ -102,7 +106,8 @@ class LedgerRecords:
             if lac > ledger.lac:
                 ledger.lac_moved(lac)
         self.journal_key(ledger)
-        self._journal.append(explicit_lac_record(ledger_id, ledger.explicit_lac), done, ledger_id)
+        record = explicit_lac_record(ledger_id, ledger.explicit_lac)
+        self._journals.of(ledger_id).append(record, done, ledger_id)
 
     def forget(self, ledger: Ledger) -> None:
         """A deleted ledger, which is in the dictionary no more."""

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY
 from bookie_stub.rocks import Breathe, Put, Rocks, no_pause
 
@@ -32,8 +33,8 @@ class Rows(NamedTuple):
 
 
 class LocationIndex:
-    def __init__(self, path: Path) -> None:
-        self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES)
+    def __init__(self, path: Path, file_system: FileSystem | None = None) -> None:
+        self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES, file_system=file_system)
 
     def get(self, key: bytes) -> int:
         """0 when there is no such entry."""
@@ -65,6 +66,19 @@ class LocationIndex:
             if found != ledger_id:
                 return
             yield entry_id
+
+    def ledger_rows(self, ledger_id: int) -> Iterator[tuple[int, int]]:
+        """(entry, location) of the ledger, ascending."""
+        for found, entry_id, location in self.all_rows(KEY.pack(ledger_id, 0)):
+            if found != ledger_id:
+                return
+            yield entry_id, location
+
+    def all_rows(self, start: bytes = b"") -> Iterator[tuple[int, int, int]]:
+        """(ledger, entry, location), ascending, from the key `start` on."""
+        for key, value in self._rocks.items_from(start):
+            ledger_id, entry_id = KEY.unpack(key)
+            yield ledger_id, entry_id, int.from_bytes(value, "big")
 
     def last_entry(self, ledger_id: int) -> int:
         """The highest entry id of the ledger, or -1."""

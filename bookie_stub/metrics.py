@@ -8,6 +8,7 @@ read by the scrape without a lock; a scrape may miss the group that is just bein
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 WINDOW = 1024
 """Observations that a summary's quantiles are taken from: the newest ones."""
@@ -57,23 +58,93 @@ class Outcome:
         (self.ok if ok else self.failed).observe(elapsed_ns / _NS_PER_MS, times)
 
 
+def merged(summaries: Sequence[Summary]) -> Summary:
+    """One summary of all; the quantiles are of the newest observations of each."""
+    if len(summaries) == 1:
+        return summaries[0]
+    whole = Summary()
+    for summary in summaries:
+        whole.count += summary.count
+        whole.sum += summary.sum
+        whole._recent += summary._recent
+    return whole
+
+
+class JournalStats:
+    """Counted by one journal's thread."""
+
+    __slots__ = ("adds", "bytes", "failures", "groups", "syncs")
+
+    def __init__(self) -> None:
+        self.adds = Outcome()
+        """Per record, from its queueing to its group's sync."""
+        self.bytes = 0
+        """Records with their lengths, without padding."""
+        self.failures = 0
+        self.groups = Summary()
+        """Records per group."""
+        self.syncs = Outcome()
+
+    def group(self, records: int, size: int, elapsed_ns: int) -> None:
+        self.bytes += size
+        self.groups.observe(records)
+        self.adds.observe_ns(True, elapsed_ns, records)
+
+    def failed(self, records: int) -> None:
+        self.failures += 1
+        self.adds.observe_ns(False, 0, records)
+
+    def sync(self, elapsed_ns: int) -> None:
+        self.syncs.observe_ns(True, elapsed_ns)
+
+
+class CollectionStats:
+    """Counted by the garbage collection's thread."""
+
+    __slots__ = (
+        "alive_bytes",
+        "compacting",
+        "compactions",
+        "last_major_s",
+        "last_minor_s",
+        "log_bytes",
+        "majors",
+        "minors",
+        "reclaimed_by_compaction",
+        "reclaimed_by_deletion",
+        "rounds",
+    )
+
+    def __init__(self) -> None:
+        self.rounds = Outcome()
+        """Milliseconds per round."""
+        self.compactions = Outcome()
+        """Milliseconds per compaction, minor and major."""
+        self.compacting = ""
+        """`minor` or `major` while one is running."""
+        self.minors = self.majors = 0
+        self.last_minor_s = self.last_major_s = time.time()
+        """Seconds since 1970, from the start on."""
+        self.reclaimed_by_deletion = self.reclaimed_by_compaction = 0
+        """Bytes of logs that were removed because nothing in them was alive; that a compaction freed."""
+        self.log_bytes = self.alive_bytes = 0
+        """Of all finished logs and of what is alive in them, as of the last round."""
+
+
 class BookieStats:
     """All counters of one bookie. Bytes are of whole entries, without framing, unless said."""
 
     __slots__ = (
-        "add_entries",
         "adds_held",
+        "adds_refused",
         "adds_rejected",
         "checkpoint_failures",
         "checkpoints",
+        "collection",
         "deleted_ledgers",
         "flush",
         "flush_entries",
-        "journal_adds",
-        "journal_bytes",
-        "journal_failures",
-        "journal_groups",
-        "journal_syncs",
+        "journals",
         "read_bytes",
         "read_cache_hits",
         "read_cache_misses",
@@ -84,30 +155,25 @@ class BookieStats:
         "readahead_bytes",
         "readahead_entries",
         "readahead_ns",
-        "reclaimed_bytes",
         "write_cache_hits",
         "write_cache_misses",
     )
 
-    def __init__(self) -> None:
-        self.add_entries = Outcome()
+    def __init__(self, journals: int = 1) -> None:
+        self.journals = [JournalStats() for _ in range(journals)]
+        self.adds_refused = 0
+        """Adds that never came to a journal."""
         self.adds_held = 0
         """Adds that had to wait for a flush because both halves of the write cache were full."""
         self.adds_rejected = 0
         """Held adds that were answered "too many requests" after dbStorage_maxThrottleTimeMs."""
         self.checkpoint_failures = 0
         self.checkpoints = 0
+        self.collection = CollectionStats()
         self.deleted_ledgers = 0
         self.flush = Summary()
         """Milliseconds per checkpoint that wrote entries."""
         self.flush_entries = Summary()
-        self.journal_adds = Outcome()
-        self.journal_bytes = 0
-        """Records with their lengths, without padding."""
-        self.journal_failures = 0
-        self.journal_groups = Summary()
-        """Records per group."""
-        self.journal_syncs = Outcome()
         self.read_bytes = 0
         self.read_cache_hits = 0
         """Entries served from the read cache, or by the load of one before them."""
@@ -125,8 +191,6 @@ class BookieStats:
         """Entries per load besides the one that it was for; 0 where nothing follows."""
         self.readahead_ns = 0
         """Spent in loads that brought more than the entry that they were for."""
-        self.reclaimed_bytes = 0
-        """Size of entry logs removed because all their ledgers were deleted."""
         self.write_cache_hits = 0
         self.write_cache_misses = 0
 
@@ -158,16 +222,15 @@ class BookieStats:
             self.readahead_entries.observe(entries - 1)
             self.readahead_bytes.observe(ahead_bytes)
 
-    def journal_group(self, records: int, size: int, elapsed_ns: int) -> None:
-        self.journal_bytes += size
-        self.journal_groups.observe(records)
-        self.journal_adds.observe_ns(True, elapsed_ns, records)
-        self.add_entries.observe_ns(True, elapsed_ns, records)
+    def add_entries(self) -> Outcome:
+        """Of all adds, journal included: a new object."""
+        whole = Outcome()
+        whole.ok = merged([journal.adds.ok for journal in self.journals])
+        whole.failed = merged([Summary(), *(journal.adds.failed for journal in self.journals)])
+        whole.failed.count += self.adds_refused
+        return whole
 
-    def journal_failed(self, records: int) -> None:
-        self.journal_failures += 1
-        self.journal_adds.observe_ns(False, 0, records)
-        self.add_entries.observe_ns(False, 0, records)
-
-    def journal_sync(self, elapsed_ns: int) -> None:
-        self.journal_syncs.observe_ns(True, elapsed_ns)
+    @property
+    def journal_bytes(self) -> int:
+        """Records with their lengths, of all journals."""
+        return sum(journal.bytes for journal in self.journals)

@@ -80,13 +80,14 @@ class Reads:
         cache: WriteCache,
         hidden: Container[int],
         read_cache: ReadCache,
-        stored: StoredEntries,
+        stored: Callable[[int], StoredEntries],
         pool: ReadPool,
         answer: Callable[[Answer], None],
         batch_bytes_max: int,
         stats: BookieStats,
     ) -> None:
-        """`hidden` has the ledgers whose rows in the index belong to a deleted ledger of the same id."""
+        """`hidden` has the ledgers whose rows in the index belong to a deleted ledger of the same id; `stored` says
+        where a ledger's entries are."""
         self._ledgers = ledgers
         self._cache = cache
         self._hidden = hidden
@@ -160,7 +161,9 @@ class Reads:
 
     def _find_last(self, ledger: Ledger, done: ReadDone) -> Answer:
         """In a reader's thread."""
-        return partial(self._last_found, ledger, self._stored.last_entry(ledger.ledger_id), done)
+        return partial(
+            self._last_found, ledger, self._stored(ledger.ledger_id).last_entry(ledger.ledger_id), done
+        )
 
     def _last_found(self, ledger: Ledger, stored_last: int, done: ReadDone) -> None:
         ledger.last = max(ledger.last, stored_last)
@@ -244,7 +247,7 @@ class Reads:
     def _load_stored(self, request: _Request, flushes: int) -> Answer:
         """In a reader's thread."""
         ledger_id = request.ledger.ledger_id
-        loaded = self._stored.load(ledger_id, request.next_id, request.count, request.room)
+        loaded = self._stored(ledger_id).load(ledger_id, request.next_id, request.count, request.room)
         return partial(self._loaded, request, flushes, loaded)
 
     def _loaded(self, request: _Request, flushes: int, loaded: Loaded) -> None:

@@ -21,6 +21,7 @@ from uuid import uuid4
 
 from bookie_stub.errors import RegistrationError
 from bookie_stub.metadata_uri import MetadataUri
+from bookie_stub.zookeeper_ledgers import ZooKeeperLedgers
 from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ class Registration:
             log.info("made %s", path)
         found: bytes = self._client.get(path)[0]
         return found
+
+    def ledgers(self) -> ZooKeeperLedgers:
+        """What the cluster knows of ledgers, over the same session."""
+        return ZooKeeperLedgers(self._client, self._root, self.instance_id)
 
     # The cookie: `directories.Cluster`.
 

@@ -9,13 +9,14 @@ writes: the owner opens it again, what was not flushed is written once more.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from bookie_stub.errors import BookieInUse, BookieStorageError
+from bookie_stub.file_system import FileSystem
 
 if TYPE_CHECKING:
     from rocksdict import Options, Rdict
@@ -35,8 +36,10 @@ def no_pause() -> None:
 class Rocks:
     """Reads from any thread; writes from one at a time."""
 
-    def __init__(self, path: Path, *, buffer_bytes: int) -> None:
+    def __init__(self, path: Path, *, buffer_bytes: int, file_system: FileSystem | None = None) -> None:
+        """`file_system` syncs the write-ahead log; all other files are RocksDB's own affair."""
         self._path = path
+        self._file_system = file_system or FileSystem()
         self._buffer_bytes = buffer_bytes
         self._failed = False
         self._db = self._open()
@@ -114,11 +117,35 @@ class Rocks:
         newest = max(logs, key=lambda path: int(path.stem), default=None)
         if newest is None:
             return
-        descriptor = os.open(newest, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = self._file_system.open_to_read(newest)
         try:
-            os.fdatasync(descriptor)
+            self._file_system.sync_data(descriptor)
         finally:
-            os.close(descriptor)
+            self._file_system.close(descriptor)
+
+
+@contextlib.contextmanager
+def read_rows(path: Path) -> Iterator[Iterator[Put]]:
+    """All rows of a database, in order, without changing a byte of it, whoever has it open.
+
+    Of one that is open elsewhere it shows what was there at some moment. Raises BookieStorageError.
+    """
+    from rocksdict import AccessType, Rdict
+
+    if not (path / "CURRENT").exists():
+        raise BookieStorageError(f"{path} is no RocksDB database")
+    # The binding leaves a file of its own beside those that it opens, even when it only reads.
+    with tempfile.TemporaryDirectory(prefix="index-") as directory:
+        for file in path.iterdir():
+            (Path(directory) / file.name).symlink_to(file.absolute())
+        try:
+            db = Rdict(directory, options=_options(1 << 20), access_type=AccessType.read_only(False))
+        except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
+            raise BookieStorageError(f"{path}: {error}") from error
+        try:
+            yield cast("Iterator[Put]", db.items())
+        finally:
+            db.close()
 
 
 def _options(buffer_bytes: int) -> Options:

@@ -7,45 +7,35 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
+from bookie_stub.compaction import finish_compactions
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import Cluster, Directories, LastRun
-from bookie_stub.entry_log import EntryLogReader, EntryLogWriter
 from bookie_stub.file_system import FileSystem
-from bookie_stub.garbage_collector import GarbageCollector
-from bookie_stub.journal import Journal
-from bookie_stub.journal_file import Mark, journal_ids
+from bookie_stub.journal_file import Marks
 from bookie_stub.ledger import Ledger
-from bookie_stub.ledger_index import LedgerIndex
-from bookie_stub.location_index import LocationIndex
+from bookie_stub.ledger_storage import LedgerStorage, Storages
 from bookie_stub.metrics import BookieStats
-from bookie_stub.posting import Post
-from bookie_stub.readahead import readahead
 from bookie_stub.replay import Replay
-from bookie_stub.stored_entries import StoredEntries
 from bookie_stub.write_cache import CacheHalf
 
 log = logging.getLogger(__name__)
 
 
 class Disk(NamedTuple):
-    """The files of a bookie, in the order of their opening."""
+    """The files of a bookie."""
 
     directories: Directories
-    logs: EntryLogWriter
-    log_reader: EntryLogReader
-    stored: StoredEntries
-    locations: LocationIndex
-    ledger_index: LedgerIndex
+    storages: Storages
     writer: CheckpointWriter
 
 
 class Recovered(NamedTuple):
     ledgers: dict[int, Ledger]
-    mark: Mark
+    marks: Marks
     """Behind everything that was replayed."""
     lossy: bool
     """Whole ledgers may have been lost (BP-46)."""
@@ -55,77 +45,54 @@ def open_disk(
     settings: BookieSettings, file_system: FileSystem, stats: BookieStats, cluster: Cluster | None
 ) -> Disk:
     directories = Directories(
-        settings.journal_directory, settings.ledgers_directory, settings.index_directory, file_system
+        settings.journal_directories, settings.ledger_directories, settings.index_directories, file_system
     )
     directories.prepare(settings.bookie_id, cluster)
-    logs = EntryLogWriter(directories.ledgers, settings.entry_log_bytes_max, file_system)
-    log_reader = EntryLogReader(directories.ledgers, settings.frame_bytes_max, file_system)
-    locations = LocationIndex(directories.index / "locations")
-    ledger_index = LedgerIndex(directories.index / "ledgers")
-    garbage = GarbageCollector(directories.ledgers, logs, log_reader, file_system)
-    writer = CheckpointWriter(directories, logs, locations, ledger_index, garbage, stats)
-    limits = readahead(
-        settings.readahead_entries,
-        settings.readahead_bytes,
-        settings.read_cache_bytes,
-        settings.readahead_stops_at_gap,
-    )
-    stored = StoredEntries(locations, log_reader, limits)
-    return Disk(directories, logs, log_reader, stored, locations, ledger_index, writer)
-
-
-def open_journal(
-    settings: BookieSettings,
-    disk: Disk,
-    mark: Mark,
-    file_system: FileSystem,
-    stats: BookieStats,
-    post: Post,
-    on_failure: Callable[[], None],
-) -> Journal:
-    """Behind everything that was replayed."""
-    directory = disk.directories.journal
-    return Journal(
-        directory,
-        last_id=max(journal_ids(directory), default=0),
-        mark=mark,
-        sync=settings.journal_sync_data,
-        alignment=settings.journal_alignment,
-        file_bytes_max=settings.journal_bytes_max,
-        allocate_bytes=settings.journal_allocate_bytes,
-        file_system=file_system,
-        stats=stats,
-        post=post,
-        on_failure=on_failure,
-    )
+    opened: list[LedgerStorage] = []
+    try:
+        for ledgers, index in zip(directories.ledgers, directories.indexes, strict=True):
+            opened.append(LedgerStorage(ledgers, index, settings, file_system))
+            finish_compactions(opened[-1])
+    except BaseException:
+        Storages(opened).close()
+        raise
+    storages = Storages(opened)
+    return Disk(directories, storages, CheckpointWriter(directories, storages, stats))
 
 
 def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
     """Ledgers from index and journal; what was replayed is in the logs when this returns."""
     directories = disk.directories
     last_run = directories.begin(journal_synced=settings.journal_sync_data)
-    found, lossy = disk.ledger_index.load()
-    ledgers = {ledger_id: Ledger(ledger_id, data, stored=True) for ledger_id, data in found.items()}
-    mark = directories.read_mark()
+    ledgers: dict[int, Ledger] = {}
+    lossy = False
+    for storage in disk.storages.all:
+        found, its_lossy = storage.ledger_index.load()
+        ledgers |= {ledger_id: Ledger(ledger_id, data, stored=True) for ledger_id, data in found.items()}
+        lossy |= its_lossy
+    marks = directories.read_marks()
 
     def flush() -> None:
         changed = {ledger_id: ledgers[ledger_id].data() for ledger_id in replay.changed}
-        disk.writer.write(Checkpoint(0, mark, replay.half, changed, frozenset(replay.deleted)))
+        disk.writer.write(Checkpoint(0, marks, replay.half, changed, frozenset(replay.deleted)))
         replay.half = CacheHalf()
         replay.changed.clear()
         replay.deleted.clear()
 
     replay = Replay(ledgers, settings.write_cache_bytes // 2, flush)
-    end = replay.run(directories.journal, mark, skip_invalid=settings.skip_invalid_records)
+    skip = settings.skip_invalid_records
+    journals = zip(directories.journals, marks, strict=True)
+    ends = tuple([replay.run(directory, mark, skip_invalid=skip) for directory, mark in journals])
     loss = _loss(last_run, replay)
     if loss and settings.integrity_checking:
         lossy = True
         _put_in_limbo(ledgers.values(), replay.changed)
-        disk.ledger_index.note_lossy()
+        for storage in disk.storages.all:
+            storage.ledger_index.note_lossy()
     if replay.records or replay.changed:
         flush()
-    if end != mark:
-        disk.writer.move_mark(end)
+    if ends != marks:
+        disk.writer.move_marks(ends)
     if loss:
         log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
     log.info(
@@ -136,7 +103,7 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
         replay.skipped,
         "" if last_run is LastRun.CLEAN else ", the last stop was not clean",
     )
-    return Recovered(ledgers, end, lossy)
+    return Recovered(ledgers, ends, lossy)
 
 
 _CONSEQUENCE = {

@@ -7,14 +7,15 @@ index was read and has none; everything else that goes wrong is an error. Any th
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
 from operator import sub
 from typing import NamedTuple
 
-from bookie_stub.entry_log import EntryLogReader
-from bookie_stub.errors import BookieError
+from bookie_stub.entry_log_reader import EntryLogReader
+from bookie_stub.errors import BookieError, MissingLog
 from bookie_stub.location_index import LocationIndex, Rows
 from bookie_stub.readahead import Load, Readahead
 
@@ -23,6 +24,8 @@ log = logging.getLogger(__name__)
 _NEAR_BYTES = 64 << 10
 """Entries of a ledger that lie closer together are read in one go, with whatever is between them."""
 _SPAN_BYTES_MAX = 4 << 20
+_ATTEMPTS = 5
+"""A compaction may remove the log that the index has just named; then the index names another one."""
 
 
 class Loaded(NamedTuple):
@@ -50,6 +53,12 @@ class StoredEntries:
 
         Raises BookieError or OSError when `first` cannot be read; a later one that cannot ends the load.
         """
+        for _ in range(_ATTEMPTS - 1):
+            with contextlib.suppress(MissingLog):
+                return self._load(ledger_id, first, asked, room)
+        return self._load(ledger_id, first, asked, room)
+
+    def _load(self, ledger_id: int, first: int, asked: int, room: int) -> Loaded:
         load = Load(first, asked, room, self._readahead)
         logs_ns = 0
         started = time.perf_counter_ns()

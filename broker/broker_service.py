@@ -18,15 +18,17 @@ from typing import Protocol
 
 from broker import clock
 from broker.background_tasks import BackgroundTasks
+from broker.cache_counts import CacheCounts
 from broker.dynamic_settings import DynamicSettings
 from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.entry_cache.totals import totals_of
-from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledger_ids import LedgerIds
+from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
+from broker.ledger_client.ledgers import Ledgers
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
 from broker.metrics_source import scraper_of
+from broker.model.topic_name import parse_topic_name
 from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
@@ -73,10 +75,12 @@ class BrokerService:
         settings: Settings,
         *,
         metadata: MetadataStore,
-        ledgers: LedgerClient,
+        ledgers: Ledgers,
         turn: Turn,
         version: str,
+        ids: LedgerIdSource | None = None,
     ) -> None:
+        """`ids`: None = those that the metadata store counts."""
         self.settings = settings
         self.dynamic_settings = DynamicSettings(settings, metadata, self.reconfigure)
         self.metadata = metadata
@@ -92,7 +96,7 @@ class BrokerService:
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
-            ids=LedgerIds(metadata),
+            ids=ids or LedgerIds(metadata),
             caches=self.caches,
             turn=turn,
             now_ns=clock.monotonic_ns,
@@ -148,6 +152,7 @@ class BrokerService:
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
         self._every(BACKLOG_CHECK_S, self._check_backlogs)
+        self._publish_counts(self.settings.str("entryCacheCountsTopic"), host)
         admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
         self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
@@ -217,6 +222,20 @@ class BrokerService:
         more = slice_of(now_ns, VISITS_PER_SLICE)
         self.caches.stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
         return more
+
+    def _publish_counts(self, topic: str, host: str) -> None:
+        if not topic:
+            return
+        interval_s = self.settings.int("entryCacheCountsIntervalSeconds")
+        counts = CacheCounts(
+            self.registry,
+            parse_topic_name(topic),
+            host,
+            interval_s,
+            spawn=self.tasks.spawn,
+            wall_ms=clock.wall_ms,
+        )
+        self._every(interval_s, counts.tick)
 
     def _roll_ledgers(self) -> None:
         now_ns = clock.monotonic_ns()

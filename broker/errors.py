@@ -5,6 +5,7 @@ BrokerError
 │   └── BadVersion             somebody else wrote first
 ├── PersistenceError           an add or a read of a ledger failed; trying again may help
 │   ├── LedgerFenced           another broker took the ledger over
+│   ├── NotEnoughBookies       too few bookies are fit for new entries
 │   ├── ReadTimedOut           storage did not answer in time
 │   ├── NoSuchEntry            the bookie has no such entry (it knows the ledger)
 │   └── NoSuchLedger
@@ -44,6 +45,10 @@ class PersistenceError(BrokerError):
 
 class LedgerFenced(PersistenceError):
     retriable = False
+
+
+class NotEnoughBookies(PersistenceError):
+    status = 503
 
 
 class ReadTimedOut(PersistenceError):

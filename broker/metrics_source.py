@@ -120,7 +120,7 @@ class MetricsSource:
             bytes_out=bytes_out,
             backlog=backlog,
             backlog_size=size * slowest // entries if entries else 0,
-            storage_size=size,
+            storage_size=size * self._broker.ground.ledgers.settings.write_quorum,
             storage_logical_size=size,
             entries_added=stats.entries_added,
             entry_bytes_added=stats.bytes_added,

@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from broker.entry_cache.settings import EntryCacheSettings
+from broker.ledger_client.ledger_metadata import DigestType
+from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.net.settings import NetSettings
@@ -74,13 +76,30 @@ def ledger_settings(settings: Settings) -> ManagedLedgerSettings:
         ),
         cursor_backlogged_threshold=settings.int("managedLedgerCursorBackloggedThreshold"),
         read_timeout_s=settings.int("managedLedgerReadEntryTimeoutSeconds"),
-        bookie_id=_bookie_id(settings),
     )
 
 
-def _bookie_id(settings: Settings) -> str:
-    address = settings.str("bookieAddress")
-    return "127.0.0.1:3181" if address == "embedded" else address
+def ensemble_settings(settings: Settings) -> LedgerSettings:
+    digest = settings.str("managedLedgerDigestType")
+    return LedgerSettings(
+        ensemble_size=settings.int("managedLedgerDefaultEnsembleSize"),
+        write_quorum=settings.int("managedLedgerDefaultWriteQuorum"),
+        ack_quorum=settings.int("managedLedgerDefaultAckQuorum"),
+        digest_type=DigestType.HMAC if digest == "MAC" else DigestType[digest],
+        password=settings.str("managedLedgerPassword").encode(),
+        sticky_reads=settings.bool("bookkeeperEnableStickyReads"),
+        speculative_read_s=settings.int("bookkeeperClientSpeculativeReadTimeoutInMillis") / 1000,
+        opportunistic_striping=settings.bool("bookkeeper_opportunisticStriping"),
+    )
+
+
+def quarantine_settings(settings: Settings) -> QuarantineSettings:
+    enabled = settings.bool("bookkeeperClientHealthCheckEnabled")
+    return QuarantineSettings(
+        errors=settings.int("bookkeeperClientHealthCheckErrorThresholdPerInterval"),
+        interval_s=settings.int("bookkeeperClientHealthCheckIntervalSeconds"),
+        quarantine_s=settings.int("bookkeeperClientHealthCheckQuarantineTimeInSeconds") if enabled else 0,
+    )
 
 
 def reads_limiter(settings: Settings) -> InflightReadsLimiter:

@@ -27,8 +27,12 @@ COMMANDS = MappingProxyType(
             "magnetar.config_command:main",
             "show settings and where they come from; change a running broker's",
         ),
+        "admin": ("magnetar.admin_command:main", "write a metadata store down as Parquet tables"),
         "cache": ("magnetar.cache_command:main", "ask a running broker what is in its cache, and why not"),
-        "pipeline": ("magnetar.pipeline_command:main", "from an access record to what to change, by Spark"),
+        "pipeline": (
+            "magnetar.pipeline_command:main",
+            "jobs on Spark: records, audits of metadata, live",
+        ),
         "version": ("magnetar.version:main", "print version information"),
     }
 )

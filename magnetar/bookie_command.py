@@ -8,11 +8,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+TOOLS = ("dump", "check", "index", "compact")
 PASSED_ON = ("conf", "data", "ready_file")
 
 
 def main(argv: list[str]) -> int:
-    """Runs a bookie in the foreground until SIGTERM or Ctrl-C; returns its exit code."""
+    """Runs a bookie in the foreground until SIGTERM or Ctrl-C, or a tool for its files; returns the exit code."""
+    if argv and argv[0] in TOOLS:
+        from magnetar.bookie_tools import main as run_tool
+
+        return run_tool(argv)
     arguments = _parser().parse_args(argv)
     from bookie_stub.__main__ import main as run_bookie
     from magnetar import logs
@@ -35,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "magnetar bookie",
         description="Run a bookie with BookKeeper's files and wire, in the foreground.",
+        epilog="Tools for its files: magnetar bookie dump | check | index rebuild | compact, each with --help.",
         allow_abbrev=False,
     )
     add = parser.add_argument

@@ -1,4 +1,5 @@
-"""`magnetar pipeline NAME PATH…`: jobs on access records, from what happened to what to change in broker.conf.
+"""`magnetar pipeline NAME …`: jobs on access records, from what happened to what to change in broker.conf; audits of
+snapshots; what happens live.
 
 The arguments are understood before anything heavy is imported. A missing extra, a missing Java and a folder without
 a record are one sentence each.
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar import audit_command, live_command
 from magnetar.client import CommandError, fail
 
 if TYPE_CHECKING:
@@ -33,16 +35,14 @@ JOBS = {
 def main(argv: list[str]) -> int:
     """Returns 0, or 1 after one line on stderr; for `compare` 1 also where something differs."""
     arguments = _parser().parse_args(argv)
-    try:
-        return _run(arguments)
-    except CommandError as error:
-        return fail("pipeline", error)
+    code: int = arguments.run(arguments)
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "magnetar pipeline",
-        description="Jobs on access records (entryCacheRecordDirectory), by Spark. Each writes Parquet and one page.",
+        description="Jobs on Spark: on access records (entryCacheRecordDirectory), on snapshots of metadata, and live.",
         allow_abbrev=False,
     )
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
@@ -74,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
             )
         if name == "what-if":
             _grid_options(job)
+        job.set_defaults(run=_run_record_job)
+    audit_command.add_to(jobs)
+    live_command.add_to(jobs)
     return parser
 
 
@@ -121,6 +124,13 @@ def _truths(text: str) -> list[bool]:
     if not set(words) <= {"true", "false"}:
         raise argparse.ArgumentTypeError(f"{text!r} is not true, false or true,false")
     return [word == "true" for word in words]
+
+
+def _run_record_job(arguments: argparse.Namespace) -> int:
+    try:
+        return _run(arguments)
+    except CommandError as error:
+        return fail("pipeline", error)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ import gc
 import json
 import logging
 import os
+import random
 import shutil
 import signal
 import sys
@@ -22,20 +23,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bookie_stub.errors import BookieError
 from broker.config import load_broker_settings
+from broker.config.rules import EMBEDDED
+from broker.errors import MetadataError
 from broker.recorder.errors import RecordError
 from magnetar import __version__
+from magnetar.open_metadata import open_metadata
 from magnetar.options import BrokerOptions
 from magnetar.process_settings import load_standalone_settings
-from protocol.frame import FRAME_PADDING_BYTES
 from settings.errors import SettingsError
 from settings.settings import Note, Settings
 
 if TYPE_CHECKING:
     from bookie_stub.bookie import Bookie
     from broker.broker_service import Addresses, BrokerService
-    from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-    from broker.ledger_client.ledger_client import LedgerClient
-    from broker.metadata.metadata_store import MetadataStore
+    from broker.ledger_client.bookies import Bookies
     from broker.turn import Turn
 
 log = logging.getLogger("magnetar")
@@ -43,11 +44,11 @@ log = logging.getLogger("magnetar")
 READY = "messaging service is ready"
 """What scripts and test containers wait for in the log of a Pulsar."""
 
-EMBEDDED = "embedded"
 SWITCH_INTERVAL_S = 0.0005
 """The journal's thread should get its turn soon after it asks; the interpreter's own 5 ms are an fsync's time."""
 
-BOOKIE_RETRY_S = 0.2
+EMBEDDED_ADDRESS = "127.0.0.1:3181"
+"""What ledger metadata calls a bookie that has no address of its own."""
 GC_YOUNG_OBJECTS = 50_000
 """Entries come and go by the ten thousand and hold no cycles, so looking for cycles can wait."""
 
@@ -95,7 +96,7 @@ def run(options: BrokerOptions) -> int:
         _run_loop(_serve(settings, options.ready_file))
     except _ToldToStop:
         log.info("stopped before it was ready")
-    except (OSError, BookieError, RecordError) as error:
+    except (OSError, BookieError, MetadataError, RecordError) as error:
         log.error("cannot start: %s", error)
         return 1
     return 0
@@ -117,7 +118,7 @@ def load(options: BrokerOptions) -> ProcessSettings:
     else:
         broker = load_broker_settings(path, environ=os.environ, overrides=overrides, profile=options.profile)
         notes = tuple(broker.notes)
-        if broker.str("bookieAddress") == EMBEDDED and not broker.bool("magnetarInMemory"):
+        if EMBEDDED in broker.list("bookieAddress") and not broker.bool("magnetarInMemory"):
             raise SettingsError(
                 f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
                 " bookie; `magnetar standalone` has one inside"
@@ -179,15 +180,25 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
             from broker import clock
             from broker.broker_service import BrokerService
+            from broker.ledger_client.ledgers import Ledgers
+            from broker.room_settings import ensemble_settings
             from broker.turn import Turn
 
             turn = Turn(loop.call_soon, clock.monotonic_ns)
-            metadata = _metadata(settings)
+            metadata, ids = await open_metadata(settings.broker)
             opened.push_async_callback(metadata.close)
-            ledgers = await _ledgers(settings, bookie, turn, loop, stop)
+            bookies = await _bookies(settings, bookie, turn, loop, stop)
+            ledgers = Ledgers(
+                metadata,
+                bookies,
+                ensemble_settings(settings.broker),
+                call_soon=loop.call_soon,
+                call_later=loop.call_later,
+                creator_token=random.getrandbits(63),
+            )
             opened.push_async_callback(ledgers.close)
         service = BrokerService(
-            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__
+            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__, ids=ids
         )
         await service.start()
         opened.pop_all()
@@ -197,7 +208,7 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
 def _open_bookie(
     settings: ProcessSettings, opener: ThreadPoolExecutor, post: Callable[[Callable[[], None]], object]
 ) -> Future[Bookie] | None:
-    if settings.memory or settings.bookie is None or settings.broker.str("bookieAddress") != EMBEDDED:
+    if settings.memory or settings.bookie is None or EMBEDDED not in settings.broker.list("bookieAddress"):
         return None
     bookie_settings = settings.bookie
 
@@ -210,67 +221,34 @@ def _open_bookie(
     return opener.submit(open_bookie)
 
 
-def _metadata(settings: ProcessSettings) -> MetadataStore:
-    if settings.memory:
-        from broker.metadata.memory_metadata_store import MemoryMetadataStore
-
-        return MemoryMetadataStore()
-    from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
-
-    settings.data.mkdir(parents=True, exist_ok=True)
-    return SqliteMetadataStore(settings.data / "metadata.sqlite")
-
-
-async def _ledgers(
+async def _bookies(
     settings: ProcessSettings,
     bookie: Future[Bookie] | None,
     turn: Turn,
     loop: asyncio.AbstractEventLoop,
     stop: asyncio.Event,
-) -> LedgerClient:
+) -> Bookies:
+    from broker.ledger_client.bookies import OneBookie
+
     if settings.memory:
         from broker.ledger_client.memory import MemoryLedgerClient
 
-        return MemoryLedgerClient(loop.call_soon)
+        return OneBookie(EMBEDDED_ADDRESS, MemoryLedgerClient(loop.call_soon))
     if bookie is not None:
         from broker.ledger_client.embedded import EmbeddedLedgerClient
 
         opened: Bookie = await asyncio.wrap_future(bookie)
-        return EmbeddedLedgerClient(opened)
-    return await _connect_to_bookie(settings.broker, turn, stop)
+        return OneBookie(EMBEDDED_ADDRESS, EmbeddedLedgerClient(opened))
+    from magnetar.remote_bookies import connect_to_bookies
 
-
-async def _connect_to_bookie(settings: Settings, turn: Turn, stop: asyncio.Event) -> LedgerClient:
-    """Raises _ToldToStop when `stop` is set before the bookie answers."""
-    from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-
-    host, _, port = settings.str("bookieAddress").rpartition(":")
-    client = BookKeeperLedgerClient(
-        host,
-        int(port),
-        turn=turn,
-        frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
-        timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
-    )
-    connected, stopped = asyncio.create_task(_connected(client)), asyncio.create_task(stop.wait())
-    await asyncio.wait((connected, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if stop.is_set():
-        connected.cancel()
-        await client.close()
+    connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not connecting.done():
+        connecting.cancel()
         raise _ToldToStop
     stopped.cancel()
-    return client
-
-
-async def _connected(client: BookKeeperLedgerClient) -> None:
-    """Wait until the bookie answers, which may start later, as in a compose file. The client says what is wrong."""
-    while True:
-        try:
-            await client.connected()
-        except ConnectionError:
-            await asyncio.sleep(BOOKIE_RETRY_S)
-        else:
-            return
+    return connecting.result()
 
 
 def _stop_on_signals() -> asyncio.Event:

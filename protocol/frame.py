@@ -13,7 +13,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from protocol.pulsar_api_pb2 import BaseCommand
+from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 FRAME_PADDING_BYTES: Final = 10 * 1024
 """A frame may be `maxMessageSize` plus this, its own size field included (seen on the wire of Pulsar 4.2.4)."""
@@ -27,6 +27,13 @@ _U32: Final = struct.Struct(">I")
 def command_frame(command: BaseCommand) -> bytes:
     body = command.SerializeToString()
     return SIZES.pack(len(body) + 4, len(body)) + body
+
+
+def message_body(metadata: MessageMetadata, payload: bytes) -> bytes:
+    """What a client sends behind its SEND: checksum, metadata, payload."""
+    serialized = metadata.SerializeToString()
+    covered = _U32.pack(len(serialized)) + serialized + payload
+    return b"\x0e\x01" + _U32.pack(crc32c(covered)) + covered
 
 
 def has_checksum(body: bytes | memoryview) -> bool:

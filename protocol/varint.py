@@ -30,3 +30,17 @@ def varint(value: int) -> bytes:
     if value < 1 << 28:
         return _MORE[value & _MASK] + _LAST[value >> _BITS]
     return _encode(value)
+
+
+def read_varint(message: bytes, offset: int) -> tuple[int, int]:
+    """The number at `offset`, and what is behind it. IndexError where it breaks off, ValueError above 64 bits."""
+    value = shift = 0
+    while True:
+        byte = message[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & (1 << 64) - 1, offset
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")

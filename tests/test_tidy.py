@@ -40,6 +40,7 @@ LEVELS = {
     "broker.recorder": 5,
     "broker.background_tasks": 6,
     "broker.broker_service": 6,
+    "broker.cache_counts": 6,
     "broker.dynamic_settings": 6,
     "broker.room_settings": 6,
     "broker.metrics_source": 6,

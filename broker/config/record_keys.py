@@ -16,6 +16,22 @@ RECORD: Section = (
             ours=True,
         ),
         Key(
+            "entryCacheCountsTopic",
+            "string",
+            None,
+            "Persistent topic of this broker to which hits and misses of the cache are published, per topic and"
+            " interval, see docs/audits.md. Unset: nothing is published.",
+            ours=True,
+        ),
+        Key(
+            "entryCacheCountsIntervalSeconds",
+            "int",
+            60,
+            "Seconds between two messages of entryCacheCountsTopic.",
+            low=1,
+            ours=True,
+        ),
+        Key(
             "entryCacheRecordSample",
             "double",
             1.0,

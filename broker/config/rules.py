@@ -16,6 +16,9 @@ from settings.memory import DirectMemory, direct_memory
 from settings.settings import DYNAMIC, Computed, Note, Settings
 
 CACHE_SIZE_MIN_MB = 64
+USUAL_QUORUM = 2
+"""Ensemble and quorums of Pulsar's broker.conf."""
+EMBEDDED = "embedded"
 MIB = 1 << 20
 Rule = Callable[[Settings], Computed]
 Condition = Callable[[Settings], bool]
@@ -36,6 +39,8 @@ NOT_ABOVE: tuple[tuple[str, str, Condition], ...] = (
         "pulsarChannelWriteBufferHighWaterMark",
         lambda settings: True,
     ),
+    ("managedLedgerDefaultAckQuorum", "managedLedgerDefaultWriteQuorum", lambda settings: True),
+    ("managedLedgerDefaultWriteQuorum", "managedLedgerDefaultEnsembleSize", lambda settings: True),
     (
         "managedLedgerMinLedgerRolloverTimeMinutes",
         "managedLedgerMaxLedgerRolloverTimeMinutes",
@@ -63,7 +68,17 @@ FORMS = (
         "|".join(map(re.escape, INTERCEPTORS)),
         " and ".join(INTERCEPTORS),
     ),
-    ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port"),
+    ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port, the latter also several"),
+    (
+        "metadataStoreUrl",
+        r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
+        "file:PATH, memory:NAME or zk:host:port[,host:port][/chroot]",
+    ),
+    (
+        "entryCacheCountsTopic",
+        r"(persistent://)?[^/:]+(/[^/]+/[^/]+)?",
+        "the name of a persistent topic",
+    ),
     ("advertisedListeners", r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
 )
 """Keys whose texts have a form: (key, pattern of the text or of each text of a list, what is allowed)."""
@@ -110,6 +125,13 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
     return {
         "advertisedAddress": lambda settings: Computed(_host_name(), "host name"),
         "metadataStoreUrl": _metadata_store_url,
+        "managedLedgerDefaultEnsembleSize": _ensemble_size,
+        "managedLedgerDefaultWriteQuorum": lambda settings: _at_most(
+            settings, "managedLedgerDefaultEnsembleSize"
+        ),
+        "managedLedgerDefaultAckQuorum": lambda settings: _at_most(
+            settings, "managedLedgerDefaultWriteQuorum"
+        ),
         "managedLedgerCacheSizeMB": lambda settings: share(20, 100, CACHE_SIZE_MIN_MB, "20 %"),
         "maxMessagePublishBufferSizeInMB": lambda settings: share(50, 100, 1, "50 %"),
         "managedLedgerMaxReadsInFlightSizeInMB": reads_in_flight,
@@ -126,9 +148,20 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
     }
 
 
+def _ensemble_size(settings: Settings) -> Computed:
+    bookies = len(settings.list("bookieAddress"))
+    return Computed(min(USUAL_QUORUM, bookies), f"{USUAL_QUORUM}, with {bookies} in bookieAddress")
+
+
+def _at_most(settings: Settings, name: str) -> Computed:
+    return Computed(min(USUAL_QUORUM, settings.int(name)), f"{USUAL_QUORUM}, at most {name}")
+
+
 def check(settings: Settings) -> list[Note]:
     """Raises SettingsError for values that cannot hold together; notes those that cancel each other."""
     _check_forms(settings)
+    _check_memory(settings)
+    _check_bookies(settings)
     _check_order(settings)
     return [*_without_effect(settings), *_smaller_than_a_read(settings)]
 
@@ -139,6 +172,32 @@ def _check_forms(settings: Settings) -> None:
         for text in value if isinstance(value, tuple) else (str(value),):
             if not re.fullmatch(pattern, text.strip()):
                 raise SettingsError(f"{settings.origin(name)}: {name}={text}: allowed is {allowed}")
+
+
+def _check_memory(settings: Settings) -> None:
+    """Entries and what is written about them are kept together or are gone together."""
+    name, url = "metadataStoreUrl", settings.str("metadataStoreUrl")
+    if url.startswith("memory:") != settings.bool("magnetarInMemory"):
+        wanted = "memory:NAME" if settings.bool("magnetarInMemory") else "file:PATH or zk:..."
+        raise SettingsError(
+            f"{settings.origin(name)}: {name}={url}: magnetarInMemory={format_value(settings.bool('magnetarInMemory'))}"
+            f" needs {wanted}, because entries and metadata go together"
+        )
+
+
+def _check_bookies(settings: Settings) -> None:
+    addresses = settings.list("bookieAddress")
+    where = f"{settings.origin('bookieAddress')}: bookieAddress={','.join(addresses)}"
+    if EMBEDDED in addresses and len(addresses) > 1:
+        raise SettingsError(f"{where}: an embedded bookie has no others beside it; name several as host:port")
+    if len(set(addresses)) < len(addresses):
+        raise SettingsError(f"{where}: names a bookie twice")
+    name = "managedLedgerDefaultEnsembleSize"
+    if settings.int(name) > len(addresses):
+        raise SettingsError(
+            f"{settings.origin(name)}: {name}={settings.int(name)}: bookieAddress names only {len(addresses)};"
+            " name more bookies or set a smaller ensemble"
+        )
 
 
 def _check_order(settings: Settings) -> None:

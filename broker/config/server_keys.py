@@ -44,11 +44,12 @@ MAGNETAR: Section = (
         ),
         Key(
             "bookieAddress",
-            "string",
-            "localhost:3181",
+            "list",
+            ("localhost:3181",),
             "Where entries are stored: `embedded` runs a bookie inside the broker's process, `host:port`"
-            " talks BookKeeper's v2 protocol to a bookie elsewhere.",
-            standalone="embedded",
+            " talks BookKeeper's v2 protocol to a bookie elsewhere, and several of them, with commas, are"
+            " what ensembles are chosen from.",
+            standalone=("embedded",),
             ours=True,
         ),
     ],
@@ -110,9 +111,25 @@ SERVER: Section = (
             "string",
             None,
             "Where topics, ledger lists and cursor positions are kept: `file:PATH` for the embedded store,"
-            " `memory:NAME` for one that is gone at exit.",
+            " `zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share"
+            " (needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory.",
             computed="`file:` and magnetarDataDirectory/metadata.sqlite; memory:local with magnetarInMemory",
-            used=False,
+        ),
+        Key(
+            "metadataStoreSessionTimeoutMillis",
+            "int",
+            30_000,
+            "Milliseconds after which ZooKeeper ends the session of a broker that it does not hear, and how"
+            " long a start waits for ZooKeeper.",
+            low=1000,
+        ),
+        Key(
+            "metadataStoreOperationTimeoutSeconds",
+            "int",
+            30,
+            "Seconds that a read from ZooKeeper may take before the request that needs it fails. A write"
+            " waits until ZooKeeper is back.",
+            low=1,
         ),
         Key(
             "brokerShutdownTimeoutMs",

@@ -100,7 +100,7 @@ class EntryCacheManager:
             self.decisions.counted(Op.KEPT_BACK, entries)
 
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
-        delivered = list(entries)
+        delivered = entries if type(entries) is list else list(entries)
         self.policy.handed_over(delivered)
         if delivered and self.decisions.record is not None:
             self.decisions.counted(Op.DELIVER, delivered)

@@ -3,7 +3,7 @@
 A connection that drops fails everything outstanding with an I/O error (retriable) and is made again with
 backoff; what is asked while there is none fails at once, what is asked while one is being made waits for
 it. Answers are matched as the protocol allows: adds and reads by (ledger, entry), batch reads by request id.
-Reads of the last entry and fences share a key, so only one of them per ledger is out at a time: the answer
+Plain and fencing reads of an entry share that key, so only one of them is out at a time: the answer
 to a plain read must never be taken for a durable fence.
 """
 
@@ -23,6 +23,7 @@ from broker.model.entry import Buffer
 from broker.turn import Turn
 from protocol.bookie_frame import (
     BATCH_OVERHEAD_BYTES,
+    FLAG_FENCE,
     FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
     LAST_ENTRY,
@@ -82,9 +83,8 @@ class BookKeeperLedgerClient:
         self._adds: dict[Key, AddDone] = {}
         self._more_adds: dict[Key, deque[AddDone]] = {}
         """Further adds of an entry that is out already, in order."""
-        self._reads: dict[Key, deque[ReadDone]] = {}
-        self._last_reads: dict[int, deque[tuple[bytes, ReadDone]]] = {}
-        """Reads of the last entry and fences by ledger; the first one is out."""
+        self._reads: dict[Key, deque[tuple[bytes, ReadDone]]] = {}
+        """Plain and fencing reads by (ledger, entry); the first one is out."""
         self._batches: dict[int, BatchReadDone] = {}
         self._next_batch = 0
         self._add_bytes = 0
@@ -138,13 +138,7 @@ class BookKeeperLedgerClient:
         output.append(body)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        if self._unavailable:
-            self._loop.call_soon(done, RC_IO_ERROR, b"")
-        elif entry_id == LAST_ENTRY:
-            self._read_last(ledger_id, encode_read_request(ledger_id, LAST_ENTRY), done)
-        else:
-            self._reads.setdefault((ledger_id, entry_id), deque()).append(done)
-            self._send(encode_read_request(ledger_id, entry_id))
+        self._read((ledger_id, entry_id), encode_read_request(ledger_id, entry_id), done)
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
@@ -157,20 +151,27 @@ class BookKeeperLedgerClient:
         bytes_max = min(bytes_max, self._frame_bytes_max)
         self._send(encode_batch_read_request(ledger_id, first, self._next_batch, count_max, bytes_max))
 
-    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
-        if self._unavailable:
-            self._loop.call_soon(done, RC_IO_ERROR, b"")
-        else:
-            self._read_last(ledger_id, encode_fence_request(ledger_id, master_key), done)
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        flags = FLAG_FENCE if entry_id == LAST_ENTRY else FLAG_FENCE | FLAG_HIGH_PRIORITY
+        frame = encode_fence_request(ledger_id, master_key, entry_id, flags)
+        self._read((ledger_id, entry_id), frame, done)
 
     def delete(self, ledger_id: int) -> None:
         """Nothing: the wire has no request for it, and a bookie of its own keeps the files for now."""
 
-    def _read_last(self, ledger_id: int, frame: bytes, done: ReadDone) -> None:
-        queue = self._last_reads.setdefault(ledger_id, deque())
+    def _read(self, key: Key, frame: bytes, done: ReadDone) -> None:
+        if self._unavailable:
+            self._loop.call_soon(done, RC_IO_ERROR, b"")
+            return
+        queue = self._reads.setdefault(key, deque())
         queue.append((frame, done))
         if len(queue) == 1:
             self._send(frame)
+
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a connection at this moment."""
+        return self._connection is not None
 
     @property
     def _unavailable(self) -> bool:
@@ -218,23 +219,15 @@ class BookKeeperLedgerClient:
         done(rc, entry_id)
 
     def _read_answered(self, response: ReadResponse) -> None:
-        if response.entry_id == LAST_ENTRY:
-            last_reads = self._last_reads.get(response.ledger_id)
-            if not last_reads:
-                raise FrameError(f"last entry of ledger {response.ledger_id}, which was not asked")
-            _, done = last_reads.popleft()
-            if last_reads:
-                self._send(last_reads[0][0])
-            else:
-                del self._last_reads[response.ledger_id]
+        key = (response.ledger_id, response.entry_id)
+        reads = self._reads.get(key)
+        if not reads:
+            raise FrameError(f"entry {key[0]}:{key[1]}, which was not asked")
+        _, done = reads.popleft()
+        if reads:
+            self._send(reads[0][0])
         else:
-            key = (response.ledger_id, response.entry_id)
-            reads = self._reads.get(key)
-            if not reads:
-                raise FrameError(f"entry {key[0]}:{key[1]}, which was not asked")
-            done = reads.popleft()
-            if not reads:
-                del self._reads[key]
+            del self._reads[key]
         done(response.rc, response.entry)
 
     # The connection.
@@ -279,7 +272,6 @@ class BookKeeperLedgerClient:
         adds, self._adds = self._adds, {}
         more_adds, self._more_adds = self._more_adds, {}
         reads, self._reads = self._reads, {}
-        last_reads, self._last_reads = self._last_reads, {}
         batches, self._batches = self._batches, {}
         self._output.clear()
         self._add_sizes.clear()
@@ -288,9 +280,7 @@ class BookKeeperLedgerClient:
         for key, add_done in adds.items():
             calls += [partial(done, RC_IO_ERROR, key[1]) for done in (add_done, *more_adds.get(key, ()))]
         for queue in reads.values():
-            calls += [partial(done, RC_IO_ERROR, b"") for done in queue]
-        for last_queue in last_reads.values():
-            calls += [partial(done, RC_IO_ERROR, b"") for _, done in last_queue]
+            calls += [partial(done, RC_IO_ERROR, b"") for _, done in queue]
         calls += [partial(done, RC_IO_ERROR, []) for done in batches.values()]
         if calls:
             log.warning("%d requests to the bookie failed with the connection", len(calls))
@@ -298,7 +288,7 @@ class BookKeeperLedgerClient:
             call()
 
     def _check_progress(self) -> None:
-        outstanding = self._adds or self._reads or self._last_reads or self._batches
+        outstanding = self._adds or self._reads or self._batches
         if outstanding and self._answers == self._answers_seen and self._connection is not None:
             log.warning("bookie %s:%d: no answer for %g s", self._host, self._port, self._timeout_s)
             self._connection.abort()

@@ -43,7 +43,9 @@ class LocalBookie(Protocol):
         done: Callable[[int, list[bytes]], None],
     ) -> None: ...
 
-    def fence(self, ledger_id: int, master_key: bytes, done: Callable[[int, bytes], None]) -> None: ...
+    def fence(
+        self, ledger_id: int, master_key: bytes, done: Callable[[int, bytes], None], entry_id: int = -1
+    ) -> None: ...
 
     def delete_ledger(self, ledger_id: int) -> None: ...
 
@@ -61,7 +63,7 @@ class EmbeddedLedgerClient:
         # The bookie's calls as they are: a wrapper would cost a call per entry and add nothing.
         self.read: Callable[[int, int, ReadDone], None] = bookie.read
         self.batch_read: Callable[[int, int, int, int, BatchReadDone], None] = bookie.batch_read
-        self.fence: Callable[[int, bytes, ReadDone], None] = bookie.fence
+        self.fence = bookie.fence
         self.delete: Callable[[int], None] = bookie.delete_ledger
 
     def add(

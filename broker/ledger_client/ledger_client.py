@@ -1,4 +1,4 @@
-"""What a ledger is stored on: the calls that embedded, networked and in-memory bookies all answer.
+"""What entries are stored on: the calls that embedded, networked and in-memory bookies all answer.
 
 Completions always come on the loop's thread and never inside the call that asked. `rc` is BookKeeper's
 result code (0 = OK, 1 = no ledger, 2 = no entry, 101 = I/O, 102 = wrong key, 104 = fenced, 105 = read-only,
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.model.entry import Buffer
+from protocol.bookie_frame import LAST_ENTRY
 
 AddDone = Callable[[int, int], None]
 """(rc, entry id)"""
@@ -23,7 +24,9 @@ EntryParts = tuple[bytes, bytes, Buffer]
 """(32 header bytes and digest, broker entry metadata block or b"", body); joined, the stored entry."""
 
 
-class LedgerClient(Protocol):
+class EntryAdds(Protocol):
+    """Where the writer of a ledger sends its entries."""
+
     def add(
         self,
         ledger_id: int,
@@ -35,14 +38,19 @@ class LedgerClient(Protocol):
         done: AddDone,
     ) -> None: ...
 
+
+class LedgerClient(EntryAdds, Protocol):
+    """One bookie."""
+
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None: ...
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None: ...
 
-    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
-        """No further plain adds, durably; answers the last entry (its LAC is inside) or rc 1 / 2."""
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        """No further plain adds, durably; then as a read of the entry: the last one (its LAC is inside) unless
+        another is named, or rc 1 / 2."""
         ...
 
     def delete(self, ledger_id: int) -> None:

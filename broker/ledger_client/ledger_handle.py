@@ -1,17 +1,17 @@
 """LedgerHandle: the writing end of one ledger.
 
-It numbers entries, seals them, hands them to the ledger client, and reports them confirmed strictly in
-order, one run per loop turn however many answers came. One writer per ledger, for ever: after a failed
+It numbers entries, seals them, hands them on (to the only bookie, or to an EnsembleWriter), and reports them
+confirmed strictly in order, one run per loop turn however many answers came. One writer per ledger, for ever: after a failed
 add nothing behind it can be confirmed, so the handle takes no further part and its owner goes on in a new
-ledger. What the bookie may have stored behind the failure is cut off by the ledger's metadata.
+ledger. What bookies may have stored behind the failure is cut off by the ledger's metadata.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
-from broker.ledger_client.ledger_client import LedgerClient
+from broker.ledger_client.digest import DEFAULT_DIGEST, Digest
+from broker.ledger_client.ledger_client import EntryAdds
 from broker.model.entry import Buffer, Entry
 from broker.turn import Turn
 
@@ -47,7 +47,6 @@ class LedgerHandle:
     __slots__ = (
         "_answered",
         "_asked_ns",
-        "_client",
         "_client_add",
         "_contexts",
         "_delivered",
@@ -59,6 +58,7 @@ class LedgerHandle:
         "_noted",
         "_owner",
         "_rc",
+        "_seal",
         "_turn",
         "ledger_id",
         "length",
@@ -68,20 +68,20 @@ class LedgerHandle:
     def __init__(
         self,
         ledger_id: int,
-        client: LedgerClient,
+        adds: EntryAdds,
         turn: Turn,
         owner: AddedRun,
-        master_key: bytes = EMPTY_PASSWORD_KEY,
+        digest: Digest = DEFAULT_DIGEST,
     ) -> None:
         self.ledger_id = ledger_id
         self.next_entry_id = 0
         self.length = 0
         """Payload bytes of all entries added, confirmed or not."""
-        self._client_add = client.add
-        self._client = client
+        self._client_add = adds.add
+        self._seal = digest.seal
         self._turn = turn
         self._owner = owner
-        self._key = master_key
+        self._key = digest.master_key
         self._entries: list[Entry] = []
         """Added and not yet delivered, oldest first; the next two lists run beside it."""
         self._contexts: list[object] = []
@@ -119,7 +119,7 @@ class LedgerHandle:
         self._client_add(
             ledger_id,
             entry_id,
-            seal(ledger_id, entry_id, self._answered - 1, length, header, body),
+            self._seal(ledger_id, entry_id, self._answered - 1, length, header, body),
             master_key=self._key,
             recovery=False,
             done=self._done,

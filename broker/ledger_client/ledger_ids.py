@@ -8,12 +8,19 @@ of a block at a stop is never used.
 from __future__ import annotations
 
 import asyncio
+from typing import Protocol
 
 from broker.errors import BadVersion
 from broker.metadata.metadata_store import ABSENT, MetadataStore
 
 KEY = "/ledgers/idgen"
 BLOCK_IDS = 1000
+
+
+class LedgerIdSource(Protocol):
+    async def next(self, above: int = -1) -> int:
+        """A fresh id greater than `above`. MetadataError when there is none to be had."""
+        ...
 
 
 class LedgerIds:

@@ -1,21 +1,21 @@
 """A ledger's metadata in BookKeeper's own format version 3, so that BookKeeper's tools can read our store.
 
 A text line with the version, a varint with the length, one LedgerMetadataFormat message. The key is the
-hierarchical path that BookKeeper uses: `/ledgers/00/1234/L5678` for ledger 12345678. Our ledgers have one
-bookie and one segment; values with more are read, and written back as they were.
+hierarchical path that BookKeeper uses: `/ledgers/00/1234/L5678` for ledger 12345678. A ledger begins with one segment
+and gets another one whenever its ensemble changes.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from broker.errors import MetadataError
-from protocol.varint import varint
+from protocol.ledger_path import ledger_path
+from protocol.varint import read_varint, varint
 
 VERSION_LINE = b"BookieMetadataFormatVersion\t3\n"
-_SHORT_IDS_END = 2**31 - 1
 _MASK = 2**64 - 1
 _VARINT, _BYTES = 0, 2
 
@@ -58,13 +58,25 @@ class LedgerMetadata:
     custom: dict[str, bytes] = field(default_factory=dict)
     creator_token: int = 0
 
+    def segment_of(self, entry_id: int) -> tuple[Segment, int | None]:
+        """The segment that has the entry, and the first entry id of the one behind it (None = it is the last)."""
+        following = None
+        for segment in reversed(self.segments):
+            if segment.first_entry_id <= entry_id:
+                return segment, following
+            following = segment.first_entry_id
+        raise MetadataError(f"no segment has entry {entry_id}: {self.segments}")
+
+    def with_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> LedgerMetadata:
+        """From `first_entry_id` on, entries go to these. A last segment that begins there has none yet that counts."""
+        last = self.segments[-1]
+        assert first_entry_id >= last.first_entry_id
+        kept = self.segments[:-1] if last.first_entry_id == first_entry_id else self.segments
+        return replace(self, segments=(*kept, Segment(members, first_entry_id)))
+
 
 def ledger_key(ledger_id: int) -> str:
-    if ledger_id < _SHORT_IDS_END:
-        digits = f"{ledger_id:010}"
-        return f"/ledgers/{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
-    digits = f"{ledger_id:019}"
-    return f"/ledgers/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+    return f"/ledgers/{ledger_path(ledger_id)}"
 
 
 def encode(metadata: LedgerMetadata) -> bytes:
@@ -90,7 +102,7 @@ def decode(value: bytes) -> LedgerMetadata:
     if not value.startswith(VERSION_LINE):
         raise MetadataError(f"ledger metadata is not of format version 3: {value[:40]!r}")
     try:
-        size, start = _read_varint(value, len(VERSION_LINE))
+        size, start = read_varint(value, len(VERSION_LINE))
         if start + size != len(value):
             raise ValueError(f"{len(value) - start} bytes where {size} are announced")
         return _decode_message(value[start:])
@@ -159,8 +171,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Every field in order; numbers are signed 64-bit. ValueError or IndexError where it breaks off."""
     offset = 0
     while offset < len(message):
-        tag, offset = _read_varint(message, offset)
-        value, offset = _read_varint(message, offset)
+        tag, offset = read_varint(message, offset)
+        value, offset = read_varint(message, offset)
         if tag & 7 == _VARINT:
             yield tag >> 3, value - 2**64 if value >> 63 else value
         elif tag & 7 == _BYTES:
@@ -170,16 +182,3 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             offset += value
         else:
             raise ValueError(f"field {tag >> 3} has wire type {tag & 7}")
-
-
-def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value & _MASK, offset
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")

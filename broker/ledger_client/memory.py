@@ -111,13 +111,13 @@ class MemoryLedgerClient:
             entries.append(entry)
         self._answer(partial(done, RC_OK if entries else RC_NO_ENTRY, entries))
 
-    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
         ledger = self._known(ledger_id, master_key)
         if ledger is None:
             self._answer(partial(done, RC_UNAUTHORIZED, b""))
             return
         ledger.fenced = True
-        self.read(ledger_id, LAST_ENTRY, done)
+        self.read(ledger_id, entry_id, done)
 
     def delete(self, ledger_id: int) -> None:
         self._ledgers.pop(ledger_id, None)

@@ -2,7 +2,7 @@
 
 This is what a catch-up read costs per entry, so it does in one loop what `digest.check` and
 `broker_entry_metadata.split` do one by one, and is tested against them. Bodies share the bytes of the
-stored entry.
+stored entry. Ledgers with another digest than CRC32C take a plain loop.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import struct
 from crc32c import crc32c
 
 from broker.errors import PersistenceError
-from broker.ledger_client.digest import OVERHEAD_BYTES, check
+from broker.ledger_client.digest import DEFAULT_DIGEST, OVERHEAD_BYTES, Digest, check
+from broker.ledger_client.ledger_metadata import DigestType
 from broker.model.entry import Entry
+from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import MAGIC
 
 _IDS_AND_CRC = struct.Struct(">qq16xI")
@@ -22,9 +24,14 @@ _DIGESTED_BYTES = 32
 _BODY_AFTER_BLOCK = OVERHEAD_BYTES + _BLOCK.size
 
 
-def decode_run(ledger_id: int, first: int, stored: list[bytes], into: list[Entry]) -> None:
+def decode_run(
+    ledger_id: int, first: int, stored: list[bytes], into: list[Entry], digest: Digest = DEFAULT_DIGEST
+) -> None:
     """Append an Entry for each stored entry, `first` and those behind it. PersistenceError names the first one
-    whose bytes are not what was written. `messages` stays 0: not read yet."""
+    whose bytes are not what was written; those before it have been appended. `messages` stays 0: not read yet."""
+    if digest.type is not DigestType.CRC32C:
+        _decode_one_by_one(ledger_id, first, stored, into, digest)
+        return
     unpack, unpack_block = _IDS_AND_CRC.unpack_from, _BLOCK.unpack_from
     append = into.append
     for entry_id, whole in enumerate(stored, first):
@@ -49,3 +56,15 @@ def decode_run(ledger_id: int, first: int, stored: list[bytes], into: list[Entry
             header = whole[OVERHEAD_BYTES:end]
             body = body[end - OVERHEAD_BYTES :]
         append(Entry(ledger_id, entry_id, header, body, 0))
+
+
+def _decode_one_by_one(
+    ledger_id: int, first: int, stored: list[bytes], into: list[Entry], digest: Digest
+) -> None:
+    for entry_id, whole in enumerate(stored, first):
+        payload = digest.check(ledger_id, entry_id, whole)
+        try:
+            header, body = broker_entry_metadata.split(payload)
+        except ValueError as error:
+            raise PersistenceError(f"entry {ledger_id}:{entry_id}: {error}") from error
+        into.append(Entry(ledger_id, entry_id, header, body, 0))

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.errors import BrokerError
-from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledger_ids import LedgerIds
+from broker.ledger_client.ledger_ids import LedgerIdSource
+from broker.ledger_client.ledgers import Ledgers
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.snapshot_writer import DirtyCursors
@@ -44,8 +44,8 @@ class Ground:
     """What all logs of a broker share."""
 
     metadata: MetadataStore
-    ledgers: LedgerClient
-    ids: LedgerIds
+    ledgers: Ledgers
+    ids: LedgerIdSource
     caches: EntryCacheManager
     turn: Turn
     now_ns: Callable[[], int]

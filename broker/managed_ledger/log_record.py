@@ -1,4 +1,4 @@
-"""LogRecord: one log in the metadata store, its list of ledgers and each ledger's own metadata.
+"""LogRecord: one log in the metadata store: its list of ledgers, and when each of them begins, ends and goes.
 
 The list is written before a ledger is used and before one is removed ("deleting"), so a crash between two
 steps leaves something that the next open can finish, and never a ledger that nothing refers to. Writes
@@ -10,14 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledger_metadata import (
-    LedgerMetadata,
-    LedgerState,
-    Segment,
-    encode,
-    ledger_key,
-)
+from broker.ledger_client.ledgers import Ledgers
+from broker.ledger_client.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_info import LogInfo, encode_log, log_key
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.metadata.metadata_store import ABSENT, MetadataStore
@@ -29,11 +23,10 @@ class LogRecord:
         self,
         name: str,
         metadata: MetadataStore,
-        client: LedgerClient,
+        client: Ledgers,
         ledgers: LedgerList,
         info: LogInfo,
         version: int,
-        bookie_id: str,
     ) -> None:
         """`version`: of what the store has under the log's key, or ABSENT."""
         self.ledgers = ledgers
@@ -48,24 +41,20 @@ class LogRecord:
         self._version = version
         self.is_new = version == ABSENT
         """The store had nothing of this log when it was opened."""
-        self._segments = (Segment((bookie_id,)),)
         self._deleting = list(info.deleting)
-        self._unsealed: dict[int, int] = {}
-        """Ledgers whose own metadata says open, with its version."""
-
-    def unseal(self, ledger_id: int, version: int) -> None:
-        """At open: the ledger's metadata still says open, in this version."""
-        self._unsealed[ledger_id] = version
+        self._unsealed: dict[int, OwnLedger] = {}
+        """Ledgers whose own metadata says open."""
 
     async def save(self) -> None:
         """Write the list, and the end of every ledger that has one by now. Raises MetadataError;
         BadVersion means that another broker has the log."""
         await self._write_together([*self._seals(), self._save()])
 
-    async def start_current(self) -> None:
-        """Make the current ledger writable: as `save`, and the ledger's own metadata."""
+    async def start_current(self) -> OwnLedger:
+        """Make the current ledger writable: as `save`, and the ledger's own metadata. Raises NotEnoughBookies too."""
         await self._write_together([*self._seals(), self._save(with_current=True), self._create()])
         self.current_started = True
+        return self._unsealed[self.ledgers.current.ledger_id]
 
     async def remove(self, ledger_ids: list[int]) -> None:
         """Remove ledgers that are no longer in the list."""
@@ -80,12 +69,10 @@ class LogRecord:
         for ledger_id in ledger_ids:
             self._unsealed.pop(ledger_id, None)
         try:
-            await self._write_together([self._metadata.delete(ledger_key(item)) for item in ledger_ids])
+            await self._write_together([self._client.delete(item) for item in ledger_ids])
         except BaseException:
             self._deleting += ledger_ids
             raise
-        for ledger_id in ledger_ids:
-            self._client.delete(ledger_id)
 
     async def delete(self) -> None:
         """Remove the log: its ledgers, its cursors, itself."""
@@ -108,21 +95,12 @@ class LogRecord:
         ]
 
     async def _seal(self, info: LedgerInfo) -> None:
-        closed = LedgerMetadata(
-            self._segments,
-            LedgerState.CLOSED,
-            info.size_bytes,
-            info.entries - 1,
-            custom=self._custom(),
-        )
-        key = ledger_key(info.ledger_id)
-        await self._metadata.put(key, encode(closed), self._unsealed[info.ledger_id])
+        await self._unsealed[info.ledger_id].close(info.entries - 1, info.size_bytes)
         self._unsealed.pop(info.ledger_id, None)
 
     async def _create(self) -> None:
         ledger_id = self.ledgers.current.ledger_id
-        value = encode(LedgerMetadata(self._segments, custom=self._custom()))
-        self._unsealed[ledger_id] = await self._metadata.put(ledger_key(ledger_id), value)
+        self._unsealed[ledger_id] = await self._client.create(ledger_id, self._custom())
 
     async def _save(self, with_current: bool = False) -> None:
         current = self.ledgers.current

@@ -18,24 +18,25 @@ from broker.errors import (
     BadVersion,
     BrokerError,
     LedgerFenced,
+    NotEnoughBookies,
     PersistenceError,
     ServiceNotReady,
     TopicTerminated,
 )
 from broker.ledger_client.ledger_handle import LedgerHandle
+from broker.ledger_client.own_ledger import OwnLedger
+from broker.ledger_client.result_codes import FENCED, error_of
 from broker.managed_ledger.ground import EntryStamp, Ground, LedgerListener
 from broker.managed_ledger.ledger_list import LedgerInfo
 from broker.managed_ledger.log_cursors import LogCursors
 from broker.managed_ledger.log_record import LogRecord
 from broker.managed_ledger.opening import INDEX, open_log
-from broker.managed_ledger.recovery import error_of
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.entry import Buffer, Entry
 from broker.model.position import Position
 
 __all__ = ["EntryStamp", "Ground", "LedgerListener", "LogState", "ManagedLedger"]
 
-FENCED_CODES: Final = (102, 104)
 _NEVER: Final = 2**62
 _messages = attrgetter("messages")
 
@@ -202,7 +203,7 @@ class ManagedLedger(LogCursors):
             self._ledger_drained()
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        if rc in FENCED_CODES and self.state in (LogState.OPEN, LogState.ROLLING):
+        if rc in FENCED and self.state in (LogState.OPEN, LogState.ROLLING):
             self.state = LogState.FENCED
         if handle is self._handle:
             self._stop_adding(handle)
@@ -213,7 +214,7 @@ class ManagedLedger(LogCursors):
         self._stamp.rollback(sum(map(_messages, entries)))
         self.stats.add_errors += len(entries)
         error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
-        if not isinstance(error, LedgerFenced):
+        if not isinstance(error, LedgerFenced | NotEnoughBookies):
             # That a ledger or an entry is missing is not the producer's business.
             error = PersistenceError(str(error))
         self.listener.add_failed(contexts, error)
@@ -248,14 +249,15 @@ class ManagedLedger(LogCursors):
             first = not self.record.current_started
             try:
                 await self._retire_current()
-                await self.record.start_current()
+                ledger = await self.record.start_current()
             except BrokerError as error:
-                self.state = LogState.FENCED if isinstance(error, BadVersion) else LogState.OPEN
+                taken_over = isinstance(error, BadVersion | LedgerFenced)
+                self.state = LogState.FENCED if taken_over else LogState.OPEN
                 self._fail_waiting(PersistenceError(f"{self.name}: no new ledger: {error}"))
                 return
             if not self._is_rolling():  # Closed or terminated meanwhile.
                 return
-            self._begin_handle()
+            self._begin_handle(ledger)
         while self._waiting and self._handle is not None:
             self.add(*self._waiting.popleft())
         if not first:
@@ -277,9 +279,11 @@ class ManagedLedger(LogCursors):
             self.forget_empty(current)
             self.last_confirmed = self.ledgers.last()
 
-    def _begin_handle(self) -> None:
-        settings = self.settings
-        self._handle = LedgerHandle(self.current_ledger_id, self.ground.ledgers, self.ground.turn, self)
+    def _begin_handle(self, ledger: OwnLedger) -> None:
+        settings, ledgers = self.settings, self.ground.ledgers
+        self._handle = LedgerHandle(
+            ledger.ledger_id, ledgers.writer(ledger), self.ground.turn, self, ledgers.digest
+        )
         self._started_ns = self._now_ns()
         self._entries_max = settings.entries_per_ledger_max
         self._size_max = settings.ledger_bytes_max

@@ -58,9 +58,6 @@ class ManagedLedgerSettings:
     read_timeout_s: int = 0
     """`managedLedgerReadEntryTimeoutSeconds`: a read for a cursor fails after so long; 0 = the client's time-out."""
 
-    bookie_id: str = "127.0.0.1:3181"
-    """The one member of every new ledger's ensemble, as ledger metadata names it."""
-
     def __post_init__(self) -> None:
         if self.entries_per_ledger_max < 1:
             raise ValueError(f"managedLedgerMaxEntriesPerLedger is below 1: {self.entries_per_ledger_max}")

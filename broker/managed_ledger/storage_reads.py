@@ -1,4 +1,4 @@
-"""StorageReads: entries that are not in the cache, read from the ledger client and put there.
+"""StorageReads: entries that are not in the cache, read from the ledgers and put there.
 
 A read names one ledger and a range that exists. How many readers are to come is asked when its entries have
 arrived, once for all of them, and says whether they are worth a place in the cache (PIP-430, catch-up reads).
@@ -10,11 +10,9 @@ from collections.abc import Callable
 
 from broker.entry_cache.decisions import Obstacle
 from broker.entry_cache.entry_cache import EntryCache
-from broker.errors import BrokerError, PersistenceError, ReadTimedOut
-from broker.ledger_client.stored_entries import decode_run
+from broker.errors import BrokerError, ReadTimedOut
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.pending_reads import EntriesRead
-from broker.managed_ledger.recovery import OK, error_of
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.managed_ledger.stats import LogStats
 from broker.model.entry import Entry
@@ -90,30 +88,17 @@ class _StorageRead:
 
     def _read_on(self) -> None:
         ledger_id, _, last = self._range
-        count = last - self._next + 1
-        self._ground.ledgers.batch_read(
-            ledger_id, self._next, count, self._settings.read_bytes_max, self._arrived
-        )
+        self._ground.ledgers.read(ledger_id, self._next, last, self._settings.read_bytes_max, self._arrived)
 
-    def _arrived(self, rc: int, stored: list[bytes]) -> None:
+    def _arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
         if self._done is None:
             return
-        ledger_id, _, last = self._range
-        what = f"reading entry {ledger_id}:{self._next}"
-        if rc != OK or not stored:
-            self._end(
-                error_of(rc, what) if rc != OK else PersistenceError(f"{what}: an answer without entries")
-            )
-            return
-        # A bookie that answers more than was asked for is taken at its word for what was.
-        del stored[last - self._next + 1 :]
-        try:
-            decode_run(ledger_id, self._next, stored, self._entries)
-        except PersistenceError as error:
+        if error is not None:
             self._end(error)
             return
-        self._next += len(stored)
-        if self._next <= last:
+        self._entries += entries
+        self._next += len(entries)
+        if self._next <= self._range.last:
             self._read_on()
         else:
             self._end(None)

@@ -1,7 +1,8 @@
 """What every metadata store promises: versioned values under slash-separated keys.
 
-A key looks like a path (`/managed-ledgers/public/default/persistent/orders`). Each successful put adds one
-to the key's version; a fresh key has version 0. A put or delete is answered when it would survive a
+A key looks like a path (`/managed-ledgers/public/default/persistent/orders`), a value has at least one byte. Each
+successful put adds one to the key's version; a fresh key has version 0, or more where the store already had to keep
+a place for the keys below it. A put or delete is answered when it would survive a
 crash of the machine (unless the store is in memory), and operations are applied in the order in which
 they were asked for, many per commit, so waiting for the last of several is enough.
 """

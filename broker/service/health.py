@@ -11,7 +11,7 @@ import asyncio
 from typing import Final
 
 from broker.errors import BrokerError, ServiceNotReady
-from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.ledger_client.ledger_client import EntryAdds
 from broker.managed_ledger.ground import Ground
 
 KEY: Final = "/admin/health"
@@ -25,6 +25,7 @@ class HealthProbe:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._ledger_id = -1
+        self._adds: EntryAdds | None = None
         self._next_entry = 0
         self._probing: asyncio.Task[None] | None = None
         self._healthy_until_ns = 0
@@ -60,8 +61,13 @@ class HealthProbe:
     async def _renew_ledger(self) -> None:
         found = await self._ground.metadata.get(KEY)
         if found is not None:
-            self._ground.ledgers.delete(int(found.value))
-        self._ledger_id = await self._ground.ids.next()
+            await self._ground.ledgers.delete(int(found.value))
+        ledger_id = await self._ground.ids.next()
+        ledger = await self._ground.ledgers.create(
+            ledger_id, {"application": b"pulsar", "component": b"health"}
+        )
+        self._adds = self._ground.ledgers.writer(ledger)
+        self._ledger_id = ledger_id
         self._next_entry = 0
 
     async def _add_entry(self) -> None:
@@ -74,9 +80,11 @@ class HealthProbe:
                 confirmed.set_result(rc)
 
         length = self._next_entry * len(_BODY)
-        parts = seal(self._ledger_id, entry_id, entry_id - 1, length, b"", _BODY)
-        self._ground.ledgers.add(
-            self._ledger_id, entry_id, parts, master_key=EMPTY_PASSWORD_KEY, recovery=False, done=done
+        digest = self._ground.ledgers.digest
+        parts = digest.seal(self._ledger_id, entry_id, entry_id - 1, length, b"", _BODY)
+        assert self._adds is not None
+        self._adds.add(
+            self._ledger_id, entry_id, parts, master_key=digest.master_key, recovery=False, done=done
         )
         rc = await confirmed
         if rc != 0:

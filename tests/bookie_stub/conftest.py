@@ -1,4 +1,4 @@
-"""A bookie driven by coroutines, a file system that fails when told to, and a ZooKeeper where Java is at hand."""
+"""A bookie driven by coroutines, a file system that fails when told to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
 from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY, frame
-from tests.support.java import ZooKeeper, class_path
 
 MASTER_KEY = b"k" * 20
 JAVA = Path(__file__).parent / "java"
@@ -176,17 +175,3 @@ async def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.file_system.fails.clear()
     bench.file_system.may_read.set()
     bench.close()
-
-
-@pytest.fixture(scope="session")
-def classes(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The class path of BookKeeper's Java client and of ZooKeeper."""
-    return class_path(JAVA / "pom.xml", tmp_path_factory.mktemp("java"))
-
-
-@pytest.fixture(scope="session")
-def zookeeper(classes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    zookeeper = ZooKeeper(classes, tmp_path_factory.mktemp("zookeeper"))
-    zookeeper.start()
-    yield zookeeper
-    zookeeper.stop()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bookie_stub.config import GroupSettings
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieInUse, ForeignDirectory
 from bookie_stub.journal_file import journal_ids
@@ -352,3 +353,25 @@ async def test_the_master_key_is_kept(bench: Bench, tmp_path: Path) -> None:
     assert await after.start_add(1, 1, key=b"?" * 20) == UNAUTHORIZED
     assert await after.start_add(1, 1, key=MASTER_KEY) == OK
     after.close()
+
+
+@pytest.mark.parametrize(
+    "limit", [GroupSettings(wait_s=60.0, bytes_max=300), GroupSettings(wait_s=60.0, records_max=6)]
+)
+async def test_a_group_waits_for_others_until_it_is_large(bench: Bench, limit: GroupSettings) -> None:
+    bookie = bench.open(journal_group=limit)
+    groups = bookie.stats.journals[0].groups
+    first = [bench.start_add(1, entry) for entry in range(3)]
+    await bench.until(lambda: bookie.journal_queue_length == 0)
+    assert groups.count == 0
+    assert not any(add.done() for add in first)
+    rest = [bench.start_add(1, entry) for entry in range(3, 10)]
+    assert set(await asyncio.gather(*first, *rest[:2])) == {OK}
+    bench.close()
+    assert set(await asyncio.gather(*rest)) == {OK}
+
+
+async def test_a_group_waits_no_longer_than_its_time(bench: Bench) -> None:
+    bookie = bench.open(journal_group=GroupSettings(wait_s=0.02, bytes_max=1 << 30))
+    assert await bench.add(1, 0) == OK
+    assert bookie.stats.journals[0].groups.sum == 2  # the master key record and the entry, together

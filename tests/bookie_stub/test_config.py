@@ -34,8 +34,8 @@ def test_units() -> None:
         "dbStorage_readAheadCacheBatchBytesSize=2097152",
         "readAheadStopsAtGap=false",
     )
-    assert settings.journal_directory == Path("/somewhere/journal")
-    assert settings.index_directory == settings.ledgers_directory == Path("/somewhere/ledgers")
+    assert settings.journal_directories == (Path("/somewhere/journal"),)
+    assert settings.index_directories == settings.ledger_directories == (Path("/somewhere/ledgers"),)
     assert settings.journal_bytes_max == 3 << 20
     assert settings.journal_allocate_bytes == 2 << 20
     assert settings.write_cache_bytes == 10 << 20
@@ -64,8 +64,9 @@ def test_the_policies_of_the_setting_are_those_of_the_cache() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        "ledgerDirectories=a,b",
-        "journalDirectories=a,b",
+        "ledgerDirectories=a,a",
+        "indexDirectories=a,b",
+        "journalDirectories=a,a",
         "journalAlignmentSize=1000",
         "readCachePolicy=fifo",
         "dbStorage_readAheadCacheBatchSize=-1",

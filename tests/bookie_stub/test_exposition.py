@@ -100,7 +100,7 @@ async def test_reads_are_counted_where_they_are_served(bench: Bench) -> None:
 async def test_what_cannot_move_says_so(bench: Bench) -> None:
     text = render(bench.open())
     for name in (
-        "bookie_MAJOR_COMPACTION_TOTAL",
+        "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
         "bookie_journal_JOURNAL_CB_QUEUE_SIZE",
     ):
         assert re.search(rf"^# HELP {name} .*{ALWAYS_ZERO.strip()}", text, re.MULTILINE), name

@@ -240,3 +240,72 @@ async def _check(
         assert found.status == EOK
         assert explicit_lac_of(found.lacBody) >= number, ledger
     client.close()
+
+
+def start_anew(directory: Path, *settings: str) -> tuple[int, str]:
+    """A process that is to end by itself: its exit code and the last line of its log."""
+    words = ["--data", str(directory), "--set", "bindAddress=127.0.0.1"]
+    for setting in settings:
+        words += ["--set", setting]
+    done = subprocess.run(
+        [sys.executable, "-m", "bookie_stub", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+ANY_PORT = ("bookiePort=0", "prometheusStatsHttpPort=0")
+
+
+def test_two_processes_on_one_directory(process: Process) -> None:
+    process.start()
+    code, text = start_anew(process.directory, *ANY_PORT)
+    assert code == 1
+    assert "is open in another bookie" in text
+    assert str(process.directory) in text
+    assert process.end(signal.SIGTERM)[0] == 0
+
+
+@pytest.mark.parametrize("key", ["bookiePort", "prometheusStatsHttpPort"])
+def test_a_port_in_use(process: Process, tmp_path: Path, key: str) -> None:
+    process.start()
+    name = {"bookiePort": "bookie", "prometheusStatsHttpPort": "http"}[key]
+    port = process.addresses[name].rsplit(":", 1)[1]
+    code, text = start_anew(tmp_path / "other", *ANY_PORT, f"{key}={port}")
+    assert code == 1
+    assert port in text
+    assert "address already in use" in text
+
+
+def test_the_files_of_a_broken_start_are_not_locked(process: Process, tmp_path: Path) -> None:
+    process.start()
+    port = process.addresses["bookie"].rsplit(":", 1)[1]
+    other = tmp_path / "other"
+    assert start_anew(other, ANY_PORT[1], f"bookiePort={port}")[0] == 1
+    assert process.end(signal.SIGTERM)[0] == 0
+    process.directory = other
+    process.start()
+    assert process.end(signal.SIGTERM)[0] == 0
+
+
+def test_a_read_only_disk(process: Process, tmp_path: Path) -> None:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a file system cannot be mounted")
+    try:
+        process.directory = place / "data"
+        process.start("journalPreAllocSizeMB=1")
+        assert process.end(signal.SIGTERM)[0] == 0
+        subprocess.run(["mount", "-o", "remount,ro", str(place)], check=True)
+        code, text = start_anew(place / "data", *ANY_PORT)
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+    assert code == 1
+    assert "Read-only file system" in text
+    assert str(place) in text

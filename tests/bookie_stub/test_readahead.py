@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.entry_log import EntryLogReader, EntryLogWriter, log_ids, scan
+from bookie_stub.entry_log import LogScan, log_ids
+from bookie_stub.entry_log_reader import EntryLogReader
+from bookie_stub.entry_log_writer import EntryLogWriter
 from bookie_stub.file_system import FileSystem
 from bookie_stub.readahead import LOAD_BYTES_MAX, Load, Readahead, readahead
 from bookie_stub.record import KEY
@@ -141,7 +143,7 @@ async def test_it_stops_at_the_end_of_a_log(bench: Bench) -> None:
     await bench.add_all(1, range(40), b"x" * 100)
     await bench.checkpoint()
     directory = bench.directory / "ledgers/current"
-    in_first = len(list(scan(directory / "0.log")))
+    in_first = len(list(LogScan(directory / "0.log")))
     assert len(log_ids(directory)) > 2
     assert 0 < in_first < 40
     assert await loaded_by_reading(bench, 1, 0) == in_first
@@ -178,7 +180,7 @@ async def test_an_entry_written_anew_after_a_flush_is_not_read_ahead_in_its_old_
 def damage(bench: Bench, entry: int, at: int, value: bytes) -> None:
     """Overwrite bytes of an entry's record; `at` counts from its size field."""
     path = bench.directory / "ledgers/current/0.log"
-    offset = next(each.offset for each in scan(path) if each.entry_id == entry)
+    offset = next(each.offset for each in LogScan(path) if each.entry_id == entry)
     with path.open("r+b") as file:
         file.seek(offset + at)
         file.write(value)

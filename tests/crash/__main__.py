@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.crash import bookie_run
 from tests.crash.broker_process import BrokerError, BrokerProcess
 from tests.crash.crash_round import CrashRound, Outcome
 from tests.crash.plan import draw
@@ -18,8 +19,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m tests.crash", description="kill -9 under load, over and over")
     parser.add_argument("--rounds", type=int, default=20, metavar="N")
     parser.add_argument("--seed", type=int, default=None, help="same seed, same draws (times still vary)")
+    parser.add_argument(
+        "--bookie", action="store_true", help="kill a bookie at each of its named points instead"
+    )
     parser.add_argument("--keep", action="store_true", help="keep data, records and the broker's log")
     arguments = parser.parse_args(argv)
+    if arguments.bookie:
+        return bookie_run.main(arguments.seed, keep=arguments.keep)
     seed = random.SystemRandom().randrange(1_000_000) if arguments.seed is None else arguments.seed
     folder = Path(tempfile.mkdtemp(prefix="crash-"))
     print(f"seed {seed}, {folder}", flush=True)

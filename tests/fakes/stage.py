@@ -26,6 +26,7 @@ from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_registry import TopicRegistry
 from broker.turn import Turn
+from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
@@ -57,7 +58,7 @@ class Stage:
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
         self.ground = Ground(
             metadata=self.metadata,
-            ledgers=self.ledgers,
+            ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
             caches=EntryCacheManager(EntryCacheSettings(cache_bytes)),
             turn=self.turn,

@@ -79,12 +79,20 @@ class ZooKeeper:
             self._process.wait()
             self._process = None
 
+    @property
+    def connections(self) -> int:
+        """Of clients, without the one that asks. A session that expires loses its connection."""
+        return int(self._state().partition(b"Connections: ")[2].split()[0]) - 1
+
     def _answers(self) -> bool:
         """It listens before it serves, so it is asked."""
-        host, port = self.address.split(":")
         try:
-            with socket.create_connection((host, int(port)), timeout=1) as connection:
-                connection.sendall(b"srvr")
-                return b"Mode: standalone" in b"".join(iter(lambda: connection.recv(4096), b""))
+            return b"Mode: standalone" in self._state()
         except OSError:
             return False
+
+    def _state(self) -> bytes:
+        host, port = self.address.split(":")
+        with socket.create_connection((host, int(port)), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return b"".join(iter(lambda: connection.recv(4096), b""))

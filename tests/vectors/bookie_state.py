@@ -18,13 +18,14 @@ from typing import Any
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import BookieSettings
-from bookie_stub.entry_log import log_ids, read_header, read_ledgers_map, scan
+from bookie_stub.entry_log import LogScan, log_ids, read_header, read_ledgers_map
+from bookie_stub.index_rebuild import rebuild
 from bookie_stub.journal_file import JournalReader, Mark
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerIndex
 from bookie_stub.record import KEY, LENGTH_BYTES
 from bookie_stub.replay import Replay
-from bookie_stub.rocks import Rocks
+from bookie_stub.rocks import Rocks, read_rows
 from tests.vectors.result import Result
 
 Row = dict[str, Any]
@@ -49,6 +50,7 @@ def run(folder: Path) -> Result:
         ]
         for name, check in checks:
             _note(result, f"{folder.name} {name}", check())
+        _note(result, f"{folder.name} rebuilt index", _rebuilt(root, _rows(folder / "index-locations.jsonl")))
         for name, difference in asyncio.run(_served(root, manifest, _rows(folder / "answers.jsonl"))):
             _note(result, f"{folder.name} {name}", difference)
     return result
@@ -136,7 +138,7 @@ def _entry_logs(root: Path, recorded: list[Row]) -> str | None:
                 "entry": entry.entry_id,
                 "size": entry.size,
             }
-            for entry in scan(path)
+            for entry in LogScan(path)
         ]
         ledgers = read_ledgers_map(path)
         if ledgers is not None:
@@ -186,9 +188,24 @@ def _copy_of_index(root: Path, name: str) -> Rocks:
     return Rocks(root / "copy" / name, buffer_bytes=1 << 20)
 
 
+def _rebuilt(root: Path, recorded: list[Row]) -> str | None:
+    """The location index made anew from the logs, with the ledger index as it is; in a copy."""
+    with tempfile.TemporaryDirectory() as directory:
+        index = Path(directory)
+        shutil.copytree(root / "index/current", index, dirs_exist_ok=True)
+        journals = [root / "journal/current"]
+        logs = root / "ledgers/current"
+        rebuild(logs, index, journals, ledgers_too=False, share=(0, 1), say=lambda _: None)
+        with read_rows(index / "locations") as rows:
+            found = [{"key": key.hex(), "value": value.hex()} for key, value in rows]
+    return _first_difference(found, [{"key": row["key"], "value": row["value"]} for row in recorded])
+
+
 async def _served(root: Path, manifest: Row, answers: list[Row]) -> list[tuple[str, str | None]]:
     settings = BookieSettings(
-        journal_directory=root / "journal", ledgers_directory=root / "ledgers", index_directory=root / "index"
+        journal_directories=(root / "journal",),
+        ledger_directories=(root / "ledgers",),
+        index_directories=(root / "index",),
     )
     bookie = Bookie.open(settings, asyncio.get_running_loop().call_soon_threadsafe)
     keys = {ledger["ledger"]: bytes.fromhex(ledger["master_key"]) for ledger in manifest["ledgers"]}

@@ -20,8 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.support.bookies import BookieProcesses, bookies_wanted, ensemble_settings
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S: Final = 60.0
+SETTINGS_FOR_ALL: Final = "MAGNETAR_TEST_BROKER_SETTINGS"
+"""JSON of settings for every broker that keeps something; `python -m tests.storages` sets it."""
 STOP_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.01
 
@@ -88,6 +92,7 @@ class BrokerProcess:
     def __init__(
         self, folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False
     ) -> None:
+        """Its entries go to bookies of their own where the environment asks for them, see `tests.support.bookies`."""
         self.folder = folder
         self.log_path = folder / "broker.log"
         self._ready_path = folder / "ready.json"
@@ -95,6 +100,10 @@ class BrokerProcess:
         self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Addresses | None = None
+        self._bookies: BookieProcesses | None = None
+        if bookies_wanted() and not memory and "bookieAddress" not in self._settings:
+            self._bookies = BookieProcesses(folder / "bookies", bookies_wanted())
+            self._settings = {**ensemble_settings(self._bookies.addresses), **self._settings}
 
     @property
     def addresses(self) -> Addresses:
@@ -155,20 +164,28 @@ class BrokerProcess:
         return "\n".join(self.log_lines()[-lines:])
 
     def __enter__(self) -> BrokerProcess:
+        if self._bookies is not None:
+            self._bookies.start()
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.stop()
-        else:
-            self.kill()
+        try:
+            if kind is None:
+                self.stop()
+            else:
+                self.kill()
+        finally:
+            if self._bookies is not None:
+                self._bookies.kill()
 
     def _command(self) -> list[str]:
         where = ["--memory"] if self._memory else ["--data", str(self.folder / "data")]
         settings = {"brokerServicePort": "0", "webServicePort": "0", **self._settings}
+        if not self._memory:
+            settings |= json.loads(os.environ.get(SETTINGS_FOR_ALL, "{}"))
         given = [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
         return [
             *(sys.executable, "-m", "magnetar", "standalone", *where, *given),

@@ -14,6 +14,7 @@ from broker.config import load_broker_settings
 from broker.ledger_client.memory import MemoryLedgerClient
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.turn import Turn
+from tests.fakes.ledgers import on_one_bookie
 
 
 @pytest.fixture
@@ -30,10 +31,11 @@ async def broker() -> AsyncIterator[BrokerService]:
     ]
     settings = load_broker_settings(None, environ={}, overrides=overrides, profile=None)
     turn = Turn(loop.call_soon, clock.monotonic_ns)
+    metadata = MemoryMetadataStore()
     service = BrokerService(
         settings,
-        metadata=MemoryMetadataStore(),
-        ledgers=MemoryLedgerClient(loop.call_soon),
+        metadata=metadata,
+        ledgers=on_one_bookie(metadata, MemoryLedgerClient(loop.call_soon)),
         turn=turn,
         version="1.2.3",
     )

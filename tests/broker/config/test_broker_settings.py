@@ -297,5 +297,33 @@ def test_a_text_without_its_form_is_refused(override: str, allowed: str) -> None
 def test_texts_of_the_right_form() -> None:
     overrides = ["bookieAddress=[::1]:3181", "advertisedListeners=a:pulsar://h:1, b:pulsar+ssl://h:2"]
     settings = load_broker_settings(None, environ={}, overrides=overrides)
-    assert settings.str("bookieAddress") == "[::1]:3181"
+    assert settings.list("bookieAddress") == ("[::1]:3181",)
     assert len(settings.list("advertisedListeners")) == 2
+
+
+def quorums(*overrides: str) -> tuple[int, ...]:
+    settings = load_broker_settings(None, environ={}, overrides=overrides)
+    names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
+    return tuple(settings.int(f"managedLedgerDefault{name}") for name in names)
+
+
+def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
+    assert quorums() == (1, 1, 1)
+    assert quorums("bookieAddress=a:1,b:1,c:1") == (2, 2, 2)
+    assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultEnsembleSize=3") == (3, 2, 2)
+    assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=1") == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["managedLedgerDefaultEnsembleSize=2"], "bookieAddress names only 1"),
+        (["bookieAddress=a:1,b:1,a:1"], "names a bookie twice"),
+        (["bookieAddress=embedded,b:1"], "no others beside it"),
+        (["bookieAddress=a:1,b:1", "managedLedgerDefaultAckQuorum=3"], "may not be above"),
+        (["bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=3"], "may not be above"),
+    ],
+)
+def test_quorums_that_cannot_be_had_are_refused(overrides: list[str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        load_broker_settings(None, environ={}, overrides=overrides)

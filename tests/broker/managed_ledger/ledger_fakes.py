@@ -21,6 +21,7 @@ from broker.model.entry import Entry
 from broker.model.position import EARLIEST, Position
 from broker.turn import Turn
 from protocol.broker_entry_metadata import EntryStamp, decode
+from tests.fakes.ledgers import on_one_bookie
 
 PLENTY = 1 << 30
 EVERY_CHANGE = 0.0
@@ -102,12 +103,11 @@ class FakeLedgers:
         rc = self.refuse_reads or (OK if run else NO_ENTRY if entries else NO_LEDGER)
         self._later(lambda: done(rc, run if rc == OK else []))
 
-    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone) -> None:
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = -1) -> None:
         self.fenced.add(ledger_id)
         entries = self.stored.get(ledger_id)
         if entries:
-            last = entries[max(entries)]
-            self._later(lambda: done(OK, last))
+            self.read(ledger_id, max(entries) if entry_id < 0 else entry_id, done)
         else:
             self._later(lambda: done(NO_LEDGER, b""))
 
@@ -182,7 +182,7 @@ class World:
         self.limiter = limiter or InflightReadsLimiter(0, 0, 0)
         self.ground = Ground(
             self.metadata,
-            self.ledgers,
+            on_one_bookie(self.metadata, self.ledgers),
             LedgerIds(self.metadata),
             self.caches,
             Turn(asyncio.get_running_loop().call_soon, self.clock),

@@ -13,6 +13,7 @@ from broker.ledger_client.ledger_ids import LedgerIds
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.service import health
 from broker.service.health import ENTRIES_PER_LEDGER, KEY, HealthProbe
+from tests.fakes.ledgers import on_one_bookie
 
 
 class FakeLedgers:
@@ -50,7 +51,7 @@ class Bench:
     def new_probe(self) -> HealthProbe:
         ground = SimpleNamespace(
             metadata=self.metadata,
-            ledgers=self.ledgers,
+            ledgers=on_one_bookie(self.metadata, self.ledgers),  # type: ignore[arg-type]
             ids=LedgerIds(self.metadata),
             now_ns=lambda: self.now_ns,
         )

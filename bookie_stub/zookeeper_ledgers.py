@@ -1,0 +1,81 @@
+"""Which ledgers exist, asked of ZooKeeper: what garbage collection believes.
+
+Law of the place: "does not exist" is said only of a ledger whose neighbours were listed without an error, in the
+cluster that the bookie belongs to, after ZooKeeper has caught up with all that was written before. Whatever else
+happens is an error, and an error deletes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from bookie_stub.errors import RegistrationError
+from protocol.ledger_path import ledger_path
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
+
+_LAYOUT = b"org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
+
+
+class ZooKeeperLedgers:
+    """`collection.LedgerMetadata`. Calls block; any thread."""
+
+    def __init__(self, client: KazooClient, root: str, instance_id: str) -> None:
+        self._client = client
+        self._root = root
+        self._instance_id = instance_id
+
+    def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
+        """Those of them (ascending) that do not exist any more. With `verify` each one is asked for by name too.
+
+        Raises RegistrationError when anything is in doubt.
+        """
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        try:
+            # A server that is behind would not know a ledger that was made a moment ago.
+            self._client.sync(self._root)
+            self._check_cluster()
+            gone = self._not_listed(ledger_ids)
+            if verify:
+                gone = [each for each in gone if self._client.exists(self._path(each)) is None]
+            self._check_cluster()
+        except (KazooException, KazooTimeoutError) as error:
+            raise RegistrationError(
+                f"the ledgers in ZooKeeper cannot be listed: {type(error).__name__} {error}"
+            ) from error
+        return gone
+
+    def _check_cluster(self) -> None:
+        """A cluster that was made anew, or ledgers laid out in another way, say nothing about ours."""
+        instance_id = self._client.get(f"{self._root}/INSTANCEID")[0].decode()
+        if instance_id != self._instance_id:
+            raise RegistrationError(
+                f"{self._root} is another cluster now: instanceId {instance_id} instead of {self._instance_id}"
+            )
+        layout = self._client.get(f"{self._root}/LAYOUT")[0]
+        if _LAYOUT not in layout:
+            raise RegistrationError(f"{self._root}/LAYOUT is {layout!r}, which this bookie cannot list")
+
+    def _not_listed(self, ledger_ids: Sequence[int]) -> list[int]:
+        """Up to 10,000 ledgers lie side by side and are listed together."""
+        gone: list[int] = []
+        for parent, neighbours in groupby(ledger_ids, key=lambda each: self._path(each).rpartition("/")[0]):
+            listed = self._children(parent)
+            gone += [each for each in neighbours if self._path(each).rpartition("/")[2] not in listed]
+        return gone
+
+    def _children(self, parent: str) -> set[str]:
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            return set(self._client.get_children(parent))
+        except NoNodeError:
+            return set()
+
+    def _path(self, ledger_id: int) -> str:
+        return f"{self._root}/{ledger_path(ledger_id)}"

@@ -1,0 +1,107 @@
+"""What a node's path says: its kind, and the namespace and topic that it belongs to. Pure: no I/O.
+
+Both layouts of partitioned topics are understood, Pulsar's (`t/ns/persistent/x`) and ours (`persistent/t/ns/x`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote
+
+DOMAINS = ("persistent", "non-persistent")
+_LEDGER = re.compile(r"/ledgers/(\d+(?:/\d{4})+)/L(\d{4})")
+_LEDGER_PARENT = re.compile(r"/ledgers/\d+(/\d{4})*")
+PARENT = "parent"
+"""A node above others, without a meaning of its own."""
+OTHER = "other"
+
+
+class NodePath(NamedTuple):
+    kind: str
+    namespace: str | None = None
+    topic: str | None = None
+    """persistent://tenant/namespace/name"""
+    name: str | None = None
+    """Of the subscription or tenant."""
+    ledger_id: int | None = None
+
+
+def describe(path: str) -> NodePath:
+    head, _, rest = path[1:].partition("/")
+    parts = rest.split("/") if rest else []
+    if head == "managed-ledgers":
+        return _managed_ledger(parts)
+    if head == "ledgers":
+        return _ledger(path)
+    if head == "admin":
+        return _admin(parts)
+    if head == "schemas":
+        return _of_topic("schema", parts) if len(parts) == 3 else NodePath(PARENT)
+    if head == "namespace":
+        return _of_namespace("bundle-owner", parts)
+    if head == "loadbalance" and parts[:1] == ["bundle-data"]:
+        return _of_namespace("bundle-data", parts[1:])
+    return NodePath(OTHER)
+
+
+def topic_name(domain: str, namespace: str, quoted: str) -> str:
+    return f"{domain}://{namespace}/{unquote(quoted)}"
+
+
+def _managed_ledger(parts: list[str]) -> NodePath:
+    if len(parts) < 4 or parts[2] not in DOMAINS:
+        return NodePath(PARENT if len(parts) < 4 else OTHER)
+    namespace = f"{parts[0]}/{parts[1]}"
+    topic = topic_name(parts[2], namespace, parts[3])
+    if len(parts) == 4:
+        return NodePath("managed-ledger", namespace, topic)
+    if len(parts) == 5:
+        return NodePath("cursor", namespace, topic, unquote(parts[4]))
+    return NodePath(OTHER)
+
+
+def _ledger(path: str) -> NodePath:
+    found = _LEDGER.fullmatch(path)
+    if found is not None:
+        return NodePath("ledger", ledger_id=int(found[1].replace("/", "") + found[2]))
+    return NodePath(PARENT if _LEDGER_PARENT.fullmatch(path) else "bookkeeper")
+
+
+def _admin(parts: list[str]) -> NodePath:
+    kind, rest = (parts[0], parts[1:]) if parts else ("", [])
+    if kind == "policies" and len(rest) == 1:
+        return NodePath("tenant", name=rest[0])
+    if kind == "policies" and len(rest) == 2:
+        return NodePath("namespace", f"{rest[0]}/{rest[1]}")
+    if kind == "local-policies":
+        return _of_namespace("local-policies", rest)
+    if kind == "topic-policies" and len(rest) == 1:
+        return _topic_policies(unquote(rest[0]))
+    if kind == "partitioned-topics":
+        if len(rest) != 4:
+            return NodePath(PARENT)
+        if rest[0] in DOMAINS:
+            rest = [rest[1], rest[2], rest[0], rest[3]]
+        namespace = f"{rest[0]}/{rest[1]}"
+        return NodePath("partitioned-topic", namespace, topic_name(rest[2], namespace, rest[3]))
+    return NodePath(OTHER)
+
+
+def _topic_policies(topic: str) -> NodePath:
+    domain, separator, rest = topic.partition("://")
+    parts = rest.split("/", 2)
+    if not separator or domain not in DOMAINS or len(parts) != 3:
+        return NodePath(OTHER)
+    return NodePath("topic-policies", f"{parts[0]}/{parts[1]}", topic)
+
+
+def _of_topic(kind: str, parts: list[str]) -> NodePath:
+    namespace = f"{parts[0]}/{parts[1]}"
+    return NodePath(kind, namespace, topic_name(DOMAINS[0], namespace, parts[2]))
+
+
+def _of_namespace(kind: str, parts: list[str]) -> NodePath:
+    if len(parts) < 2:
+        return NodePath(PARENT)
+    return NodePath(kind, f"{parts[0]}/{parts[1]}")

@@ -1,0 +1,195 @@
+"""From a node to the rows of a snapshot's tables. Pure: no I/O; a value that cannot be read becomes a row that says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from broker.errors import MetadataError
+from broker.ledger_client.ledger_metadata import decode
+from broker.managed_ledger.ledger_info import decode_cursor, decode_log
+from magnetar.snapshot import apache_values
+from magnetar.snapshot.node_path import NodePath, describe
+
+Row = tuple[str, tuple[object, ...]]
+"""Name of the table, and the values of its columns."""
+OUR_BEGINNING = b"{"
+"""Our values are JSON; Apache's are protocol buffers."""
+
+
+class Node(NamedTuple):
+    path: str
+    value: bytes
+    version: int
+    modified_ms: int | None
+    """None where the store keeps no time."""
+    children: int | None
+    """None where the store does not count them."""
+
+
+def rows_of(node: Node) -> Iterator[Row]:
+    where = describe(node.path)
+    yield (
+        "nodes",
+        (
+            node.path,
+            where.kind,
+            where.namespace,
+            where.topic,
+            len(node.value),
+            node.version,
+            node.modified_ms,
+            node.children,
+        ),
+    )
+    if not node.value:
+        return
+    try:
+        yield from list(_READERS.get(where.kind, _nothing)(node, where))
+    except (MetadataError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        yield "unreadable", (node.path, f"{type(error).__name__}: {error}")
+
+
+def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
+    return iter(())
+
+
+def _log(node: Node, where: NodePath) -> Iterator[Row]:
+    """A log that is being deleted is no topic any more; what it still names is named as such."""
+    if node.value.startswith(OUR_BEGINNING):
+        info = decode_log(node.value)
+        deleted, deleting = info.deleted, info.deleting
+        ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
+    else:
+        deleted, deleting = False, []
+        found = apache_values.log_ledgers(node.value)
+        ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_ms or None) for one in found]
+    yield (
+        "managed_ledgers",
+        (
+            where.topic,
+            where.namespace,
+            len(ledgers),
+            sum(entries for _, entries, _, _ in ledgers),
+            sum(size for _, _, size, _ in ledgers),
+            deleted,
+        ),
+    )
+    if not deleted:
+        yield "topics", (where.topic, where.namespace, 0)
+    for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
+        row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
+        yield "references", row
+    for ledger_id in deleting:
+        yield "references", _reference(ledger_id, "deleting", node, where)
+
+
+def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
+    if node.value.startswith(OUR_BEGINNING):
+        snapshot = decode_cursor(node.value)
+        runs = [run for page in snapshot.acked for run in _runs(*page)]
+        yield "cursors", _cursor_row(node, where, snapshot.mark_delete, runs, known=True)
+        return
+    found = apache_values.cursor(node.value)
+    known = found.cursor_ledger == apache_values.NO_LEDGER
+    if not known:
+        yield "references", _reference(found.cursor_ledger, "cursor", node, where)
+    if found.compacted_ledger is not None:
+        yield "references", _reference(found.compacted_ledger, "compacted", node, where)
+    mark = (found.mark_ledger, found.mark_entry)
+    yield "cursors", _cursor_row(node, where, mark, found.acked, known=known)
+
+
+def _cursor_row(
+    node: Node, where: NodePath, mark: tuple[int, int], acked: list[tuple[int, int, int]], *, known: bool
+) -> tuple[object, ...]:
+    """`acked`: (ledger, behind this entry, up to and with this one). Runs that touch count as one."""
+    runs = 0
+    last: tuple[int, int] | None = None
+    for ledger_id, above, upto in sorted(acked):
+        runs += last != (ledger_id, above)
+        last = (ledger_id, upto)
+    return (
+        where.topic,
+        where.name,
+        *mark,
+        runs,
+        sum(upto - above for _, above, upto in acked),
+        *(last or (None, None)),
+        len(node.value),
+        known,
+        node.modified_ms,
+    )
+
+
+def _runs(ledger_id: int, first: int, bits: int) -> Iterator[tuple[int, int, int]]:
+    """The runs of ones of a page, as (ledger, behind, up to)."""
+    entry = first
+    while bits:
+        zeros = (bits & -bits).bit_length() - 1
+        bits >>= zeros
+        ones = (~bits & bits + 1).bit_length() - 1
+        bits >>= ones
+        entry += zeros + ones
+        yield ledger_id, entry - ones - 1, entry - 1
+
+
+def _ledger(node: Node, where: NodePath) -> Iterator[Row]:
+    metadata = decode(node.value)
+    custom = {key: value.decode(errors="replace") for key, value in metadata.custom.items()}
+    yield (
+        "ledgers",
+        (
+            where.ledger_id,
+            metadata.state.name,
+            metadata.last_entry_id + 1,
+            metadata.length,
+            metadata.created_ms if metadata.created_ms is not None else node.modified_ms,
+            custom.get("application"),
+            custom.get("component"),
+        ),
+    )
+
+
+def _schema(node: Node, where: NodePath) -> Iterator[Row]:
+    versions, ledger_ids = apache_values.schema_ledgers(node.value)
+    yield "schemas", (where.topic, versions)
+    for ledger_id in ledger_ids:
+        yield "references", _reference(ledger_id, "schema", node, where)
+
+
+def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
+    yield "topics", (where.topic, where.namespace, int(json.loads(node.value)["partitions"]))
+
+
+def _policies(node: Node, where: NodePath) -> Iterator[Row]:
+    """Of a namespace or a topic; what is not set is None."""
+    found = json.loads(node.value)
+    retention = found.get("retention_policies") or {}
+    level, name = ("topic", where.topic) if where.topic else ("namespace", where.namespace)
+    yield (
+        "policies",
+        (
+            level,
+            name,
+            found.get("message_ttl_in_seconds"),
+            retention.get("retentionTimeInMinutes"),
+            retention.get("retentionSizeInMB"),
+        ),
+    )
+
+
+def _reference(ledger_id: int, kind: str, node: Node, where: NodePath) -> tuple[object, ...]:
+    return (ledger_id, kind, where.topic, node.path, None, None, None, None)
+
+
+_READERS = {
+    "managed-ledger": _log,
+    "cursor": _cursor,
+    "ledger": _ledger,
+    "schema": _schema,
+    "partitioned-topic": _partitioned,
+    "namespace": _policies,
+    "topic-policies": _policies,
+}

@@ -1,0 +1,98 @@
+"""`audit acks`: what subscriptions have left unacknowledged, and what that costs.
+
+A hole is what is not acknowledged before something that is. Per subscription: acked ranges beyond the mark-delete
+position, entries in holes, entries and bytes behind it (the backlog), bytes of its own state, and the bytes of ledgers
+that are kept for this subscription alone: those between its mark-delete position and the next slowest one's. Entries
+are counted by the ledger lists, so a ledger that is still written counts with what its list says of it.
+
+classes    holes      so many ranges that keeping them costs; beyond the broker's limit a restart delivers again
+           backlog    so many bytes that its reader is behind, or gone
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.audits.limits import Limits
+from pipeline.audits.plan import age_s, findings, together
+from pipeline.audits.snapshot import Snapshot
+
+COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_bytes", "state_bytes")
+
+
+def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
+    """A plan of subscriptions with the columns of `COSTS` behind it."""
+    costs = subscription_costs(snapshot).withColumn(
+        "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
+    )
+    age = age_s(snapshot.taken_ms, "modified_ms")
+    holes = findings(
+        costs.where(F.col("ranges") >= limits.ranges_min),
+        kind="holes",
+        reason=F.format_string(
+            "%d acked ranges with %d entries missing between them", F.col("ranges"), F.col("hole_entries")
+        ),
+        subject="subject",
+        age=age,
+        bytes_="held_bytes",
+        more=COSTS,
+    )
+    backlog = findings(
+        costs.where(F.col("backlog_bytes") >= limits.backlog_bytes_min),
+        kind="backlog",
+        reason=F.format_string("%d entries wait for it", F.col("backlog_entries")),
+        subject="subject",
+        age=age,
+        bytes_="backlog_bytes",
+        more=COSTS,
+    )
+    return together([holes, backlog])
+
+
+def subscription_costs(snapshot: Snapshot) -> DataFrame:
+    """One row per subscription; `hole_entries` is null where the acks are in a ledger of the cursor's own."""
+    cursors = _with_next(snapshot.table("cursors"))
+    lists = snapshot.table("references").where("kind = 'managed-ledger'")
+    lists = lists.select("topic", "ledger_id", "entries", F.col("bytes").alias("ledger_bytes"), "closed_ms")
+    behind = F.expr(
+        "case when ledger_id > mark_ledger then entries"
+        " when ledger_id = mark_ledger then greatest(entries - mark_entry - 1, 0) else 0 end"
+    )
+    to_last = F.expr(
+        "case when last_acked_ledger is null or ledger_id > last_acked_ledger or ledger_id < mark_ledger then 0"
+        " when ledger_id = last_acked_ledger then last_acked_entry + 1 else entries end"
+        " - case when last_acked_ledger is not null and ledger_id = mark_ledger then mark_entry + 1 else 0 end"
+    )
+    return (
+        cursors.join(lists, "topic", "left")
+        .groupBy(
+            *("topic", "subscription", "ranges", "acked_entries", "state_bytes", "acks_known", "modified_ms")
+        )
+        .agg(
+            F.coalesce(F.sum(behind), F.lit(0)).alias("backlog_entries"),
+            F.coalesce(
+                F.sum(F.floor(behind * F.expr("ledger_bytes / greatest(entries, 1)"))), F.lit(0)
+            ).alias("backlog_bytes"),
+            F.coalesce(F.sum(to_last), F.lit(0)).alias("to_last"),
+            F.coalesce(
+                F.sum(
+                    F.when(
+                        F.expr("slowest and closed_ms is not null and ledger_id < next_ledger")
+                        & (behind > 0),
+                        F.col("ledger_bytes"),
+                    )
+                ),
+                F.lit(0),
+            ).alias("held_bytes"),
+        )
+        .withColumn("hole_entries", F.expr("if(acks_known, greatest(to_last - acked_entries, 0), null)"))
+    )
+
+
+def _with_next(cursors: DataFrame) -> DataFrame:
+    """`next_ledger`: where the next slowest subscription of the topic is, beyond all ledgers where there is none."""
+    order = Window.partitionBy("topic").orderBy("mark_ledger", "mark_entry", "subscription")
+    return cursors.withColumn("slowest", F.row_number().over(order) == 1).withColumn(
+        "next_ledger", F.coalesce(F.lead("mark_ledger").over(order), F.lit(2**62))
+    )

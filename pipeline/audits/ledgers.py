@@ -1,0 +1,73 @@
+"""`audit ledgers`: ledgers that nothing refers to, and references to ledgers that are not there.
+
+References are the ledger lists of topics, the ledgers of cursors, of schemas and of compacted topics. What is
+written down to be removed (`deleting`) is no reference, but a removal that was not finished.
+
+classes    orphan                a ledger of Pulsar's that nothing refers to
+           unknown-owner         nothing refers to it, and it is not of a kind whose references a snapshot has
+           deletion-unfinished   its removal was decided; the next load of its topic finishes it
+           missing-<kind>        referred to, and not there: managed-ledger, cursor, schema, compacted
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.audits.limits import Limits
+from pipeline.audits.plan import age_s, findings, old_enough, together
+from pipeline.audits.snapshot import Snapshot
+
+KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger")
+
+
+def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
+    references, ledgers = snapshot.table("references"), snapshot.table("ledgers")
+    return together(
+        [_unreferenced(snapshot, ledgers, references, limits), _missing(snapshot, ledgers, references)]
+    )
+
+
+def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame, limits: Limits) -> DataFrame:
+    by_ledger = references.groupBy("ledger_id").agg(
+        F.bool_or(F.col("kind") != "deleting").alias("needed"), F.max("topic").alias("topic")
+    )
+    left = (
+        ledgers.join(by_ledger, "ledger_id", "left")
+        .where(~F.coalesce(F.col("needed"), F.lit(False)))
+        .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("needed").isNotNull())
+    )
+    unfinished = F.col("needed").isNotNull()
+    known = (F.col("application") == "pulsar") & F.col("component").isin(*KNOWN_COMPONENTS)
+    known = F.coalesce(known, F.lit(False))
+    return findings(
+        left,
+        kind=_choose(unfinished, "deletion-unfinished", known, "orphan", "unknown-owner"),
+        reason=_choose(
+            unfinished,
+            "its topic has written down that it is to go",
+            known,
+            "no topic, cursor, schema or compaction refers to it",
+            "nothing refers to it, and it does not say that it is one of ours: ask its owner",
+        ),
+        subject="ledger_id",
+        age=age_s(snapshot.taken_ms, "created_ms"),
+    )
+
+
+def _missing(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame) -> DataFrame:
+    """A list's last ledger that has no entry yet may be written down before the ledger is."""
+    expected = references.where("kind <> 'deleting'").where(
+        "kind <> 'managed-ledger' or (closed_ms is not null and entries > 0)"
+    )
+    return findings(
+        expected.join(ledgers.select("ledger_id"), "ledger_id", "left_anti"),
+        kind=F.concat(F.lit("missing-"), F.col("kind")),
+        reason=F.concat(F.lit("its metadata is gone, and this refers to it: "), F.col("owner")),
+        subject="ledger_id",
+        age=age_s(snapshot.taken_ms, "closed_ms"),
+    )
+
+
+def _choose(first: Column, first_text: str, second: Column, second_text: str, last_text: str) -> Column:
+    return F.when(first, F.lit(first_text)).when(second, F.lit(second_text)).otherwise(F.lit(last_text))

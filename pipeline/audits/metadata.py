@@ -1,0 +1,85 @@
+"""`audit metadata`: nodes that nobody needs any more, by kind.
+
+A topic exists where it has a managed ledger that is not being deleted, or where it is partitioned; then so do its
+partitions, also those that nobody has used. A namespace exists where it has policies, a tenant likewise. Non-persistent
+topics leave no node of their own, so nothing is said about what belongs to them.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.audits.limits import Limits
+from pipeline.audits.plan import age_s, findings, old_enough
+from pipeline.audits.snapshot import Snapshot
+
+PARTITION = r"^(.*)-partition-(\d+)$"
+OF_NAMESPACES = ("managed-ledger", "cursor", "schema", "topic-policies", "partitioned-topic")
+ALSO_OF_NAMESPACES = ("local-policies", "bundle-owner", "bundle-data")
+ROOTS = r"^/(managed-ledgers|ledgers|schemas|namespace|admin/[^/]+|loadbalance/[^/]+)$"
+"""Empty they wait for what comes."""
+
+REASONS: tuple[tuple[str, str], ...] = (
+    ("no_tenant", "its tenant does not exist"),
+    ("no_namespace", "its namespace does not exist"),
+    ("no_partition", "it is a partition that its topic does not have"),
+    ("no_topic", "its topic does not exist"),
+    ("empty", "nothing is left below it"),
+)
+
+
+def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
+    """A plan of nodes; its classes are the nodes' kinds."""
+    judged = _judge(_with_owners(snapshot))
+    leaked = judged.where(F.col("reason").isNotNull()).where(
+        old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s)
+    )
+    return findings(
+        leaked,
+        kind=F.col("kind"),
+        reason=F.col("reason"),
+        subject="path",
+        age=age_s(snapshot.taken_ms, "modified_ms"),
+    )
+
+
+def _with_owners(snapshot: Snapshot) -> DataFrame:
+    """Each node with whether its tenant, namespace and topic exist, and how many partitions its topic has."""
+    nodes = snapshot.table("nodes")
+    topics = snapshot.table("topics").groupBy("topic").agg(F.max("partitions").alias("own"))
+    parents = topics.where("own > 0").select(F.col("topic").alias("base"), F.col("own").alias("partitions"))
+    namespaces = nodes.where("kind = 'namespace'").select("namespace", F.lit(True).alias("has_namespace"))
+    tenants = nodes.where("kind = 'tenant'").select(
+        F.element_at(F.split("path", "/"), -1).alias("tenant"), F.lit(True).alias("has_tenant")
+    )
+    return (
+        nodes.withColumn("base", F.regexp_extract("topic", PARTITION, 1))
+        .withColumn("index", F.expr(f"try_cast(regexp_extract(topic, r'{PARTITION}', 2) as long)"))
+        .withColumn("tenant", F.element_at(F.split("namespace", "/"), 1))
+        .join(topics, "topic", "left")
+        .join(parents, "base", "left")
+        .join(F.broadcast(namespaces), "namespace", "left")
+        .join(F.broadcast(tenants), "tenant", "left")
+    )
+
+
+def _judge(nodes: DataFrame) -> DataFrame:
+    kind, index = F.col("kind"), F.col("index")
+    persistent = F.col("topic").startswith("persistent://")
+    is_partition = index.isNotNull() & (index < F.coalesce(F.col("partitions"), F.lit(0)))
+    exists = F.col("own").isNotNull() | is_partition
+    conditions: dict[str, Column] = {
+        "no_tenant": (kind == "namespace") & F.col("has_tenant").isNull(),
+        "no_namespace": kind.isin(*OF_NAMESPACES, *ALSO_OF_NAMESPACES) & F.col("has_namespace").isNull(),
+        "no_partition": kind.isin(*OF_NAMESPACES) & index.isNotNull() & ~is_partition,
+        "no_topic": kind.isin("cursor", "schema", "topic-policies") & persistent & ~exists,
+        "empty": (kind == "parent")
+        & (F.col("bytes") == 0)
+        & (F.col("children") == 0)
+        & ~F.col("path").rlike(ROOTS),
+    }
+    reason = F.lit(None).cast("string")
+    for name, text in reversed(REASONS):
+        reason = F.when(conditions[name], F.lit(text)).otherwise(reason)
+    return nodes.withColumn("reason", reason)

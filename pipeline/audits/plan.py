@@ -1,0 +1,47 @@
+"""A plan: what an audit found, one row each, as DataFrame. It is for people to read and act on."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+PLAN = ("class", "reason", "subject", "topic", "age_s", "bytes")
+"""class: kind of finding. subject: path, ledger id, or topic and subscription. age_s, bytes: null = not known."""
+
+
+def findings(
+    frame: DataFrame,
+    *,
+    kind: Column | str,
+    reason: Column | str,
+    subject: str,
+    topic: str | None = "topic",
+    age: Column | None = None,
+    bytes_: str | Column = "bytes",
+    more: tuple[str, ...] = (),
+) -> DataFrame:
+    """`kind` and `reason` are texts or columns, the others names of columns; `more` are kept behind them."""
+    return frame.select(
+        (F.lit(kind) if isinstance(kind, str) else kind).alias("class"),
+        (F.lit(reason) if isinstance(reason, str) else reason).alias("reason"),
+        F.col(subject).cast("string").alias("subject"),
+        (F.lit(None).cast("string") if topic is None else F.col(topic)).alias("topic"),
+        (F.lit(None).cast("long") if age is None else age.cast("long")).alias("age_s"),
+        (F.col(bytes_) if isinstance(bytes_, str) else bytes_).cast("long").alias("bytes"),
+        *more,
+    )
+
+
+def together(frames: list[DataFrame]) -> DataFrame:
+    found = frames[0]
+    for frame in frames[1:]:
+        found = found.unionByName(frame)
+    return found
+
+
+def age_s(taken_ms: int, at_ms: str) -> Column:
+    return F.floor((F.lit(taken_ms) - F.col(at_ms)) / 1000)
+
+
+def old_enough(taken_ms: int, at_ms: str, grace_s: int) -> Column:
+    return F.col(at_ms).isNull() | (F.col(at_ms) <= F.lit(taken_ms - grace_s * 1000))

@@ -1,0 +1,81 @@
+"""A snapshot as DataFrames, as `magnetar admin snapshot` writes it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+FACTS: Final = "snapshot.json"
+FORMAT: Final = 1
+COLUMNS: Final = MappingProxyType(
+    {
+        "nodes": (
+            "path string, kind string, namespace string, topic string, bytes long, version long,"
+            " modified_ms long, children long"
+        ),
+        "topics": "topic string, namespace string, partitions long",
+        "managed_ledgers": (
+            "topic string, namespace string, ledgers long, entries long, bytes long, deleted boolean"
+        ),
+        "references": (
+            "ledger_id long, kind string, topic string, owner string, ordinal long, entries long, bytes long,"
+            " closed_ms long"
+        ),
+        "cursors": (
+            "topic string, subscription string, mark_ledger long, mark_entry long, ranges long,"
+            " acked_entries long, last_acked_ledger long, last_acked_entry long, state_bytes long,"
+            " acks_known boolean, modified_ms long"
+        ),
+        "ledgers": (
+            "ledger_id long, state string, entries long, bytes long, created_ms long, application string,"
+            " component string"
+        ),
+        "schemas": "topic string, versions long",
+        "policies": ("level string, name string, ttl_s long, retention_minutes long, retention_mb long"),
+        "unreadable": "path string, why string",
+    }
+)
+
+
+class SnapshotError(Exception):
+    """One sentence for whoever started the audit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    spark: SparkSession
+    folder: Path
+    taken_ms: int
+
+    def table(self, name: str) -> DataFrame:
+        return self.spark.read.schema(COLUMNS[name]).parquet(str(self.folder / name))
+
+    @property
+    def unreadable(self) -> int:
+        return self.table("unreadable").count()
+
+
+def taken_ms_of(folder: Path) -> int:
+    """SnapshotError where the folder is no whole snapshot that we can read."""
+    try:
+        facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
+        found, taken_ms = facts["format"], int(facts["taken_ms"])
+    except FileNotFoundError:
+        raise SnapshotError(f"{folder} is no whole snapshot: it has no {FACTS}") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SnapshotError(f"{folder / FACTS} cannot be read: {error}") from error
+    if found != FORMAT:
+        raise SnapshotError(f"{folder} is a snapshot of format {found}, and format {FORMAT} is understood")
+    missing = [name for name in COLUMNS if not (folder / name).is_dir()]
+    if missing:
+        raise SnapshotError(f"{folder} is no whole snapshot: {', '.join(missing)} is missing")
+    return taken_ms
+
+
+def open_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
+    return Snapshot(spark, folder, taken_ms_of(folder))

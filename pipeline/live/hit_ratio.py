@@ -1,0 +1,100 @@
+"""The stream: from the messages of `entryCacheCountsTopic` to hits and reads per topic and minute.
+
+A hit is an entry that came from the cache; one that came with another reader's storage read (coalesced) is none, and is
+a read. A minute is told when messages of a later one show that it is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming.query import StreamingQuery
+
+from pipeline.live.drop_watch import Drop, DropWatch, Minute
+
+MESSAGE = (
+    "at_ms long, interval_s long, broker string,"
+    " topics array<struct<topic string, hits long, misses long, coalesced long>>"
+)
+LATE = "10 seconds"
+"""How far apart the messages of several brokers may be."""
+
+
+def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) -> DataFrame:
+    """Hits and reads per topic and message. `starting`: earliest or latest, where there is no checkpoint yet."""
+    values = (
+        spark.readStream.format("pulsar")
+        .option("service.url", service_url)
+        .option("topic", topic)
+        .option("startingOffsets", starting)
+        .option("columns", "value")
+        .load()
+    )
+    return (
+        values.select(F.from_json(F.col("value").cast("string"), MESSAGE).alias("message"))
+        .select("message.at_ms", F.explode("message.topics").alias("counts"))
+        .select(
+            F.timestamp_millis("at_ms").alias("at"),
+            "counts.topic",
+            "counts.hits",
+            F.expr("counts.hits + counts.misses + counts.coalesced").alias("reads"),
+        )
+    )
+
+
+def by_minute(counts: DataFrame) -> DataFrame:
+    return (
+        counts.withWatermark("at", LATE)
+        .groupBy(F.window("at", "1 minute"), "topic")
+        .agg(F.sum("hits").alias("hits"), F.sum("reads").alias("reads"))
+        .select(F.col("window.start").alias("minute"), "topic", "hits", "reads")
+    )
+
+
+def start(
+    minutes: DataFrame,
+    watch: DropWatch,
+    checkpoint: Path,
+    *,
+    out: Path | None,
+    once: bool,
+    tell: Callable[[str], None],
+) -> StreamingQuery:
+    """`tell` hears a line per minute and one per drop. `out`: Parquet with a row per topic and minute. `once`: what
+    there is now, then end."""
+
+    def take(batch: DataFrame, batch_id: int) -> None:
+        batch.persist()
+        if out is not None:
+            # A batch that is repeated after a crash overwrites itself.
+            batch.write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
+        for row in (
+            batch.groupBy("minute")
+            .agg(F.sum("hits"), F.sum("reads"), F.count("*"))
+            .orderBy("minute")
+            .collect()
+        ):
+            tell(describe_minute(*row))
+        for row in batch.orderBy("minute").toLocalIterator():
+            drop = watch.judge(Minute(int(row.minute.timestamp() * 1000), row.topic, row.hits, row.reads))
+            if drop is not None:
+                tell(describe_drop(drop))
+        batch.unpersist()
+
+    writer = minutes.writeStream.outputMode("append").option("checkpointLocation", str(checkpoint))
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="5 seconds")
+    return writer.foreachBatch(take).start()
+
+
+def describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> str:
+    ratio = f"{hits / reads:.4f}" if reads else "-"
+    return f"{minute:%Y-%m-%d %H:%M}  hit ratio {ratio}  {reads:,} reads of {topics:,} topics"
+
+
+def describe_drop(drop: Drop) -> str:
+    at = datetime.fromtimestamp(drop.start_ms / 1000, UTC)
+    return f"{at:%Y-%m-%d %H:%M}  ! {drop.topic}: hit ratio {drop.now:.4f} after {drop.before:.4f}"

@@ -1,0 +1,14 @@
+"""Where a ledger's metadata lies below the root of the ledgers, as BookKeeper's hierarchical ledger manager has it."""
+
+from __future__ import annotations
+
+_SHORT_IDS_END = 2**31 - 1
+
+
+def ledger_path(ledger_id: int) -> str:
+    """`00/1234/L5678` for ledger 12345678; ids from 2^31 - 1 on have five levels."""
+    if ledger_id < _SHORT_IDS_END:
+        digits = f"{ledger_id:010}"
+        return f"{digits[:2]}/{digits[2:6]}/L{digits[6:]}"
+    digits = f"{ledger_id:019}"
+    return f"{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"

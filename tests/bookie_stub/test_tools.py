@@ -1,0 +1,270 @@
+"""`magnetar bookie dump`, `check`, `index rebuild`, `compact`: what is printed about real files, whole and damaged."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.config import CollectionSettings
+from bookie_stub.entry_log import LogScan, log_ids
+from bookie_stub.errors import BookieStorageError
+from bookie_stub.journal_file import journal_ids
+from bookie_stub.record import KEY, explicit_lac_record
+from broker.errors import PersistenceError
+from broker.ledger_client.digest import check as check_digest
+from broker.ledger_client.digest import seal
+from magnetar.bookie_command import main
+from tests.bookie_stub.conftest import MASTER_KEY, Bench
+
+KEY_TEXT = MASTER_KEY.hex()
+
+
+def run(bench: Bench, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], list[str]]:
+    """Exit code, lines of output, lines of errors."""
+    names = [
+        f"{kind}Directories={bench.directory / place}"
+        for kind, place in (("journal", "journal"), ("ledger", "ledgers"), ("index", "ledgers"))
+    ]
+    settings = [part for name in names for part in ("--set", name)]
+    code = main([*words, *settings])
+    out, errors = capsys.readouterr()
+    return code, out.splitlines(), errors.splitlines()
+
+
+async def add_signed(bench: Bench, ledger: int, entries: range, payload: bytes) -> None:
+    """Entries with the digest that Pulsar's brokers make."""
+    assert bench.bookie is not None
+    for entry in entries:
+        stored = signed(ledger, entry, payload)
+        answered = bench.loop.create_future()
+        record = len(stored).to_bytes(4, "big") + stored
+        bench.bookie.add(
+            ledger, entry, record, MASTER_KEY, False, lambda rc, _, done=answered: done.set_result(rc)
+        )
+        assert await answered == 0
+
+
+def signed(ledger: int, entry: int, payload: bytes) -> bytes:
+    return b"".join(seal(ledger, entry, entry - 1, (entry + 1) * len(payload), b"", payload))
+
+
+@pytest.fixture
+async def written(bench: Bench) -> Iterator[Bench]:
+    """Two ledgers in logs, one of them fenced, more in the journal alone; the bookie is down, not cleanly."""
+    bench.open(entry_log_bytes_max=20_000)
+    await add_signed(bench, 1, range(30), b"a" * 200)
+    await add_signed(bench, 2, range(30), b"b" * 300)
+    assert (await bench.fence(2))[0] == 0
+    await bench.checkpoint()
+    bench.close()
+    return bench
+
+
+async def test_a_journal_as_text(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.open()
+    await bench.add_all(7, range(2))
+    assert (await bench.fence(8))[0] == 2
+    assert bench.bookie is not None
+    body = explicit_lac_record(7, KEY.pack(7, 1))[24:]
+    answered = bench.loop.create_future()
+    bench.bookie.write_lac(7, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
+    assert await answered == 0
+    bench.bookie.delete_ledger(8)
+    bench.close()
+    code, lines, _ = run(bench, capsys, "dump", "journal")
+    assert code == 0
+    assert re.fullmatch(r"[0-9a-f]+\.txn: journal, version 6, groups with checksums, \d+ bytes", lines[0])
+    told = [line.split(None, 1)[1] for line in lines[1:]]
+    assert told == [
+        f"master key    ledger 7  {KEY_TEXT}",
+        "entry         ledger 7  entry 0  LAC -1  length 9  45 bytes",
+        "entry         ledger 7  entry 1  LAC 0  length 9  45 bytes",
+        f"master key    ledger 8  {KEY_TEXT}",
+        "fence         ledger 8",
+        "explicit LAC  ledger 7  1",
+        "deleted       ledger 8",
+        "end",
+    ]
+    assert lines[1].split()[0] == "512"
+    code, lines, _ = run(bench, capsys, "dump", "journal", "--ledger", "8")
+    assert len(lines) == 5
+
+
+async def test_a_damaged_journal_says_where(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = written.directory / "journal/current"
+    (journal_id,) = journal_ids(directory)
+    path = directory / f"{journal_id:x}.txn"
+    flip(path, 600)
+    _, lines, _ = run(written, capsys, "dump", "journal", str(path))
+    assert any("DAMAGED: acknowledged records are missing" in line for line in lines)
+    code, lines, _ = run(written, capsys, "check")
+    assert code == 1
+    assert any(line.startswith("damaged:") and "intact records follow" in line for line in lines)
+
+
+async def test_logs_and_indexes_as_text(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    _, lines, _ = run(written, capsys, "dump", "entrylog", str(written.directory / "ledgers/current/0.log"))
+    assert lines[0] == "0.log: entry log, version 1, ledgers map of 2 at 18424, 18480 bytes"
+    assert lines[1] == "        1024  entry         ledger 1  entry 0  LAC -1  length 200  236 bytes"
+    assert lines[-2] == "         map  ledger 1  7200 bytes"
+    _, lines, _ = run(written, capsys, "dump", "index", "--ledger", "2")
+    assert lines[1] == "  ledger 2  entry 0  0.log at 8228"
+    assert len(lines) == 31
+    _, lines, _ = run(written, capsys, "dump", "ledger")
+    assert lines[1:] == [
+        f"  ledger 1  key {KEY_TEXT}  entries 0-29",
+        f"  ledger 2  key {KEY_TEXT}  fenced  entries 0-29",
+    ]
+
+
+def test_a_place_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dump", "journal", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"magnetar bookie dump: {tmp_path}: no *.txn in it\n"
+    assert main(["check", "--data", str(tmp_path)]) == 1
+    assert "there is no" in capsys.readouterr().err
+
+
+async def test_a_whole_bookie_passes(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    code, lines, errors = run(written, capsys, "check")
+    assert (code, lines) == (0, ["60 entries, 0 damaged; digest fits 60, not verifiable 0"])
+    assert errors[-1].startswith("check ")
+    assert not list(written.directory.rglob("rocksdict-config.json.*"))
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes((byte ^ 0x10,)))
+
+
+@pytest.mark.parametrize("damage", ["bit of payload", "bit of digest", "bit of ids", "zeros", "cut", "gone"])
+async def test_damage_is_listed_and_no_wrong_bytes_are_served(
+    written: Bench, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    """Whatever the damage is to an entry: `check` names that entry, and a client sees an error or a digest that fails."""
+    directory = written.directory / "ledgers/current"
+    path = directory / "0.log"
+    entries = list(LogScan(path))
+    hit = entries[random.Random(damage).randrange(len(entries))]
+    start = hit.offset + 4
+    if damage == "bit of payload":
+        flip(path, start + 40)
+    elif damage == "bit of digest":
+        flip(path, start + 33)
+    elif damage == "bit of ids":
+        flip(path, start + 14)
+    elif damage == "zeros":
+        with path.open("r+b") as file:
+            file.seek(start - 4)
+            file.write(bytes(4 + hit.size))
+    elif damage == "cut":
+        with path.open("r+b") as file:
+            file.truncate(start + 20)
+    else:
+        path.unlink()
+    lost = {"cut": entries[entries.index(hit) :], "gone": entries}.get(damage, [hit])
+    code, lines, _ = run(written, capsys, "check")
+    assert code == 1
+    named = {tuple(map(int, re.findall(r"ledger (\d+) entry (\d+)", line)[0])) for line in lines[:-1]}
+    assert named == {(each.ledger_id, each.entry_id) for each in lost}
+    written.open(read_cache_bytes=0)
+    for entry in entries:
+        rc, payload = await written.read(entry.ledger_id, entry.entry_id)
+        whole = b"a" * 200 if entry.ledger_id == 1 else b"b" * 300
+        if entry in lost:
+            assert rc == 101 or await digest_fails(written, entry.ledger_id, entry.entry_id)
+        else:
+            assert (rc, payload) == (0, whole)
+
+
+async def digest_fails(bench: Bench, ledger: int, entry: int) -> bool:
+    """Whether a client's own check refuses what the bookie answers."""
+    assert bench.bookie is not None
+    answered = bench.loop.create_future()
+    bench.bookie.read(ledger, entry, lambda rc, found: answered.set_result((rc, found)))
+    rc, found = await answered
+    assert rc == 0
+    try:
+        check_digest(ledger, entry, found)
+    except PersistenceError:
+        return True
+    return False
+
+
+async def test_an_index_is_rebuilt(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    """With rewritten entries and a deleted ledger; the rebuilt index is the lost one."""
+    written.open(entry_log_bytes_max=20_000)
+    await add_signed(written, 3, range(10), b"c" * 100)
+    await add_signed(written, 1, range(4, 6), b"rewritten")
+    assert written.bookie is not None
+    written.bookie.delete_ledger(3)
+    await written.checkpoint()
+    written.close()
+    _, before, _ = run(written, capsys, "dump", "index")
+    _, ledgers, _ = run(written, capsys, "dump", "ledger")
+    shutil.rmtree(written.directory / "ledgers/current/locations")
+    code, lines, errors = run(written, capsys, "index", "rebuild")
+    assert code == 0
+    assert "entries of 2 ledgers" in lines[-1]
+    assert "MB/s" in errors[-1]
+    assert run(written, capsys, "dump", "index")[1] == before
+    assert run(written, capsys, "dump", "ledger")[1] == ledgers
+    written.open()
+    assert await written.read(1, 4) == (0, b"rewritten")
+    assert await written.read(2, 29) == (0, b"b" * 300)
+
+
+async def test_a_lost_ledger_index_comes_back_fenced(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(written.directory / "ledgers/current/ledgers")
+    assert run(written, capsys, "index", "rebuild")[0] == 0
+    _, lines, _ = run(written, capsys, "dump", "ledger")
+    assert lines[1:] == [f"  ledger {ledger}  key {KEY_TEXT}  fenced  entries 0-29" for ledger in (1, 2)]
+    written.open()
+    assert await written.add(1, 30) == 104
+    assert await written.add(1, 30, recovery=True) == 0
+
+
+async def test_a_rebuild_that_was_interrupted_is_run_again(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current = written.directory / "ledgers/current"
+    (current / "locations").rename(current / "locations.replaced")
+    with pytest.raises(BookieStorageError, match="run it again"):
+        written.open()
+    assert run(written, capsys, "index", "rebuild")[0] == 0
+    written.open()
+    assert await written.read(1, 0) == (0, b"a" * 200)
+
+
+async def test_a_running_bookie_is_left_alone(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    written.open()
+    for words in (("index", "rebuild"), ("compact",)):
+        code, _, errors = run(written, capsys, *words)
+        assert code == 1
+        assert "is open in another bookie" in errors[-1]
+
+
+async def test_compaction_of_a_bookie_that_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    bookie = bench.open(collection=CollectionSettings(minor_interval_s=0, major_interval_s=0))
+    for ledger in range(10):
+        await add_signed(bench, ledger, range(20), b"x" * 500)
+    await bench.checkpoint()
+    for ledger in range(1, 10):
+        bookie.delete_ledger(ledger)
+    bench.close()
+    code, lines, _ = run(bench, capsys, "compact")
+    assert code == 0
+    assert re.fullmatch(r"0 bytes freed with dead logs, 9\d{4} by compaction; 1 logs left", lines[-1])
+    assert run(bench, capsys, "check")[0] == 0
+    bench.open()
+    assert (await bench.batch(0, 0, 100))[1] == [b"x" * 500] * 20
+    assert len(log_ids(bench.directory / "ledgers/current")) == 1

@@ -1,0 +1,150 @@
+"""Reads from several bookies: which one is asked, and what happens when it cannot serve."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import NoSuchEntry, NoSuchLedger, PersistenceError
+from broker.ledger_client.digest import digest_of
+from broker.ledger_client.ledger_metadata import DigestType
+from broker.ledger_client.settings import LedgerSettings
+from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, Cluster, turns
+
+STICKY = LedgerSettings(3, 3, 2)
+IN_TURN = LedgerSettings(3, 3, 2, sticky_reads=False)
+BODIES = [b"body %d" % entry for entry in range(10)]
+
+
+async def filled(settings: LedgerSettings, bookies: int = 3) -> Cluster:
+    cluster = Cluster(bookies, settings)
+    await cluster.begin()
+    await cluster.fill(10)
+    return cluster
+
+
+def asked(cluster: Cluster) -> list[int]:
+    return [len(bookie.asked) for bookie in cluster.bookies]
+
+
+async def test_sticky_reads_of_a_ledger_all_go_to_one_bookie():
+    cluster = await filled(STICKY)
+    for entry in range(6):
+        assert await cluster.read(entry, entry) == [BODIES[entry]]
+    assert sorted(asked(cluster)) == [0, 0, 6]
+    assert asked(cluster)[LEDGER % 3] == 6
+
+
+async def test_without_them_the_first_entry_decides():
+    cluster = await filled(IN_TURN)
+    for entry in range(6):
+        assert await cluster.read(entry, entry) == [BODIES[entry]]
+    assert asked(cluster) == [2, 2, 2]
+
+
+async def test_a_sticky_bookie_that_fails_is_left():
+    cluster = await filled(STICKY)
+    first = LEDGER % 3
+    cluster.bookies[first].rc = IO_ERROR
+    assert await cluster.read(0, 9) == BODIES
+    assert await cluster.read(0, 9) == BODIES
+    assert asked(cluster)[first] == 1
+    assert asked(cluster)[(first + 1) % 3] == 2
+
+
+async def test_missing_and_damaged_entries_come_from_the_next_bookie():
+    cluster = await filled(IN_TURN)
+    cluster.bookies[0].forget(3)
+    cluster.bookies[0].damage(6)
+    assert await cluster.read(3, 3) == [BODIES[3]]
+    assert await cluster.read(6, 9) == BODIES[6:]
+
+
+async def test_entries_in_front_of_a_damaged_one_are_served():
+    cluster = await filled(STICKY)
+    cluster.bookies[LEDGER % 3].damage(4)
+    assert await cluster.read(0, 9) == BODIES[:4]
+    assert await cluster.read(4, 9) == BODIES[4:]
+
+
+async def test_an_entry_is_missing_only_when_everybody_says_so():
+    cluster = await filled(STICKY)
+    for bookie in cluster.bookies:
+        bookie.forget(5)
+    with pytest.raises(NoSuchEntry):
+        await cluster.read(5, 5)
+    cluster.bookies[1].rc = IO_ERROR
+    with pytest.raises(PersistenceError, match="answered 101"):
+        await cluster.read(5, 5)
+
+
+async def test_a_ledger_without_metadata_is_none():
+    cluster = Cluster(3, STICKY)
+    with pytest.raises(NoSuchLedger):
+        await cluster.read(0, 0)
+
+
+async def test_striped_entries_are_gathered_from_those_who_have_them():
+    cluster = await filled(LedgerSettings(3, 2, 2))
+    assert await cluster.read(2, 9) == BODIES[2:]
+    assert asked(cluster) == [3, 2, 3]
+    assert await cluster.read(0, 9, bytes_max=len(BODIES[0]) * 3) == BODIES[:3]
+    cluster.bookies[1].rc = IO_ERROR
+    assert await cluster.read(0, 9) == BODIES
+    cluster.bookies[2].rc = IO_ERROR
+    assert await cluster.read(0, 9) == BODIES[:1]  # entry 1 is on the two that fail
+    with pytest.raises(PersistenceError):
+        await cluster.read(1, 9)
+
+
+async def test_a_silent_bookie_is_overtaken_where_that_is_wanted():
+    cluster = await filled(LedgerSettings(3, 3, 2, speculative_read_s=0.001))
+    cluster.bookies[LEDGER % 3].silent = True
+    assert await cluster.read(0, 9) == BODIES
+    assert asked(cluster)[LEDGER % 3] == 1
+    assert asked(cluster)[(LEDGER + 1) % 3] == 1
+
+
+async def test_no_read_crosses_a_change_of_the_ensemble():
+    cluster = Cluster(4, STICKY)
+    await cluster.begin()
+    await cluster.fill(4)
+    cluster.bookies[0].rc = IO_ERROR
+    cluster.add(*range(4, 10))
+    await turns()
+    cluster.bookies[0].rc = 0
+    found: list[bytes] = []
+    while len(found) < 10:
+        run = await cluster.read(len(found), 9, cluster.restarted(STICKY))
+        assert len(found) >= 4 or len(found) + len(run) <= 4
+        found += run
+    assert found == BODIES
+
+
+@pytest.mark.parametrize("kind", DigestType)
+async def test_every_digest_is_made_and_checked(kind: DigestType):
+    settings = LedgerSettings(2, 2, 2, digest_type=kind, password=b"secret")
+    cluster = Cluster(2, settings)
+    own = await cluster.begin()
+    await cluster.fill(10)
+    assert (own.metadata.digest_type, own.metadata.password) == (kind, b"secret")
+    # The ledger's own digest counts, not what is set now.
+    other = cluster.restarted(LedgerSettings())
+    assert await cluster.read(0, 9, other) == BODIES
+    cluster.bookies[LEDGER % 2].damage(0)
+    found = await cluster.read(0, 0, other)
+    assert (found == BODIES[:1]) is (kind is not DigestType.DUMMY)
+    closed = await cluster.restarted(LedgerSettings()).recover(LEDGER)
+    assert closed is not None
+    assert closed.last_entry_id == 9
+
+
+HELLO = (7, 0, -1, 5, b"", b"hello")
+
+
+def test_digests_are_bookkeepers():
+    assert b"".join(digest_of(DigestType.CRC32C).seal(*HELLO))[32:36].hex() == "9e3e717b"
+    assert b"".join(digest_of(DigestType.CRC32).seal(*HELLO))[32:40].hex() == "00000000b9e72242"
+    mac = digest_of(DigestType.HMAC, b"secret")
+    assert b"".join(mac.seal(*HELLO))[32:52].hex() == "5a226c913843993855e07783f55a56663b0736e0"
+    assert mac.master_key.hex() == "e793cbc379107648537183605cd361d3bb789a39"
+    assert b"".join(digest_of(DigestType.DUMMY).seal(*HELLO))[32:] == b"hello"

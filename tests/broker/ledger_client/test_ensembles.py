@@ -1,0 +1,263 @@
+"""Ledgers on several bookies: where entries go, when they are confirmed, and what happens when a bookie fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.errors import LedgerFenced, NotEnoughBookies
+from broker.ledger_client.ledger_metadata import LedgerState, Segment
+from broker.ledger_client.own_ledger import read_metadata
+from broker.ledger_client.placement import is_covered, proves_absence, write_set
+from broker.ledger_client.settings import LedgerSettings
+from tests.broker.ledger_client.ensemble_fakes import (
+    FENCED,
+    IO_ERROR,
+    LEDGER,
+    OK,
+    Cluster,
+    turns,
+)
+
+NOT_ENOUGH = -6
+
+
+def test_an_entry_goes_to_the_next_bookies_in_the_ring():
+    assert [write_set(entry, 3, 2) for entry in range(4)] == [(0, 1), (1, 2), (2, 0), (0, 1)]
+    assert write_set(10**12 + 1, 4, 4) == (1, 2, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("answered", "write_quorum", "ack_quorum", "covered"),
+    [
+        ("yyy", 3, 2, True),
+        ("yyn", 3, 2, True),
+        ("ynn", 3, 2, False),
+        ("ynn", 2, 2, False),
+        ("yyn", 2, 2, True),
+        ("ynyn", 2, 2, True),
+        ("yynn", 2, 2, False),
+        ("n", 1, 1, False),
+        ("y", 1, 1, True),
+        ("yyn", 3, 1, False),
+    ],
+)
+def test_a_ledger_is_fenced_when_no_write_set_has_an_ack_quorum_left(
+    answered, write_quorum, ack_quorum, covered
+):
+    assert is_covered([bookie == "y" for bookie in answered], write_quorum, ack_quorum) is covered
+
+
+def test_an_entry_is_absent_when_it_cannot_be_on_an_ack_quorum():
+    assert [proves_absence(count, 3, 2) for count in range(4)] == [False, False, True, True]
+    assert [proves_absence(count, 3, 3) for count in range(3)] == [False, True, True]
+    assert not proves_absence(0, 1, 1)
+
+
+async def test_entries_are_striped_and_confirmed_in_order_by_an_ack_quorum():
+    cluster = Cluster(3, LedgerSettings(3, 2, 2))
+    await cluster.begin()
+    cluster.bookies[1].held = True
+    cluster.add(0, 1, 2)
+    await turns()
+    assert cluster.answers == []  # entry 2 has its quorum and waits for the others
+    cluster.bookies[1].release()
+    await turns()
+    assert cluster.answers == [(0, OK), (1, OK), (2, OK)]
+    assert [bookie.has for bookie in cluster.bookies] == [[0, 2], [0, 1], [1, 2]]
+
+
+async def test_a_slow_bookie_beyond_the_ack_quorum_is_not_waited_for():
+    cluster = Cluster(3, LedgerSettings(3, 3, 2))
+    await cluster.begin()
+    cluster.bookies[2].held = True
+    cluster.add(0, 1)
+    await turns()
+    assert cluster.answers == [(0, OK), (1, OK)]
+    cluster.bookies[2].release()
+    await turns()
+    assert [bookie.has for bookie in cluster.bookies] == [[0, 1]] * 3
+
+
+async def test_a_bookie_that_fails_after_the_close_is_nobodys_business():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    cluster.bookies[2].held = True
+    cluster.add(0)
+    await turns()
+    await own.close(0, 6)
+    cluster.bookies[2]._closed = True  # answers with an I/O error
+    cluster.bookies[2].release()
+    await turns()
+    assert not cluster.set._errors
+
+
+async def test_another_bookie_takes_the_place_of_a_failed_one():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    cluster.add(0)
+    await turns()
+    cluster.bookies[1].rc = IO_ERROR
+    cluster.bookies[0].held = cluster.bookies[2].held = True
+    cluster.add(1, 2)
+    await turns()
+    b0, b1, b2, b3 = cluster.names
+    assert own.metadata.segments == (Segment((b0, b1, b2)), Segment((b0, b3, b2), 1))
+    found = await read_metadata(cluster.metadata, LEDGER)
+    assert found is not None
+    assert found[0] == own.metadata
+    assert cluster.bookies[3].has == [1, 2]
+    assert cluster.answers == [(0, OK)]
+    cluster.bookies[0].release()
+    await turns()
+    assert cluster.answers == [(0, OK), (1, OK), (2, OK)]
+    assert await cluster.read(0, 0) == [b"body 0"]
+    assert await cluster.read(1, 2) == [b"body 1", b"body 2"]
+
+
+async def test_a_segment_without_a_confirmed_entry_is_replaced():
+    cluster = Cluster(3, LedgerSettings(2, 2, 2))
+    own = await cluster.begin()
+    cluster.bookies[0].rc = IO_ERROR
+    cluster.add(0)
+    await turns()
+    assert [(segment.first_entry_id, segment.members) for segment in own.metadata.segments] == [
+        (0, (cluster.names[2], cluster.names[1]))
+    ]
+    assert cluster.answers == [(0, OK)]
+
+
+async def test_what_the_failed_bookie_had_answered_does_not_count_any_more():
+    cluster = Cluster(3, LedgerSettings(2, 2, 2))
+    await cluster.begin()
+    cluster.bookies[1].held = cluster.bookies[2].held = True
+    cluster.add(0)
+    await turns()  # b0 has it
+    cluster.bookies[0].rc = IO_ERROR
+    cluster.add(1)
+    await turns()
+    cluster.bookies[1].release()
+    await turns()
+    assert cluster.answers == []  # b0's answer for entry 0 is not one of two
+    cluster.bookies[2].release()
+    await turns()
+    assert cluster.answers == [(0, OK), (1, OK)]
+
+
+async def test_nothing_is_confirmed_before_the_new_ensemble_is_stored():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    stored: list[int] = []
+    plain_put = cluster.metadata.put
+
+    async def put(key, value, expected=None):
+        await turns(50)
+        stored.append(len(cluster.answers))
+        return await plain_put(key, value, expected)
+
+    cluster.metadata.put = put
+    cluster.bookies[1].rc = IO_ERROR
+    cluster.add(0, 1)
+    await turns(30)
+    assert cluster.answers == []  # b0 and b2 have both entries
+    await turns(60)
+    assert stored == [0]
+    assert len(own.metadata.segments) == 1
+    assert cluster.answers == [(0, OK), (1, OK)]
+
+
+async def test_too_few_bookies_fail_the_ledger_and_the_next_one_may_be_smaller():
+    settings = LedgerSettings(3, 2, 2, opportunistic_striping=True)
+    cluster = Cluster(3, settings)
+    own = await cluster.begin()
+    cluster.add(0)
+    await turns()
+    cluster.bookies[1].rc = IO_ERROR
+    cluster.bookies[1].reachable = False
+    cluster.add(1, 2)
+    await turns()
+    assert cluster.answers == [(0, OK), (1, NOT_ENOUGH), (2, NOT_ENOUGH)]
+    cluster.add(3)
+    await turns()
+    assert cluster.answers[-1] == (3, NOT_ENOUGH)
+    await own.close(0, 6)
+    smaller = await cluster.ledgers.create(LEDGER + 1, {})
+    assert sorted(smaller.metadata.segments[0].members) == [cluster.names[0], cluster.names[2]]
+    assert smaller.metadata.ensemble_size == 2
+    with pytest.raises(NotEnoughBookies, match=r"3 bookies wanted, 2 fit.*reachable are b0:1, b2:1"):
+        await cluster.restarted(LedgerSettings(3, 2, 2)).create(LEDGER + 2, {})
+
+
+async def test_a_fenced_writer_stops_for_good():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    await cluster.fill(2)
+    closed = await cluster.restarted(LedgerSettings()).recover(LEDGER)
+    assert closed is not None
+    assert (closed.state, closed.last_entry_id, closed.length) == (LedgerState.CLOSED, 1, 12)
+    cluster.add(2)
+    await turns()
+    assert cluster.answers[-1] == (2, FENCED)
+    with pytest.raises(LedgerFenced):
+        await own.close(2, 18)
+
+
+async def test_a_writer_that_was_taken_over_cannot_change_its_ensemble():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    await cluster.fill(1)
+    await cluster.restarted(LedgerSettings()).recover(LEDGER)
+    cluster.bookies[0].rc = IO_ERROR
+    for bookie in cluster.bookies[1:]:
+        bookie.held = True
+    cluster.add(1)
+    await turns()
+    assert cluster.answers[-1] == (1, FENCED)
+    with pytest.raises(LedgerFenced):
+        await own.change_ensemble(1, tuple(cluster.names[1:]))
+
+
+async def test_a_recovery_writes_back_what_lies_behind_the_known_last_add_confirmed():
+    cluster = Cluster(3, LedgerSettings(3, 3, 2))
+    await cluster.begin()
+    await cluster.fill(3)
+    cluster.bookies[2].held = True
+    cluster.add(3)
+    await turns()
+    assert cluster.answers[-1] == (3, OK)
+    cluster.bookies[2].held = False
+    closed = await cluster.restarted(LedgerSettings()).recover(LEDGER)
+    assert closed is not None
+    assert (closed.last_entry_id, closed.length) == (3, 4 * len(b"body 0"))
+    await turns()
+    assert [bookie.has for bookie in cluster.bookies] == [[0, 1, 2, 3]] * 3
+
+
+async def test_a_recovery_changes_the_ensemble_and_stores_it_with_the_end():
+    cluster = Cluster(4, LedgerSettings(3, 3, 2))
+    await cluster.begin()
+    await cluster.fill(3)
+    cluster.bookies[0].rc = IO_ERROR
+    closed = await cluster.restarted(LedgerSettings()).recover(LEDGER)
+    assert closed is not None
+    assert closed.last_entry_id == 2
+    assert closed.segments[-1].members == (cluster.names[3], *cluster.names[1:3])
+    assert cluster.bookies[3].has == list(range(closed.segments[-1].first_entry_id, 3))
+    ledgers = cluster.restarted(LedgerSettings())
+    assert [await cluster.read(entry, entry, ledgers) for entry in range(3)] == [
+        [b"body %d" % entry] for entry in range(3)
+    ]
+
+
+async def test_bookies_take_turns_and_failed_ones_go_into_quarantine():
+    cluster = Cluster(4, LedgerSettings())
+    a, b, c, d = cluster.names
+    assert [cluster.set.choose(2) for _ in range(3)] == [(a, b), (b, c), (c, d)]
+    cluster.set.failed(b)
+    cluster.now_ns += 61 * 10**9
+    cluster.set.failed(b)  # too late to count with the first
+    assert cluster.set.choose(1, avoid=(a, c, d)) == (b,)
+    cluster.set.failed(b)
+    assert all(b not in cluster.set.choose(3) for _ in range(8))
+    assert b in cluster.set.choose(4)  # better than none
+    cluster.now_ns += 600 * 10**9
+    assert any(b in cluster.set.choose(3) for _ in range(4))

@@ -1,0 +1,233 @@
+"""The store in a real ZooKeeper: its nodes, lost connections and sessions, ledger ids, and the bookies beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from bookie_stub.metadata_uri import MetadataUri
+from bookie_stub.registration import Registration
+from broker.errors import BadVersion, MetadataError
+from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
+from broker.metadata.available_bookies import AvailableBookies
+from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_url import ZookeeperUrl, parse_zookeeper_url
+from broker.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
+from tests.broker.metadata.conftest import open_store
+from tests.interop.support import wait_until
+from tests.support.java import ZooKeeper, free_port
+
+SESSION_S = 4.0
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("zk:one:2181", ZookeeperUrl("one:2181", "")),
+        ("zk:one:2181,two:2181/a/b/", ZookeeperUrl("one:2181,two:2181", "/a/b")),
+        ("zk:one;two/a", ZookeeperUrl("one,two", "/a")),
+        ("zk://one:2181/a", ZookeeperUrl("one:2181", "/a")),
+        ("file:/a/b", None),
+        ("memory:local", None),
+    ],
+)
+def test_urls(text: str, url: ZookeeperUrl | None) -> None:
+    assert parse_zookeeper_url(text) == url
+
+
+@pytest.mark.parametrize("text", ["zk:", "zk:/chroot", "zk:one,,two", "zk:one//a"])
+def test_what_is_no_url(text: str) -> None:
+    with pytest.raises(ValueError, match="allowed is zk:"):
+        parse_zookeeper_url(text)
+
+
+async def test_without_zookeeper_the_reason_is_told() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(MetadataError, match=f"no ZooKeeper at {address} within 0.3 s"):
+        await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, read_timeout_s=1)
+
+
+@pytest.fixture
+async def shared(zookeeper: ZooKeeper, root: str) -> AsyncIterator[ZookeeperMetadataStore]:
+    opened = await open_store(zookeeper.address, root)
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def observer(zookeeper: ZooKeeper, root: str) -> Iterator[KazooClient]:
+    client = KazooClient(hosts=zookeeper.address + root)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def end_session(client: KazooClient, hosts: str) -> None:
+    """Whoever takes over a session and ends it, ends it for its owner too."""
+    thief = KazooClient(hosts=hosts, client_id=client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+async def become(condition: Callable[[], object], what: str) -> None:
+    await asyncio.to_thread(wait_until, condition, what)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_a_key_is_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
+    await shared.put("/managed-ledgers/public/default/persistent/t", b"{}")
+    await shared.put("/managed-ledgers/public/default/persistent/t", b'{"a":1}')
+    value, stat = await asyncio.to_thread(observer.get, "/managed-ledgers/public/default/persistent/t")
+    assert (value, stat.version) == (b'{"a":1}', 1)
+    assert await shared.get("/managed-ledgers/public/default") is None, "nobody has put it"
+    await shared.delete("/managed-ledgers/public/default/persistent/t", 1)
+    left = await asyncio.to_thread(observer.get_children, "/")
+    assert "managed-ledgers" not in left, "nodes without a value went with the last key below them"
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
+    await shared.put("/a/b/c", b"1")
+    version = await shared.put("/a/b", b"2", ABSENT)
+    assert await shared.get("/a/b") == Versioned(b"2", version)
+    with pytest.raises(BadVersion):
+        await shared.put("/a/b", b"3", ABSENT)
+    await shared.delete("/a/b", version)
+    assert await shared.get("/a/b") is None
+    assert await shared.get("/a/b/c") == Versioned(b"1", 0)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) -> None:
+    assert await shared.put("/big", b"x" * VALUE_BYTES_MAX) == 0
+    for value in (b"", b"x" * (VALUE_BYTES_MAX + 1)):
+        with pytest.raises(MetadataError, match="/v"):
+            await shared.put("/v", value)
+    for key in ("/a/./b", "/..", "//a", "/a/"):
+        with pytest.raises(MetadataError, match="cannot be a node"):
+            await shared.put(key, b"v")
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_a_session_that_expired_is_replaced(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="broker.metadata.zookeeper_session")
+    version = await shared.put("/a", b"0")
+    before = shared.session.client.client_id
+    writing = asyncio.create_task(count_up(shared, version, 300))
+    await asyncio.to_thread(end_session, shared.session.client, zookeeper.address)
+    await become(lambda: "in a new session" in caplog.text, "a new session")
+    assert await writing == 300
+    assert await shared.get("/a") == Versioned(b"300", 300)
+    assert shared.session.client.client_id != before
+    assert "the session with ZooKeeper has expired" in caplog.text
+
+
+async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> int:
+    """Each put wants the version that the one before it answered."""
+    for number in range(version + 1, version + count + 1):
+        version = await store.put("/a", b"%d" % number, version)
+    return version
+
+
+@pytest.fixture
+def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
+    """A ZooKeeper that nobody else needs."""
+    mortal = ZooKeeper(classes, tmp_path)
+    mortal.start()
+    yield mortal
+    mortal.stop()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
+    """Compare-and-set by one writer: whatever was carried out without an answer is recognised as its own."""
+    store = await open_store(mortal.address, root)
+    version = await store.put("/a", b"0")
+    writing = asyncio.create_task(count_up(store, version, 1500))
+    creating = [asyncio.create_task(store.put(f"/k/{number}", b"v", ABSENT)) for number in range(600)]
+    for _ in range(2):
+        await asyncio.to_thread(mortal.stop)
+        await asyncio.to_thread(mortal.start)
+    assert await writing == 1500
+    assert set(await asyncio.gather(*creating)) == {0}
+    assert len(await store.children("/k")) == 600
+    await store.close()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_a_read_does_not_wait_for_ever_and_a_close_ends(mortal: ZooKeeper, root: str) -> None:
+    url = ZookeeperUrl(mortal.address, root)
+    store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, read_timeout_s=0.3)
+    await store.put("/a", b"0")
+    await asyncio.to_thread(mortal.stop)
+    with pytest.raises(MetadataError, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
+        await store.get("/a")
+    waiting = asyncio.create_task(store.put("/a", b"1"))
+    await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(store.close(), 0.2)
+    waiting.cancel()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_ledger_ids_are_those_of_every_bookkeeper_client(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
+) -> None:
+    other = await open_store(zookeeper.address, root)
+    one, two = ZookeeperLedgerIds(shared.session), ZookeeperLedgerIds(other.session)
+    given_out = await asyncio.gather(*((one if number % 3 else two).next() for number in range(200)))
+    assert sorted(given_out) == list(range(200))
+    assert await one.next(above=202) == 203
+    assert await asyncio.to_thread(observer.get_children, "/ledgers/idgen") == []
+    await other.close()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_bookies_come_go_and_come_back(
+    shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
+) -> None:
+    seen: list[dict[str, str]] = []
+    available = AvailableBookies(shared.session, lambda bookies: seen.append(dict(bookies)))
+    assert await available.open() == {}
+
+    async def are(wanted: dict[str, str]) -> None:
+        await become(lambda: available.bookies == wanted, f"{wanted}")
+
+    def register(name: str, port: int) -> Registration:
+        uri = MetadataUri(zookeeper.address, f"{root}/ledgers")
+        registration = Registration.connect(uri, name, 2.0)
+        registration.announce("127.0.0.1", port, read_only=False)
+        return registration
+
+    first = await asyncio.to_thread(register, "first", 1)
+    await are({"first": "127.0.0.1:1"})
+    second = await asyncio.to_thread(register, "second:3181", 2)
+    await are({"first": "127.0.0.1:1", "second:3181": "127.0.0.1:2"})
+    await asyncio.to_thread(first.close)
+    await are({"second:3181": "127.0.0.1:2"})
+    # What changes while nobody could see it is seen afterwards.
+    await asyncio.to_thread(end_session, shared.session.client, zookeeper.address)
+    first = await asyncio.to_thread(register, "first", 3)
+    await are({"first": "127.0.0.1:3", "second:3181": "127.0.0.1:2"})
+    assert seen[-1] == available.bookies
+    for registration in (first, second):
+        await asyncio.to_thread(registration.close)
+    await are({})
+    await available.close()

@@ -1,0 +1,39 @@
+"""A bookie killed at some of its named points; all of them are for `python -m tests.crash --bookie`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.bookie_run import run
+from tests.crash.crash_points import POINTS, kind_of
+
+SOME = ("journal.write.half", "locations.sync.before", "compacted.link.after", "log.remove.after")
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = run(SOME, seed=3, folder=tmp_path)
+    assert not [finding for outcome in outcomes for finding in outcome.findings], capsys.readouterr().out
+    assert sum(outcome.acknowledged for outcome in outcomes) > 100
+
+
+def test_every_point_has_a_name_of_its_own() -> None:
+    assert len(set(POINTS)) == len(POINTS) >= 20
+    assert set(SOME) <= set(POINTS)
+
+
+def test_kinds_of_files() -> None:
+    names = {
+        "journal/current/19a.txn": "journal",
+        "ledgers/current/1f.log": "log",
+        "ledgers/current/1f.log.compacting": "compacting",
+        "ledgers/current/1f.log.3.compacted": "compacted",
+        "ledgers/current/lastMark.tmp": "mark",
+        "ledgers/current/lastId": "last-id",
+        "ledgers/current/locations/000012.log": "locations",
+        "ledgers/current/ledgers/000004.log": "ledgers",
+        "ledgers/current/DIRTY": "other",
+    }
+    assert {name: kind_of(Path(name)) for name in names} == names

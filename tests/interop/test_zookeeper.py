@@ -1,0 +1,159 @@
+"""Broker and bookie as processes of their own that share a ZooKeeper, with an official client."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+from kazoo.client import KazooClient
+
+from tests.bookie_stub.test_process import Process
+from tests.interop.support import nothing_comes, numbered, publish, receive, wait_until
+from tests.support.java import ZooKeeper, free_port
+from tests.vectors.broker_process import BrokerProcess
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+Connect = Callable[[str], pulsar.Client]
+SESSION_MS = 2000
+
+
+class Cluster:
+    """One bookie, one broker, and the ZooKeeper in which both write what they share."""
+
+    def __init__(self, folder: Path, zookeeper: ZooKeeper) -> None:
+        self.zookeeper = zookeeper
+        self.root = f"/{folder.name}"
+        bookie_port, broker_port = free_port(), free_port()
+        self.bookie_address = f"127.0.0.1:{bookie_port}"
+        self.bookie = Process(folder / "bookie")
+        self._bookie_settings = (
+            f"bookiePort={bookie_port}",
+            "advertisedAddress=127.0.0.1",
+            f"metadataServiceUri=zk+hierarchical://{zookeeper.address}{self.root}/ledgers",
+            f"zkTimeout={SESSION_MS}",
+        )
+        self.broker = BrokerProcess(
+            folder,
+            {
+                "metadataStoreUrl": f"zk:{zookeeper.address}{self.root}",
+                "metadataStoreSessionTimeoutMillis": str(SESSION_MS),
+                "bookieAddress": self.bookie_address,
+                "brokerServicePort": str(broker_port),
+                "managedLedgerDefaultMarkDeleteRateLimit": "0",
+            },
+        )
+
+    def start(self) -> None:
+        self.bookie.start(*self._bookie_settings)
+        self.broker.start()
+
+    def kill(self) -> None:
+        self.broker.kill()
+        process = self.bookie.process
+        if process is not None and process.poll() is None:
+            self.bookie.end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        assert self.broker.stop() == 0
+        assert self.bookie.end(signal.SIGTERM)[0] == 0
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, zookeeper: ZooKeeper) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path, zookeeper)
+    cluster.start()
+    yield cluster
+    cluster.kill()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_what_was_stored_is_there_after_both_came_back(
+    cluster: Cluster, connected: Connect, topic: str, how: str
+) -> None:
+    client = connected(cluster.broker.addresses.pulsar)
+    consumer = client.subscribe(topic, "s")
+    client.subscribe(topic, "untouched").close()
+    publish(client.create_producer(topic), numbered(100))
+    assert receive(consumer, 40) == numbered(40)
+    client.close()
+    getattr(cluster, how)()
+    cluster.start()
+    client = connected(cluster.broker.addresses.pulsar)
+    publish(client.create_producer(topic), numbered(10, 100))
+    assert receive(client.subscribe(topic, "untouched"), 110) == numbered(110)
+    consumer = client.subscribe(topic, "s")
+    # The broker closed each of the 40 in order; after a kill the last of them may come again.
+    first = int(receive(consumer, 1)[0].split()[1])
+    assert first == 40 if how == "stop" else first <= 40
+    assert receive(consumer, 109 - first) == numbered(109 - first, first + 1)
+    assert nothing_comes(consumer)
+
+
+def test_the_nodes_are_where_others_look_for_them(cluster: Cluster, connected: Connect, topic: str) -> None:
+    client = connected(cluster.broker.addresses.pulsar)
+    client.subscribe(topic, "s")
+    publish(client.create_producer(topic), numbered(1))
+    observer = KazooClient(hosts=cluster.zookeeper.address + cluster.root)
+    observer.start()
+    try:
+        assert observer.exists(f"/managed-ledgers/public/default/persistent/{topic}/s")
+        ledgers = observer.get_children("/ledgers/00/0000")
+        assert len(ledgers) == 1
+        assert observer.get_children("/ledgers/available") == ["readonly", cluster.bookie_address]
+        assert cluster.bookie_address.encode() in observer.get(f"/ledgers/00/0000/{ledgers[0]}")[0]
+        assert "default" in observer.get_children("/admin/policies/public")
+    finally:
+        observer.stop()
+        observer.close()
+
+
+def test_a_broker_whose_session_expired_goes_on(cluster: Cluster, connected: Connect, topic: str) -> None:
+    client = connected(cluster.broker.addresses.pulsar)
+    consumer = client.subscribe(topic, "s")
+    producer = client.create_producer(topic)
+    publish(producer, numbered(50))
+    connections = cluster.zookeeper.connections
+    os.kill(cluster.broker.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: cluster.zookeeper.connections < connections, "ZooKeeper gave the broker up")
+    finally:
+        os.kill(cluster.broker.pid, signal.SIGCONT)
+    publish(producer, numbered(50, 50))
+    publish(client.create_producer(f"{topic}-new"), numbered(1))
+    assert receive(consumer, 100) == numbered(100)
+    assert "the session with ZooKeeper has expired" in cluster.broker.log_path.read_text()
+    client.close()
+    cluster.stop()
+    cluster.start()
+    client = connected(cluster.broker.addresses.pulsar)
+    assert nothing_comes(client.subscribe(topic, "s")), "all was acknowledged, and is kept"
+
+
+def test_a_broker_without_zookeeper_serves_what_is_open(
+    classes: str, tmp_path: Path, connected: Connect, topic: str
+) -> None:
+    (tmp_path / "zookeeper").mkdir()
+    zookeeper = ZooKeeper(classes, tmp_path / "zookeeper")
+    zookeeper.start()
+    cluster = Cluster(tmp_path, zookeeper)
+    cluster.start()
+    try:
+        client = connected(cluster.broker.addresses.pulsar)
+        consumer = client.subscribe(topic, "s")
+        producer = client.create_producer(topic)
+        publish(producer, numbered(10))
+        zookeeper.stop()
+        publish(producer, numbered(10, 10))
+        assert receive(consumer, 20) == numbered(20)
+        zookeeper.start()
+        publish(client.create_producer(f"{topic}-new"), numbered(1))
+        client.close()
+        cluster.stop()
+    finally:
+        cluster.kill()
+        zookeeper.stop()

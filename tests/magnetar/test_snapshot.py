@@ -1,0 +1,195 @@
+"""`magnetar admin snapshot`: of a broker that is running, of ZooKeeper, and of what Apache Pulsar would have written."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import uuid
+from pathlib import Path
+
+import pulsar
+import pyarrow.parquet as pq
+import pytest
+
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
+from broker.managed_ledger.ledger_info import CursorSnapshot, encode_cursor
+from broker.model.position import Position
+from magnetar.__main__ import main
+from magnetar.snapshot.node_path import NodePath, describe
+from magnetar.snapshot.node_rows import Node, rows_of
+from protocol.varint import varint
+from tests.interop.support import connect, numbered, publish
+from tests.support.java import ZooKeeper
+from tests.vectors.broker_process import BrokerProcess
+
+T = "persistent://a/b/c d"
+
+
+def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
+    assert main(["admin", "snapshot", str(folder), "--metadata-url", url]) == 0
+    assert json.loads((folder / "snapshot.json").read_text())["source"] == url
+    return {table.name: pq.read_table(table).to_pylist() for table in folder.iterdir() if table.is_dir()}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/managed-ledgers/a/b/persistent/c%20d", NodePath("managed-ledger", "a/b", T)),
+        ("/managed-ledgers/a/b/persistent/c%20d/s%2F1", NodePath("cursor", "a/b", T, "s/1")),
+        ("/managed-ledgers/a/b", NodePath("parent")),
+        ("/ledgers/00/1234/L5678", NodePath("ledger", ledger_id=12345678)),
+        ("/ledgers/000/0000/0021/4748/L3647", NodePath("ledger", ledger_id=2147483647)),
+        ("/ledgers/00/1234", NodePath("parent")),
+        ("/ledgers/available/a:3181", NodePath("bookkeeper")),
+        ("/admin/policies/a", NodePath("tenant", name="a")),
+        ("/admin/policies/a/b", NodePath("namespace", "a/b")),
+        ("/admin/local-policies/a/b", NodePath("local-policies", "a/b")),
+        ("/admin/partitioned-topics/a/b/persistent/c%20d", NodePath("partitioned-topic", "a/b", T)),
+        ("/admin/partitioned-topics/persistent/a/b/c%20d", NodePath("partitioned-topic", "a/b", T)),
+        ("/admin/topic-policies/persistent%3A%2F%2Fa%2Fb%2Fc d", NodePath("topic-policies", "a/b", T)),
+        ("/schemas/a/b/c%20d", NodePath("schema", "a/b", T)),
+        ("/namespace/a/b/0x0_0xf", NodePath("bundle-owner", "a/b")),
+        ("/loadbalance/bundle-data/a/b/0x0_0xf", NodePath("bundle-data", "a/b")),
+        ("/counters/broker-starts", NodePath("other")),
+    ],
+)
+def test_what_a_path_says(path: str, expected: NodePath) -> None:
+    assert describe(path) == expected
+
+
+def rows(path: str, value: bytes, table: str) -> list[tuple[object, ...]]:
+    return [row for name, row in rows_of(Node(path, value, 3, 1000, 0)) if name == table]
+
+
+def test_runs_of_acks_are_counted_over_pages() -> None:
+    """3, 5-6, and 255-257 over the border of two pages."""
+    pages = [(7, 0, 1 << 3 | 3 << 5 | 1 << 255), (7, 256, 3), (8, 0, 1)]
+    value = encode_cursor(CursorSnapshot(Position(7, 1), {}, pages))
+    path = "/managed-ledgers/a/b/persistent/c%20d/s"
+    assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
+
+
+def field(number: int, content: int | bytes) -> bytes:
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content & 2**64 - 1)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def test_values_of_apache_pulsar() -> None:
+    log = field(1, field(1, 5) + field(2, 10) + field(3, 1000) + field(4, 99)) + field(1, field(1, 9))
+    path = "/managed-ledgers/a/b/persistent/c%20d"
+    assert rows(path, log, "references") == [
+        (5, "managed-ledger", T, path, 0, 10, 1000, 99),
+        (9, "managed-ledger", T, path, 1, 0, 0, None),
+    ]
+    assert rows(path, log, "topics") == [(T, "a/b", 0)]
+    compaction = field(5, field(1, b"CompactedTopicLedger") + field(2, 77))
+    acked = field(4, field(1, field(1, 5) + field(2, 2)) + field(2, field(1, 5) + field(2, 4)))
+    opened = field(1, 33) + compaction
+    assert [row[:2] for row in rows(f"{path}/s", opened, "references")] == [(33, "cursor"), (77, "compacted")]
+    closed = field(1, -1) + field(2, 5) + field(3, 0) + acked
+    assert rows(f"{path}/s", closed, "cursors") == [(T, "s", 5, 0, 1, 2, 5, 4, len(closed), True, 1000)]
+    entry = field(1, 0) + field(2, field(1, 44) + field(2, 0)) + field(3, b"hash")
+    schema = rows("/schemas/a/b/c%20d", field(1, entry) + field(2, entry), "references")
+    assert [row[:3] for row in schema] == [(44, "schema", T)]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("/managed-ledgers/a/b/persistent/c", b'{"ledgers":7}'),
+        ("/managed-ledgers/a/b/persistent/c", b"\x0a\xff"),
+        ("/managed-ledgers/a/b/persistent/c/s", b'{"mark":7}'),
+        ("/ledgers/00/0000/L0001", b"BookieMetadataFormatVersion\t2\n"),
+        ("/admin/policies/a/b", b"[]"),
+        ("/schemas/a/b/c", b"\x08\x01\x12\x02\x08"),
+    ],
+)
+def test_what_cannot_be_read_is_set_aside(path: str, value: bytes) -> None:
+    assert [row[0] for row in rows(path, value, "unreadable")] == [path]
+    assert len(rows(path, value, "nodes")) == 1
+
+
+def work(url: str) -> str:
+    """A topic with 30 messages, of which a subscription has acknowledged 0 to 9, 12 and 14."""
+    topic = f"t {uuid.uuid4().hex[:6]}"
+    client = connect(url)
+    consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    publish(client.create_producer(topic), numbered(30))
+    for number in range(30):
+        message = consumer.receive(10_000)
+        if number < 10 or number in (12, 14):
+            consumer.acknowledge(message)
+    client.close()
+    return f"persistent://public/default/{topic}"
+
+
+def check(found: dict[str, list[dict[str, object]]], topic: str) -> None:
+    assert [row["topic"] for row in found["topics"]] == [topic]
+    (reference,) = found["references"]
+    (ledger,) = found["ledgers"]
+    assert (reference["kind"], reference["topic"]) == ("managed-ledger", topic)
+    assert reference["ledger_id"] == ledger["ledger_id"]
+    assert (ledger["state"], ledger["entries"]) == ("CLOSED", 30)
+    assert (ledger["application"], ledger["component"]) == ("pulsar", "managed-ledger")
+    (cursor,) = found["cursors"]
+    assert (cursor["mark_entry"], cursor["ranges"], cursor["acked_entries"]) == (9, 2, 2)
+    assert cursor["last_acked_entry"] == 14
+    assert {"public/default"} <= {row["name"] for row in found["policies"]}
+    assert found["unreadable"] == []
+
+
+def test_of_the_embedded_store(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {}) as broker:
+        topic = work(broker.addresses.pulsar)
+        url = f"file:{tmp_path / 'data/metadata.sqlite'}"
+        during = take(url, tmp_path / "during")
+        assert [row["topic"] for row in during["topics"]] == [topic]
+    check(take(url, tmp_path / "after"), topic)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+    url = f"zk:{zookeeper.address}/{tmp_path.name}"
+    with BrokerProcess(tmp_path, {"metadataStoreUrl": url}) as broker:
+        topic = work(broker.addresses.pulsar)
+    found = take(url, tmp_path / "snapshot")
+    check(found, topic)
+    assert all(row["modified_ms"] > 1_600_000_000_000 for row in found["nodes"])
+    parents = {row["path"] for row in found["nodes"] if row["kind"] == "parent" and row["children"]}
+    assert "/managed-ledgers/public/default/persistent" in parents
+
+
+def test_many_rows_come_in_groups(tmp_path: Path) -> None:
+    """More than a group of rows, and a report on the way."""
+    store = sqlite3.connect(tmp_path / "m.sqlite")
+    store.execute("CREATE TABLE node (key TEXT PRIMARY KEY, value BLOB, version INTEGER)")
+    value = encode(LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0))
+    store.executemany("INSERT INTO node VALUES (?, ?, 0)", ((ledger_key(n), value) for n in range(60_000)))
+    store.commit()
+    store.close()
+    assert len(take(f"file:{tmp_path / 'm.sqlite'}", tmp_path / "s")["ledgers"]) == 60_000
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("file:/nowhere/m.sqlite", "there is no such metadata store"),
+        ("etcd:one", "allowed is file:PATH or zk:"),
+        ("zk:a,,b", "allowed is zk:"),
+    ],
+)
+def test_what_is_no_store(url: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "snapshot", str(tmp_path / "s"), "--metadata-url", url]) == 1
+    error = capsys.readouterr().err
+    assert reason in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_file_that_is_no_store_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m").write_text("no database" * 100)
+    assert main(["admin", "snapshot", str(tmp_path / "s"), "--metadata-url", f"file:{tmp_path / 'm'}"]) == 1
+    assert "not a database" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()

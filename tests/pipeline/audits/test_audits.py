@@ -1,0 +1,157 @@
+"""Audits find every planted leak and nothing else, in an invented cluster and in what a real broker has written."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from magnetar.__main__ import main
+from pipeline.audits.generator import generate
+from pipeline.audits.limits import Limits
+from pipeline.audits.run import AUDITS, run_audit
+from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
+from tests.interop.support import connect, numbered, publish, receive
+from tests.vectors.broker_process import BrokerProcess
+
+TOPICS = 3000
+LEAKS = 7
+Found = set[tuple[str, str]]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[str, str, str]]]:
+    folder = tmp_path_factory.mktemp("cluster") / "snapshot"
+    return folder, generate(folder, TOPICS, leaks=LEAKS).planted
+
+
+def found(spark: Any, name: str, folder: Path, limits: Limits | None = None) -> list[Any]:
+    rows: list[Any] = AUDITS[name](open_snapshot(spark, folder), limits or Limits()).collect()
+    return rows
+
+
+@pytest.mark.parametrize("name", AUDITS)
+def test_all_that_was_planted_and_nothing_else(
+    spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], name: str
+) -> None:
+    folder, planted = cluster
+    expected = sorted((kind, subject) for audit, kind, subject in planted if audit == name)
+    assert len(expected) >= 2 * LEAKS
+    assert sorted((row["class"], row.subject) for row in found(spark, name, folder)) == expected
+
+
+def test_what_a_subscription_costs(spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]]) -> None:
+    """As planted: 5,000 runs of one entry with one between each two, in a ledger of 10,000 entries of a byte."""
+    rows = {row["class"]: row for row in found(spark, "acks", cluster[0])}
+    holes = rows["holes"]
+    assert (holes.ranges, holes.hole_entries, holes.backlog_entries) == (5000, 5000, 10_000)
+    assert (holes.held_bytes, holes.age_s) == (10_000, 2 * 86_400)
+    assert (rows["backlog"].backlog_bytes, rows["backlog"].hole_entries) == (2 << 30, 0)
+
+
+def test_a_grace_of_nothing_shows_what_is_young(
+    spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]]
+) -> None:
+    folder, planted = cluster
+    for name in ("metadata", "ledgers"):
+        strict = found(spark, name, folder, Limits(grace_s=0))
+        assert len(strict) == sum(audit == name for audit, _, _ in planted) + LEAKS
+
+
+def test_policies_from_outside_are_for_those_without(
+    spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path
+) -> None:
+    """Without the namespaces' policies the given retention holds for all."""
+    folder = tmp_path / "snapshot"
+    shutil.copytree(cluster[0], folder)
+    empty = open_snapshot(spark, folder).table("policies").limit(0)
+    shutil.rmtree(folder / "policies")
+    empty.write.parquet(str(folder / "policies"))
+    assert found(spark, "lifecycle", folder, Limits(retention_minutes=-1)) == []
+    consumed = found(spark, "lifecycle", folder, Limits(retention_minutes=0))
+    assert {row["class"] for row in consumed} == {"consumed"}
+
+
+def test_a_real_broker_leaks_nothing_until_somebody_makes_it(spark: Any, tmp_path: Path) -> None:
+    settings = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+    with BrokerProcess(tmp_path, settings) as broker:
+        client = connect(broker.addresses.pulsar)
+        consumer = client.subscribe("orders", "s")
+        publish(client.create_producer("orders", batching_enabled=False), numbered(45))
+        receive(consumer, 12)
+        client.close()
+    url = f"file:{tmp_path / 'data/metadata.sqlite'}"
+    assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
+    assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy")] == []
+    gone = asyncio.run(break_it(tmp_path / "data/metadata.sqlite"))
+    assert main(["admin", "snapshot", str(tmp_path / "broken"), "--metadata-url", url]) == 0
+    ill = {name: found(spark, name, tmp_path / "broken") for name in AUDITS}
+    classes = {name: sorted((row["class"], row.subject) for row in rows) for name, rows in ill.items()}
+    dead = "/admin/topic-policies/persistent%3A%2F%2Fpublic%2Fdefault%2Fdead"
+    assert classes == {
+        "metadata": [("topic-policies", dead)],
+        "ledgers": [("missing-managed-ledger", str(gone)), ("orphan", "4000")],
+        "acks": [],
+        "lifecycle": [],
+    }
+    backlog = found(spark, "acks", tmp_path / "broken", Limits(backlog_bytes_min=1))
+    assert [(row.subject, row.backlog_entries) for row in backlog] == [
+        ("persistent://public/default/orders s", 33)
+    ]
+
+
+async def break_it(path: Path) -> int:
+    """A ledger too many, one too few, and the policies of a topic that never was. Answers the ledger that is gone."""
+    store = SqliteMetadataStore(path)
+    custom = {"application": b"pulsar", "component": b"managed-ledger"}
+    orphan = LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0, custom=custom)
+    await store.put(ledger_key(4000), encode(orphan))
+    await store.put("/admin/topic-policies/persistent%3A%2F%2Fpublic%2Fdefault%2Fdead", b"{}")
+    log = await store.get("/managed-ledgers/public/default/persistent/orders")
+    assert log is not None
+    gone: int = json.loads(log.value)["ledgers"][1]["id"]
+    await store.delete(ledger_key(gone))
+    await store.close()
+    return gone
+
+
+def test_the_text_says_what_was_found_and_where(
+    spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path
+) -> None:
+    said: list[str] = []
+    text = run_audit(spark, "ledgers", cluster[0], tmp_path / "plan", Limits(), said.append)
+    assert text.startswith(
+        f"audit ledgers: {9 * LEAKS} findings, nothing was changed; plan in {tmp_path / 'plan'}"
+    )
+    assert "orphan                        14   13.4 MiB, oldest 700.0 days" in text
+    assert said[0] == f"audit ledgers: reading {cluster[0]}"
+    assert spark.read.parquet(str(tmp_path / "plan")).count() == 9 * LEAKS
+    with pytest.raises(SnapshotError, match="exists; a plan needs a folder of its own"):
+        run_audit(spark, "ledgers", cluster[0], tmp_path / "plan", Limits(), said.append)
+
+
+def test_what_is_no_whole_snapshot_is_refused_before_spark_starts(
+    cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipeline", "audit", "acks", str(tmp_path)]) == 1
+    assert (
+        capsys.readouterr().err
+        == f"magnetar pipeline audit: {tmp_path} is no whole snapshot: it has no snapshot.json\n"
+    )
+    facts = tmp_path / "snapshot.json"
+    for text, reason in (
+        ("{", "cannot be read"),
+        ('{"format": 9, "taken_ms": 1}', "format 9, and format 1 is understood"),
+        ('{"format": 1, "taken_ms": 1}', "nodes, topics, .* is missing"),
+    ):
+        facts.write_text(text)
+        with pytest.raises(SnapshotError, match=reason):
+            taken_ms_of(tmp_path)

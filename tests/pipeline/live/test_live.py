@@ -1,0 +1,120 @@
+"""From a broker's counts to hit ratios and drops: what is said, and that it is what the broker counted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+
+from pipeline.live.drop_watch import Drop, DropWatch, Minute
+from pipeline.live.hit_ratio import by_minute, counts_of, start
+from tests.interop.support import Admin, connect, numbered, publish, receive, wait_until
+from tests.vectors.broker_process import BrokerProcess
+
+MINUTE_MS = 60_000
+START_MS = 1_700_000_040_000
+"""2023-11-14 22:14"""
+
+
+def judged(ratios: list[float], reads: int = 1000, **options: Any) -> list[int]:
+    """The minutes in which a drop is told."""
+    watch = DropWatch(**{"drop": 0.1, "reads_min": 100, **options})
+    told = [
+        watch.judge(Minute(number, "t", int(ratio * reads), reads)) for number, ratio in enumerate(ratios)
+    ]
+    return [drop.start_ms for drop in told if drop is not None]
+
+
+def test_a_drop_is_told_once_until_the_ratio_is_back() -> None:
+    assert judged([0.9] * 5 + [0.5, 0.5, 0.4] + [0.9] * 10 + [0.5]) == [5, 18]
+
+
+def test_what_is_no_drop() -> None:
+    assert judged([0.9] * 5 + [0.81] * 5) == [], "not far enough"
+    assert judged([0.9, 0.1, 0.1, 0.9, 0.9]) == [], "no past yet"
+    assert judged([0.9] * 5 + [0.0] * 5, reads=99) == [], "hardly read"
+    assert judged([0.9 - number / 100 for number in range(80)]) == [], "slowly"
+
+
+def test_a_drop_says_what_was_and_what_is() -> None:
+    watch = DropWatch(0.1, 1)
+    for number in range(4):
+        watch.judge(Minute(number, "t", 9, 10))
+    assert watch.judge(Minute(4, "other", 0, 10)) is None
+    assert watch.judge(Minute(5, "t", 1, 10)) == Drop(5, "t", pytest.approx(0.9), 0.1)
+
+
+def follow(spark: Any, url: str, topic: str, folder: Path) -> list[str]:
+    said: list[str] = []
+    minutes = by_minute(counts_of(spark, url, topic, "earliest"))
+    watch = DropWatch(0.1, 100)
+    query = start(minutes, watch, folder / "checkpoint", out=folder / "out", once=True, tell=said.append)
+    query.awaitTermination()
+    return said
+
+
+def message(minute: int, second: int, **hits: int) -> bytes:
+    """Each topic with 1,000 reads, of which `hits`."""
+    topics = [
+        {"topic": name, "hits": count, "misses": 990 - count, "coalesced": 10} for name, count in hits.items()
+    ]
+    at_ms = START_MS + minute * MINUTE_MS + second * 1000
+    return json.dumps({"at_ms": at_ms, "interval_s": 30, "broker": "b", "topics": topics}).encode()
+
+
+def test_minutes_and_drops_and_where_a_run_goes_on(spark: Any, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {}, memory=True) as broker:
+        url = broker.addresses.pulsar
+        client = connect(url)
+        producer = client.create_producer("counts")
+        publish(
+            producer, [message(n, s, good=900, bad=900 if n < 5 else 100) for n in range(6) for s in (1, 31)]
+        )
+        publish(producer, [b"no message of ours", message(7, 0, good=900)])
+        said = follow(spark, url, "counts", tmp_path)
+        assert [line for line in said if "!" not in line] == [
+            *(f"2023-11-14 22:{14 + n}  hit ratio 0.9000  4,000 reads of 2 topics" for n in range(5)),
+            "2023-11-14 22:19  hit ratio 0.5000  4,000 reads of 2 topics",
+        ]
+        assert [line for line in said if "!" in line] == [
+            "2023-11-14 22:19  ! bad: hit ratio 0.1000 after 0.9000"
+        ]
+        publish(producer, [message(9, 0, good=500)])
+        assert follow(spark, url, "counts", tmp_path) == [
+            "2023-11-14 22:21  hit ratio 0.9000  1,000 reads of 1 topics"
+        ]
+        client.close()
+    rows = spark.read.parquet(str(tmp_path / "out")).where("topic = 'bad'").orderBy("minute").collect()
+    assert [(row.hits, row.reads) for row in rows] == [(1800, 2000)] * 5 + [(200, 2000)]
+
+
+def test_a_broker_publishes_what_it_counts(tmp_path: Path) -> None:
+    settings = {"entryCacheCountsTopic": "counts", "entryCacheCountsIntervalSeconds": "1"}
+    with BrokerProcess(tmp_path, settings, memory=True) as broker:
+        client = connect(broker.addresses.pulsar)
+        counts = client.subscribe("counts", "test")
+        publish(client.create_producer("read", batching_enabled=False), numbered(50))
+        late = client.subscribe("read", "late", initial_position=pulsar.InitialPosition.Earliest)
+        receive(late, 50)
+        found = {"hits": 0, "misses": 0, "coalesced": 0}
+
+        def all_counted() -> bool:
+            value = json.loads(counts.receive(10_000).data())
+            assert value["interval_s"] == 1
+            for row in value["topics"]:
+                assert row["topic"] == "persistent://public/default/read", "and not the counts themselves"
+                for name in found:
+                    found[name] += row[name]
+            return sum(found.values()) == 50
+
+        wait_until(all_counted, "50 reads")
+        metric = Admin(broker.addresses.admin).metric
+        topic = "persistent://public/default/read"
+        for kind in found:
+            assert found[kind] == metric(f"pulsar_ml_cache_x_topic_{kind}_total", topic=topic)
+        client.close()

@@ -1,0 +1,1 @@
+"""The broker's ledger client and several bookies in one deterministic simulation: one seed, one history."""

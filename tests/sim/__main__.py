@@ -1,0 +1,90 @@
+"""`python -m tests.sim --seeds 200`: one line per batch of seeds, a summary, exit code 1 with the seed of each failure.
+
+`--seed N` shows the history of one seed; `--break RULE` breaks a rule on purpose, to see that it is noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+from tests.sim.breakages import BREAKAGES, broken
+from tests.sim.loop import Stuck
+from tests.sim.metadata import Broken
+from tests.sim.simulation import Outcome, simulate
+
+BATCH = 50
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    logging.disable(logging.CRITICAL)  # bookies that fail are the point
+    with broken(arguments.rule) if arguments.rule else contextlib.nullcontext():
+        if arguments.seed is not None:
+            return _show(arguments.seed)
+        return _run(range(arguments.first, arguments.first + arguments.seeds))
+
+
+def _run(seeds: range) -> int:
+    began = time.monotonic()
+    failed: list[int] = []
+    for start in range(seeds.start, seeds.stop, BATCH):
+        batch = range(start, min(start + BATCH, seeds.stop))
+        batch_began = time.monotonic()
+        outcomes = [outcome for seed in batch if (outcome := _try(seed, failed)) is not None]
+        print(
+            f"seeds {batch.start:5}-{batch.stop - 1:<5} {_sums(outcomes)}  {time.monotonic() - batch_began:5.1f} s",
+            flush=True,
+        )
+    print(f"{len(seeds)} seeds in {time.monotonic() - began:.1f} s, {len(failed)} failed {failed or ''}")
+    return 1 if failed else 0
+
+
+def _try(seed: int, failed: list[int]) -> Outcome | None:
+    try:
+        return simulate(seed)
+    except (Broken, Stuck, AssertionError) as error:
+        failed.append(seed)
+        print(f"seed {seed} FAILED: {error}", flush=True)
+        return None
+
+
+def _sums(outcomes: list[Outcome]) -> str:
+    return (
+        f"entries {sum(one.acked for one in outcomes):5} acknowledged"
+        f" {sum(one.last_entry_id + 1 for one in outcomes):5} kept,"
+        f" ensemble changes {sum(one.ensemble_changes for one in outcomes):3},"
+        f" recoveries {sum(one.recoveries for one in outcomes):3},"
+        f" messages {sum(one.messages for one in outcomes):6},"
+        f" simulated {sum(one.simulated_s for one in outcomes):6.0f} s,"
+    )
+
+
+def _show(seed: int) -> int:
+    trace: list[str] = []
+    try:
+        outcome = simulate(seed, trace)
+    except (Broken, Stuck, AssertionError) as error:
+        print("\n".join(trace))
+        print(f"seed {seed} FAILED: {error}")
+        return 1
+    print("\n".join(trace))
+    print(f"seed {seed}: {_sums([outcome])}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m tests.sim", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=200, metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--seed", type=int, metavar="SEED", help="show the history of this one")
+    parser.add_argument("--break", dest="rule", choices=BREAKAGES, help="break this rule on purpose")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

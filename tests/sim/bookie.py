@@ -1,0 +1,172 @@
+"""A bookie as far as clients can tell one: what is in memory, what is on disk, and what a crash leaves of it.
+
+Fences, master keys and the replay after a start are the real bookie's own code; journal, disk and reads are models of
+it: an add is readable before it is durable and answered after, a group of the journal can fail, a crash keeps any
+beginning of what was not synced. A bookie that lost its disk comes back knowing that it did: every open ledger that names
+it is fenced and in limbo (BP-46), so it never says "I do not have it" about what it may have lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from bookie_stub.journal import Done
+from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_index import LedgerData
+from bookie_stub.ledger_records import LedgerRecords
+from bookie_stub.record import UNSET_KEY, frame
+from bookie_stub.replay import Replay
+from protocol.bookie_frame import (
+    LAST_ENTRY,
+    RC_FENCED,
+    RC_IO_ERROR,
+    RC_NO_ENTRY,
+    RC_NO_LEDGER,
+    RC_OK,
+    RC_UNAUTHORIZED,
+)
+from tests.sim.loop import SimLoop
+
+_UNLIMITED = 1 << 40
+
+
+class SimJournal:
+    """What `LedgerRecords` asks of a journal: records in order, an answer after the sync."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self._loop = loop
+        self._rng = rng
+        self.waiting: list[tuple[bytes, Done, int]] = []
+        self.durable: list[bytes] = []
+        self.error_rate = 0.0
+        self.failed: Callable[[], None] = lambda: None
+        self._alive = True
+
+    def append(self, record: bytes, done: Done, value: int) -> None:
+        self.waiting.append((record, done, value))
+        if len(self.waiting) == 1:
+            self._loop.call_later(self._rng.uniform(0.0005, 0.01), self._sync)
+
+    def _sync(self) -> None:
+        if not self._alive:
+            return
+        group, self.waiting = self.waiting, []
+        rc = RC_OK
+        kept = len(group)
+        if self._rng.random() < self.error_rate:
+            rc = RC_IO_ERROR
+            kept = self._rng.randint(0, len(group))
+            self.failed()
+        self.durable += [record for record, _, _ in group[:kept]]
+        for _, done, value in group:
+            done(rc, value)
+
+    def crash(self) -> list[bytes]:
+        """What is found on the disk afterwards."""
+        self._alive = False
+        kept = self._rng.randint(0, len(self.waiting))
+        return self.durable + [record for record, _, _ in self.waiting[:kept]]
+
+
+class SimBookie:
+    def __init__(self, address: str, loop: SimLoop, rng: random.Random) -> None:
+        self.address = address
+        self.up = True
+        self.lost_disk = False
+        self.error_rate = 0.0
+        """Of the journal's groups."""
+        self._loop = loop
+        self._rng = rng
+        self._start([], limbo=())
+
+    # What happens to it
+
+    def crash(self) -> None:
+        self.up = False
+        self._disk = self._journal.crash()
+
+    def start(self) -> None:
+        self._start(self._disk, limbo=())
+
+    def start_without_disk(self, open_ledgers: Iterable[int]) -> None:
+        self.lost_disk = True
+        self._start([], limbo=open_ledgers)
+
+    def _start(self, disk: list[bytes], limbo: Iterable[int]) -> None:
+        self._ledgers: dict[int, Ledger] = {}
+        replay = Replay(self._ledgers, _UNLIMITED, lambda: None)
+        for record in disk:
+            replay._apply(record)
+        self.entries: dict[tuple[int, int], bytes] = {
+            (ledger_id, entry_id): record[4:]
+            for ledger_id, entries in replay.half.entries.items()
+            for entry_id, record in entries.items()
+        }
+        for ledger_id in limbo:
+            data = LedgerData(UNSET_KEY, fenced=True, limbo=True)
+            self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=True)
+        self._journal = SimJournal(self._loop, self._rng)
+        self._journal.durable = list(disk)
+        self._journal.error_rate = self.error_rate
+        self._records = LedgerRecords(
+            self._ledgers,
+            self._journal,  # type: ignore[arg-type]
+            self._loop.call_soon,  # type: ignore[arg-type]
+            lossy=False,
+        )
+        self._journal.failed = self._records.journal_failed
+        self.up = True
+
+    def set_error_rate(self, rate: float) -> None:
+        self.error_rate = self._journal.error_rate = rate
+
+    # Requests
+
+    def add(
+        self, ledger_id: int, entry_id: int, entry: bytes, key: bytes, recovery: bool, reply: Done
+    ) -> None:
+        ledger = self._records.known(ledger_id, key)
+        if ledger is None:
+            reply(RC_UNAUTHORIZED, entry_id)
+        elif ledger.fenced and not recovery:
+            reply(RC_FENCED, entry_id)
+        else:
+            self._records.journal_key(ledger)
+            self.entries[ledger_id, entry_id] = entry
+            ledger.last = max(ledger.last, entry_id)
+            self._journal.append(frame(entry), reply, entry_id)
+
+    def fence(self, ledger_id: int, key: bytes, entry_id: int, reply: Callable[[int, bytes], None]) -> None:
+        def fenced(rc: int, _: int) -> None:
+            if rc == RC_OK:
+                self.read(ledger_id, entry_id, reply)
+            else:
+                reply(rc, b"")
+
+        self._records.fence(ledger_id, key, fenced)
+
+    def read(self, ledger_id: int, entry_id: int, reply: Callable[[int, bytes], None]) -> None:
+        ledger = self._ledgers.get(ledger_id)
+        last_wanted = entry_id == LAST_ENTRY
+        if last_wanted and ledger is not None:
+            entry_id = ledger.last
+        found = self.entries.get((ledger_id, entry_id))
+        if ledger is not None and ledger.limbo and (found is None or last_wanted):
+            # The last one that it knows need not be the last one that it had. v2 has no code for "unknown".
+            reply(RC_IO_ERROR, b"")
+        elif found is not None:
+            reply(RC_OK, found)
+        else:
+            reply(RC_NO_LEDGER if ledger is None else RC_NO_ENTRY, b"")
+
+    def batch_read(
+        self, ledger_id: int, first: int, count: int, reply: Callable[[int, list[bytes]], None]
+    ) -> None:
+        run: list[bytes] = []
+        while len(run) < count and (entry := self.entries.get((ledger_id, first + len(run)))):
+            run.append(entry)
+        if run:
+            reply(RC_OK, run)
+        else:
+            self.read(ledger_id, first, lambda rc, _: reply(rc, []))

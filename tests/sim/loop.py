@@ -1,0 +1,55 @@
+"""An event loop whose time is made up: it jumps to the next timer as soon as nothing else is to be done.
+
+No sockets, no threads, no real time: what happens depends on the program alone, so that a seed gives the same history
+on any machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Stuck(AssertionError):
+    """Somebody waits, and nothing will ever happen."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._clock_resolution = 1e-9
+        # What the base class asks for events: there are none, only timers.
+        self._selector = self
+
+    def time(self) -> float:
+        return self._now
+
+    def now_ns(self) -> int:
+        return int(self._now * 1e9)
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise Stuck("nothing is scheduled any more")
+        self._now += max(timeout, 0.0)
+        return []
+
+    def _process_events(self, event_list: list[object]) -> None:
+        assert not event_list
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a system call."""
+
+
+def run(main: Coroutine[Any, Any, T], loop: SimLoop) -> T:
+    """Run to the end and throw away what is still waiting then."""
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()

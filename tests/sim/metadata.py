@@ -1,0 +1,94 @@
+"""The metadata store of the simulation: one state for all clients, each answer late, some lost; and a witness.
+
+The witness sees every version of a ledger's metadata and what may not happen between two of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from broker.errors import MetadataError
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.metadata.metadata_store import Versioned
+from tests.sim.network import Client
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class SharedState:
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.store = MemoryMetadataStore()
+        self.error_rate = 0.0
+        self.slow_rate = 0.0
+        self.history: list[LedgerMetadata] = []
+
+    def witness(self, value: bytes) -> None:
+        new = decode(value)
+        if self.history:
+            _check_step(self.history[-1], new)
+        self.history.append(new)
+
+
+def _check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
+    if old.state is LedgerState.CLOSED:
+        raise Broken(f"a closed ledger was changed: {old} -> {new}")
+    if new.state < old.state:
+        raise Broken(f"a ledger went back from {old.state.name} to {new.state.name}")
+    if (
+        old.state is LedgerState.OPEN
+        and new.state is LedgerState.IN_RECOVERY
+        and old.segments != new.segments
+    ):
+        raise Broken("a take-over changed the segments")
+    starts = [segment.first_entry_id for segment in new.segments]
+    if starts != sorted(set(starts)) or starts[0] != 0:
+        raise Broken(f"segments begin at {starts}")
+    if new.segments[: len(old.segments) - 1] != old.segments[:-1]:
+        raise Broken(f"an earlier segment was changed: {old.segments} -> {new.segments}")
+    if any(len(set(segment.members)) != new.ensemble_size for segment in new.segments):
+        raise Broken(f"an ensemble has a bookie twice, or not {new.ensemble_size}: {new.segments}")
+
+
+class SimMetadataStore:
+    """One client's view."""
+
+    def __init__(self, state: SharedState, client: Client) -> None:
+        self._state = state
+        self._client = client
+
+    async def get(self, key: str) -> Versioned | None:
+        await self._travel()
+        found = await self._state.store.get(key)
+        await self._travel()
+        return found
+
+    async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        await self._travel()
+        version = await self._state.store.put(key, value, expected)
+        self._state.witness(value)
+        await self._travel()
+        return version
+
+    async def delete(self, key: str, expected: int | None = None) -> None:
+        raise NotImplementedError
+
+    async def children(self, key: str) -> list[str]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Nothing to release."""
+
+    async def _travel(self) -> None:
+        """There or back: late, or lost, which the caller cannot tell apart from the other way being lost."""
+        rng = self._state.rng
+        slow = rng.random() < self._state.slow_rate
+        await asyncio.sleep(rng.uniform(0.1, 2.0) if slow else rng.uniform(0.0005, 0.005))
+        if self._client.crashed:
+            await asyncio.get_running_loop().create_future()
+        if rng.random() < self._state.error_rate:
+            raise MetadataError("connection to the metadata store lost")

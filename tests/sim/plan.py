@@ -1,0 +1,106 @@
+"""What one seed draws: the cluster, the load, the faults, and who does what when."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from broker.ledger_client.ledger_metadata import DigestType
+from broker.ledger_client.settings import LedgerSettings
+from tests.sim.network import Faults
+
+
+@dataclass(frozen=True)
+class Plan:
+    bookies: int
+    settings: LedgerSettings
+    entries: int
+    pause_s: float
+    """Mean time between two entries."""
+    faults: Faults
+    journal_error_rate: float
+    metadata_error_rate: float
+    metadata_slow_rate: float
+    incidents_s: tuple[float, ...]
+    """When a bookie crashes, or a client and a bookie stop hearing each other."""
+    disk_loss_s: float | None
+    writer_crashes_s: float | None
+    """When, or it stays until it has finished or is fenced."""
+    writer_closes: bool
+    """Whether it closes the ledger when it has written everything."""
+    recoveries_s: tuple[float, ...]
+    """When others, who think that the writer is gone, begin to recover the ledger."""
+    chaos_s: float
+    """After which nothing fails any more, and a last recovery closes whatever is open."""
+
+
+def draw(rng: random.Random) -> Plan:
+    return _duel(rng) if rng.random() < 0.3 else _any(rng)
+
+
+def _duel(rng: random.Random) -> Plan:
+    """A few entries on three bookies while somebody takes the ledger over, and every second message comes late: what
+    the two do to each other depends on who reaches which bookie first."""
+    return Plan(
+        bookies=3,
+        settings=LedgerSettings(3, 3, 2, sticky_reads=rng.random() < 0.5),
+        entries=rng.randint(1, 3),
+        pause_s=rng.choice((0.0005, 0.3)),
+        faults=Faults(slow=rng.choice((0.4, 0.6))),
+        journal_error_rate=0.0,
+        metadata_error_rate=0.0,
+        metadata_slow_rate=0.0,
+        incidents_s=tuple(sorted(rng.uniform(0.0, 2.0) for _ in range(rng.choice((0, 2, 6))))),
+        disk_loss_s=rng.uniform(0.0, 2.0) if rng.random() < 0.3 else None,
+        writer_crashes_s=None,
+        writer_closes=False,
+        recoveries_s=tuple(sorted(rng.uniform(0.0, 0.1) for _ in range(rng.randint(1, 2)))),
+        chaos_s=4.0,
+    )
+
+
+def _any(rng: random.Random) -> Plan:
+    ensemble = rng.choice((1, 2, 3, 3, 3, 4, 5))
+    write = rng.randint(max(1, ensemble - 1), ensemble) if rng.random() < 0.8 else rng.randint(1, ensemble)
+    ack = rng.randint(max(1, write - 1), write)
+    entries, pause_s = rng.randint(1, 60), rng.choice((0.0005, 0.01, 0.1))
+    chaos_s = rng.uniform(1.0, 8.0)
+    busy_s = min(entries * pause_s + 0.2, chaos_s)
+    calm = rng.random() < 0.1
+
+    def moments(counts: tuple[int, ...]) -> tuple[float, ...]:
+        """Mostly while the writer is at work."""
+        return tuple(
+            sorted(
+                rng.uniform(0.0, busy_s if rng.random() < 0.8 else chaos_s) for _ in range(rng.choice(counts))
+            )
+        )
+
+    return Plan(
+        bookies=ensemble + rng.choice((0, 1, 1, 2, 3)),
+        settings=LedgerSettings(
+            ensemble,
+            write,
+            ack,
+            digest_type=rng.choice(tuple(DigestType)[:3]),
+            password=rng.choice((b"", b"secret")),
+            sticky_reads=rng.random() < 0.5,
+            speculative_read_s=rng.choice((0.0, 0.01)),
+        ),
+        entries=entries,
+        pause_s=pause_s,
+        faults=Faults(
+            drop=0.0 if calm else rng.choice((0.0, 0.0, 0.01, 0.05)),
+            slow=0.0 if calm else rng.choice((0.0, 0.02, 0.1, 0.3)),
+            twice=0.0 if calm else rng.choice((0.0, 0.02, 0.2)),
+        ),
+        journal_error_rate=0.0 if calm else rng.choice((0.0, 0.0, 0.02)),
+        metadata_error_rate=0.0 if calm else rng.choice((0.0, 0.0, 0.05)),
+        metadata_slow_rate=rng.choice((0.0, 0.1, 0.5)),
+        incidents_s=() if calm else moments(tuple(range(9))),
+        disk_loss_s=next(iter(moments((1,))), None) if not calm and ack > 1 and rng.random() < 0.3 else None,
+        writer_crashes_s=rng.uniform(0.0, chaos_s) if rng.random() < 0.4 else None,
+        writer_closes=rng.random() < 0.7,
+        recoveries_s=moments((0, 1, 1, 1, 2, 3)),
+        chaos_s=chaos_s,
+    )

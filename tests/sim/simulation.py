@@ -1,0 +1,342 @@
+"""One history: a writer, others who recover its ledger, readers, bookies that come and go; then calm, and the judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+from functools import partial
+
+from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger
+from broker.ledger_client.bookies import BookieSet
+from broker.ledger_client.digest import digest_of
+from broker.ledger_client.ledger_handle import LedgerHandle
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState
+from broker.ledger_client.ledgers import Ledgers
+from broker.ledger_client.own_ledger import OwnLedger
+from broker.ledger_client.placement import write_set
+from broker.ledger_client.settings import QuarantineSettings
+from broker.model.entry import Entry
+from broker.turn import Turn
+from tests.sim.bookie import SimBookie
+from tests.sim.loop import SimLoop, run
+from tests.sim.metadata import Broken, SharedState, SimMetadataStore
+from tests.sim.network import Client, Network, SimConnection
+from tests.sim.plan import Plan, draw
+
+LEDGER = 7
+BYTES_MAX = 1 << 20
+
+
+@dataclass
+class Outcome:
+    acked: int
+    last_entry_id: int
+    ensemble_changes: int
+    recoveries: int
+    messages: int
+    simulated_s: float
+
+
+def simulate(seed: int, trace: list[str] | None = None) -> Outcome:
+    """Raises Broken, or Stuck, where an invariant does not hold. `trace` gets what happened."""
+    loop = SimLoop()
+    return run(Simulation(seed, loop, [] if trace is None else trace).run(), loop)
+
+
+class Simulation:
+    def __init__(self, seed: int, loop: SimLoop, trace: list[str]) -> None:
+        self.loop = loop
+        self.trace = trace
+        self.rng = random.Random(seed)
+        self.plan: Plan = draw(self.rng)
+        self.note(str(self.plan))
+        self.network = Network(loop, self.rng, self.plan.faults)
+        self.bookies = [SimBookie(f"bookie-{number}", loop, self.rng) for number in range(self.plan.bookies)]
+        self.state = SharedState(self.rng)
+        self.writer = Writer(self)
+        self.recoveries = 0
+        self.broken: Broken | None = None
+        """What a completion found, to be raised where it can be."""
+
+    def ledgers_of(self, client: Client) -> Ledgers:
+        by_address = {bookie.address: bookie for bookie in self.bookies}
+        bookies = BookieSet(
+            by_address,
+            lambda address: SimConnection(client, by_address[address], self.network),
+            now_ns=self.loop.now_ns,
+            quarantine=QuarantineSettings(errors=3, interval_s=5, quarantine_s=2),
+        )
+        return Ledgers(
+            SimMetadataStore(self.state, client),
+            bookies,
+            self.plan.settings,
+            call_soon=self.loop.call_soon,
+            call_later=self.loop.call_later,
+            creator_token=1 + self.rng.getrandbits(60),
+        )
+
+    def note(self, text: str) -> None:
+        self.trace.append(f"{self.loop.time():9.4f} {text}")
+
+    async def run(self) -> Outcome:
+        plan = self.plan
+        tasks = [self.loop.create_task(self.writer.run(), name="writer")]
+        for bookie in self.bookies:
+            bookie.set_error_rate(plan.journal_error_rate)
+        self.state.error_rate, self.state.slow_rate = plan.metadata_error_rate, plan.metadata_slow_rate
+        for start_s in plan.incidents_s:
+            self.loop.call_later(start_s, self._incident)
+        if plan.disk_loss_s is not None:
+            self.loop.call_later(plan.disk_loss_s, self._lose_disk)
+        if plan.writer_crashes_s is not None:
+            self.loop.call_later(plan.writer_crashes_s, self.writer.crash)
+        for number, start_s in enumerate(plan.recoveries_s):
+            tasks.append(self.loop.create_task(self._recover_later(number, start_s), name=f"r{number}"))
+        await asyncio.sleep(plan.chaos_s)
+        self._calm()
+        closed = await self._close_at_last()
+        # What is still on its way has arrived now: a fenced writer may not be told "added" by any of it.
+        await asyncio.sleep(10.0)
+        if self.broken is not None:
+            raise self.broken
+        await self._judge(closed)
+        for task in tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise task.exception() or AssertionError
+        return Outcome(
+            len(self.writer.acked),
+            closed.last_entry_id,
+            len(closed.segments) - 1,
+            self.recoveries,
+            self.network.sent,
+            self.loop.time(),
+        )
+
+    # Faults
+
+    def _incident(self) -> None:
+        rng = self.rng
+        bookie = rng.choice(self.bookies)
+        if rng.random() < 0.6:
+            self._crash(bookie, rng.uniform(0.01, 3.0))
+            return
+        client = rng.choice(["writer", *(f"recoverer-{n}" for n in range(len(self.plan.recoveries_s)))])
+        pair = client, bookie.address
+        self.note(f"{client} and {bookie.address} do not hear each other")
+        self.network.cut.add(pair)
+        self.loop.call_later(rng.uniform(0.01, 3.0), self.network.cut.discard, pair)
+
+    def _crash(self, bookie: SimBookie, down_s: float, *, lose_disk: bool = False) -> None:
+        if not bookie.up:
+            return
+        self.note(f"{bookie.address} dies{' and loses its disk' if lose_disk else ''}")
+        bookie.crash()
+        self.loop.call_later(down_s, self._start, bookie, lose_disk)
+
+    def _start(self, bookie: SimBookie, without_disk: bool) -> None:
+        if bookie.up:
+            return
+        self.note(f"{bookie.address} is back")
+        if without_disk:
+            latest = self.state.history[-1:]
+            in_doubt = [LEDGER] if latest and latest[0].state is not LedgerState.CLOSED else []
+            bookie.start_without_disk(in_doubt)
+        else:
+            bookie.start()
+
+    def _lose_disk(self) -> None:
+        bookie = self.rng.choice(self.bookies)
+        self._crash(bookie, self.rng.uniform(0.01, 1.0), lose_disk=True)
+
+    def _calm(self) -> None:
+        self.note("calm")
+        faults = self.network.faults
+        faults.drop = faults.slow = faults.twice = 0.0
+        self.network.cut.clear()
+        self.state.error_rate = self.state.slow_rate = 0.0
+        for bookie in self.bookies:
+            bookie.set_error_rate(0.0)
+
+    # Who recovers
+
+    async def _recover_later(self, number: int, start_s: float) -> None:
+        await asyncio.sleep(start_s)
+        client = Client(f"recoverer-{number}")
+        if self.rng.random() < 0.2:
+            self.loop.call_later(self.rng.uniform(0.0, 1.0), self._crash_client, client)
+        ledgers = self.ledgers_of(client)
+        for _ in range(self.rng.randint(1, 3)):
+            try:
+                closed = await ledgers.recover(LEDGER)
+            except BrokerError as error:
+                self.note(f"{client.name}: {error}")
+                continue
+            self.recoveries += 1
+            if closed is not None:
+                self.note(f"{client.name}: the ledger ends at {closed.last_entry_id}")
+                self._check_end(closed)
+            return
+
+    def _crash_client(self, client: Client) -> None:
+        self.note(f"{client.name} dies")
+        client.crashed = True
+
+    async def _close_at_last(self) -> LedgerMetadata:
+        ledgers = self.ledgers_of(Client("last"))
+        problem: BrokerError | None = None
+        for attempt in range(20):
+            try:
+                closed = await ledgers.recover(LEDGER)
+            except BrokerError as error:  # bookies are still on their way back
+                problem = error
+            else:
+                if closed is not None:
+                    self.note(f"closed at {closed.last_entry_id}")
+                    return closed
+                if attempt > 5:
+                    self.writer.crash()  # it was never made, and nobody will make it now
+                    return LedgerMetadata((), LedgerState.CLOSED)
+            await asyncio.sleep(1.0)
+        raise Broken(f"the ledger cannot be closed: {problem}")
+
+    # Judgement
+
+    def _check_end(self, closed: LedgerMetadata) -> None:
+        if self.state.history[-1] != closed:
+            raise Broken(f"told an end that is not stored: {closed}")
+        beyond = [entry_id for entry_id in self.writer.acked if entry_id > closed.last_entry_id]
+        if beyond:
+            raise Broken(f"closed at {closed.last_entry_id}, acknowledged were {beyond}")
+
+    async def _judge(self, closed: LedgerMetadata) -> None:
+        if not closed.segments:
+            if self.writer.acked:
+                raise Broken("acknowledged in a ledger that does not exist")
+            return
+        self._check_end(closed)
+        if list(self.writer.acked) != list(range(len(self.writer.acked))):
+            raise Broken(f"acknowledged out of order: {list(self.writer.acked)}")
+        self._check_copies(closed)
+        await self._check_readable(closed)
+
+    def _check_copies(self, closed: LedgerMetadata) -> None:
+        """Each entry is on Qa bookies of its write set (but for a lost disk), and nowhere there with another value."""
+        digest = digest_of(closed.digest_type, closed.password)
+        lost = sum(bookie.lost_disk for bookie in self.bookies)
+        by_address = {bookie.address: bookie for bookie in self.bookies}
+        for entry_id in range(closed.last_entry_id + 1):
+            segment, _ = closed.segment_of(entry_id)
+            positions = write_set(entry_id, closed.ensemble_size, closed.write_quorum)
+            copies = 0
+            for position in positions:
+                stored = by_address[segment.members[position]].entries.get((LEDGER, entry_id))
+                if stored is not None:
+                    copies += 1
+                    payload = bytes(digest.check(LEDGER, entry_id, stored))
+                    if payload != self.writer.sent[entry_id]:
+                        raise Broken(f"entry {entry_id} is {payload!r} on {segment.members[position]}")
+            if copies < closed.ack_quorum - lost:
+                raise Broken(f"entry {entry_id} is on {copies} bookies of {segment.members}")
+
+    async def _check_readable(self, closed: LedgerMetadata) -> None:
+        ledgers = self.ledgers_of(Client("reader"))
+        next_id = 0
+        while next_id <= closed.last_entry_id:
+            entries, error = await read(ledgers, next_id, closed.last_entry_id)
+            if error is not None:
+                raise Broken(f"entry {next_id} cannot be read: {error}")
+            for entry in entries:
+                if entry.entry_id != next_id or bytes(entry.body) != self.writer.sent[next_id]:
+                    raise Broken(f"entry {next_id} reads {bytes(entry.body)!r}")
+                next_id += 1
+
+
+async def read(ledgers: Ledgers, first: int, last: int) -> tuple[list[Entry], BrokerError | None]:
+    answer: asyncio.Future[tuple[list[Entry], BrokerError | None]] = (
+        asyncio.get_running_loop().create_future()
+    )
+    ledgers.read(LEDGER, first, last, BYTES_MAX, lambda *values: answer.set_result(values))
+    return await answer
+
+
+class Writer:
+    """Adds numbered entries, reads some of what was acknowledged, and closes the ledger behind a failure or the end."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._client = Client("writer")
+        self.sent: list[bytes] = []
+        self.acked: dict[int, bytes] = {}
+        self.own: OwnLedger | None = None
+        self._failed = False
+        self._idle = asyncio.Event()
+
+    def crash(self) -> None:
+        self._simulation.note("writer dies")
+        self._client.crashed = True
+
+    async def run(self) -> None:
+        simulation, plan = self._simulation, self._simulation.plan
+        ledgers = simulation.ledgers_of(self._client)
+        while self.own is None:
+            try:
+                self.own = await ledgers.create(LEDGER, {})
+            except BrokerError as error:
+                simulation.note(f"writer: no ledger: {error}")
+                await asyncio.sleep(0.2)
+        turn = Turn(simulation.loop.call_soon, simulation.loop.now_ns)
+        handle = LedgerHandle(LEDGER, ledgers.writer(self.own), turn, self, ledgers.digest)
+        for number in range(plan.entries):
+            if self._failed or self._client.crashed:
+                break
+            body = b"%d:" % number + simulation.rng.randbytes(simulation.rng.randint(0, 40))
+            self.sent.append(body)
+            handle.add(b"", body, 1, None, simulation.loop.now_ns())
+            if self.acked and simulation.rng.random() < 0.2:
+                wanted = simulation.rng.randrange(len(self.acked))
+                ledgers.read(LEDGER, wanted, wanted, BYTES_MAX, partial(self._read, wanted))
+            await asyncio.sleep(simulation.rng.expovariate(1 / plan.pause_s))
+        while handle.pending and not self._client.crashed:
+            self._idle.clear()
+            await self._idle.wait()
+        if self._client.crashed or not (plan.writer_closes or self._failed):
+            return
+        try:
+            await self.own.close(handle.last_confirmed, sum(map(len, self.acked.values())))
+            simulation.note(f"writer: closed at {handle.last_confirmed}")
+        except BrokerError as error:
+            simulation.note(f"writer: not closed: {error}")
+
+    def _read(self, wanted: int, entries: list[Entry], error: BrokerError | None) -> None:
+        if error is None:
+            found = [bytes(entry.body) for entry in entries]
+            if found != [self.acked[wanted]]:
+                self._simulation.broken = Broken(f"entry {wanted} reads {found}")
+        elif isinstance(error, NoSuchEntry | NoSuchLedger) and not any(
+            bookie.lost_disk for bookie in self._simulation.bookies
+        ):
+            self._simulation.broken = Broken(f"entry {wanted} was acknowledged: {error}")
+
+    # What the handle reports
+
+    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
+        self._failed = True
+        self._simulation.note(f"writer: refused with {rc}")
+
+    def entries_confirmed(
+        self,
+        handle: LedgerHandle,
+        entries: list[Entry],
+        contexts: list[object],
+        asked_ns: list[int],
+        now_ns: int,
+    ) -> None:
+        for entry in entries:
+            self.acked[entry.entry_id] = bytes(entry.body)
+        self._idle.set()
+
+    def adds_failed(
+        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
+    ) -> None:
+        self._idle.set()

@@ -1,0 +1,96 @@
+"""One bookie of Apache BookKeeper on loopback, from an unpacked distribution, registered in a ZooKeeper."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.support.java import free_port
+
+START_S: Final = 60
+STOP_S: Final = 30
+OPENED = ("java.base/java.io", "java.base/java.util.zip", "java.base/java.nio", "java.base/jdk.internal.misc")
+JAVA_OPTIONS = ["-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-Dio.netty.tryReflectionSetAccessible=true"]
+JAVA_OPTIONS += [word for place in OPENED for word in ("--add-opens", f"{place}=ALL-UNNAMED")]
+
+
+def java() -> str | None:
+    """`JAVA_HOME`'s, else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin/java") if home else shutil.which("java")
+
+
+class ApacheBookie:
+    def __init__(self, home: Path, folder: Path, zookeeper: str) -> None:
+        """`home` has `lib/*.jar`; `zookeeper` is host:port."""
+        self.address = f"127.0.0.1:{free_port()}"
+        self._classes = str(home / "lib" / "*")
+        self._folder = folder
+        self._zookeeper = zookeeper
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Makes the cluster's nodes first. RuntimeError with the end of its log where it does not start."""
+        java_path = java()
+        assert java_path is not None
+        config = self._folder / "bookie.conf"
+        config.write_text(self._config())
+        base = [java_path, *JAVA_OPTIONS, "-cp", self._classes]
+        shell = [*base, "org.apache.bookkeeper.bookie.BookieShell", "-conf", str(config)]
+        log_path = self._folder / "bookie.log"
+        with log_path.open("ab") as log:
+            subprocess.run(
+                [*shell, "metaformat", "-nonInteractive", "-force"],
+                stdout=log,
+                stderr=log,
+                check=True,
+                timeout=START_S,
+            )
+            command = [*base, "org.apache.bookkeeper.server.Main", "--conf", str(config)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + START_S
+        while not self._listens():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the bookie does not listen: {log_path.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _config(self) -> str:
+        values = {
+            "bookiePort": self.address.rpartition(":")[2],
+            "advertisedAddress": "127.0.0.1",
+            "listeningInterface": "lo",
+            "allowLoopback": "true",
+            "journalDirectories": self._folder / "journal",
+            "ledgerDirectories": self._folder / "ledgers",
+            "indexDirectories": self._folder / "index",
+            "metadataServiceUri": f"zk+hierarchical://{self._zookeeper}/ledgers",
+            "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            "diskUsageThreshold": "0.99",
+            "diskUsageWarnThreshold": "0.98",
+            "httpServerEnabled": "false",
+        }
+        return "".join(f"{key}={value}\n" for key, value in values.items())
+
+    def _listens(self) -> bool:
+        host, port = self.address.split(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=1).close()
+        except OSError:
+            return False
+        return True
