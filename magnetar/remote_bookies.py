@@ -1,5 +1,4 @@
-"""A broker's bookies over TCP: a connection to each that `bookieAddress` names or ZooKeeper lists, and the wait until
-enough answer.
+"""A broker's bookies over TCP: a connection to each that `bookieAddress` names, and the wait until enough answer.
 
 Bookies may start later than the broker, as in a compose file; the clients say what is wrong and try on.
 """
@@ -7,13 +6,10 @@ Bookies may start later than the broker, as in a compose file; the clients say w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from broker import clock
-from broker.config.rules import ZOOKEEPER
 from broker.ledger_client.bookies import Bookies, BookieSet, OneBookie
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.metadata.metadata_store import MetadataStore
 from broker.room_settings import quarantine_settings
 from broker.turn import Turn
 from protocol.frame import FRAME_PADDING_BYTES
@@ -22,27 +18,23 @@ from settings.settings import Settings
 RETRY_S = 0.2
 
 
-async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataStore) -> Bookies:
+async def connect_to_bookies(settings: Settings, turn: Turn) -> Bookies:
     """Returns when as many answer as an entry is written to. A cancelled call leaves no connection behind."""
 
     def connect(address: str) -> BookKeeperLedgerClient:
         host, _, port = address.rpartition(":")
         return BookKeeperLedgerClient(
-            host or address,
-            int(port) if port.isdecimal() else 0,  # An id of a bookie that nobody knows: it is not reachable.
+            host,
+            int(port),
             turn=turn,
             frame_bytes_max=settings.int("maxMessageSize") + FRAME_PADDING_BYTES,
             timeout_s=settings.int("bookkeeperClientTimeoutInSeconds"),
         )
 
     addresses = settings.list("bookieAddress")
-    if addresses == (ZOOKEEPER,):
-        several: BookieSet = await _discover(settings, metadata, connect)
-        bookies: Bookies = several
-        enough = _wait_for(several, settings.int("managedLedgerDefaultWriteQuorum"))
-    elif len(addresses) == 1:
+    if len(addresses) == 1:
         client = connect(addresses[0])
-        bookies = OneBookie(addresses[0], client)
+        bookies: Bookies = OneBookie(addresses[0], client)
         enough = _wait_for_one(client)
     else:
         several = BookieSet(
@@ -55,22 +47,6 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
         enough = _wait_for(several, settings.int("managedLedgerDefaultWriteQuorum"))
     try:
         await enough
-    except BaseException:
-        await bookies.close()
-        raise
-    return bookies
-
-
-async def _discover(
-    settings: Settings, metadata: MetadataStore, connect: Callable[[str], BookKeeperLedgerClient]
-) -> BookieSet:
-    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
-    from magnetar.discovered_bookies import DiscoveredBookies
-
-    assert isinstance(metadata, ZookeeperMetadataStore)  # The settings were checked for it.
-    bookies = DiscoveredBookies(metadata.session, connect, quarantine_settings(settings))
-    try:
-        await bookies.open()
     except BaseException:
         await bookies.close()
         raise

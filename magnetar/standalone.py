@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from bookie_stub.bookie import Bookie
     from broker.broker_service import Addresses, BrokerService
     from broker.ledger_client.bookies import Bookies
-    from broker.metadata.metadata_store import MetadataStore
     from broker.turn import Turn
 
 log = logging.getLogger("magnetar")
@@ -188,7 +187,7 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             turn = Turn(loop.call_soon, clock.monotonic_ns)
             metadata, ids = await open_metadata(settings.broker)
             opened.push_async_callback(metadata.close)
-            bookies = await _bookies(settings, bookie, turn, loop, stop, metadata)
+            bookies = await _bookies(settings, bookie, turn, loop, stop)
             ledgers = Ledgers(
                 metadata,
                 bookies,
@@ -228,7 +227,6 @@ async def _bookies(
     turn: Turn,
     loop: asyncio.AbstractEventLoop,
     stop: asyncio.Event,
-    metadata: MetadataStore,
 ) -> Bookies:
     from broker.ledger_client.bookies import OneBookie
 
@@ -243,7 +241,7 @@ async def _bookies(
         return OneBookie(EMBEDDED_ADDRESS, EmbeddedLedgerClient(opened))
     from magnetar.remote_bookies import connect_to_bookies
 
-    connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn, metadata))
+    connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not connecting.done():

@@ -19,7 +19,6 @@ CACHE_SIZE_MIN_MB = 64
 USUAL_QUORUM = 2
 """Ensemble and quorums of Pulsar's broker.conf."""
 EMBEDDED = "embedded"
-ZOOKEEPER = "zookeeper"
 MIB = 1 << 20
 Rule = Callable[[Settings], Computed]
 Condition = Callable[[Settings], bool]
@@ -69,11 +68,7 @@ FORMS = (
         "|".join(map(re.escape, INTERCEPTORS)),
         " and ".join(INTERCEPTORS),
     ),
-    (
-        "bookieAddress",
-        r"embedded|zookeeper|.+:\d{1,5}",
-        "embedded, zookeeper or host:port, the latter also several",
-    ),
+    ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port, the latter also several"),
     (
         "metadataStoreUrl",
         r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
@@ -155,8 +150,6 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 
 def _ensemble_size(settings: Settings) -> Computed:
     bookies = len(settings.list("bookieAddress"))
-    if ZOOKEEPER in settings.list("bookieAddress"):
-        return Computed(USUAL_QUORUM, f"{USUAL_QUORUM}, of as many as ZooKeeper lists")
     return Computed(min(USUAL_QUORUM, bookies), f"{USUAL_QUORUM}, with {bookies} in bookieAddress")
 
 
@@ -199,14 +192,6 @@ def _check_bookies(settings: Settings) -> None:
         raise SettingsError(f"{where}: an embedded bookie has no others beside it; name several as host:port")
     if len(set(addresses)) < len(addresses):
         raise SettingsError(f"{where}: names a bookie twice")
-    if ZOOKEEPER in addresses:
-        if len(addresses) > 1:
-            raise SettingsError(f"{where}: the bookies of ZooKeeper have no others beside them")
-        if not settings.str("metadataStoreUrl").startswith("zk:"):
-            raise SettingsError(
-                f"{where}: needs metadataStoreUrl=zk:host:port, not {settings.str('metadataStoreUrl')}"
-            )
-        return
     name = "managedLedgerDefaultEnsembleSize"
     if settings.int(name) > len(addresses):
         raise SettingsError(

@@ -48,8 +48,7 @@ MAGNETAR: Section = (
             ("localhost:3181",),
             "Where entries are stored: `embedded` runs a bookie inside the broker's process, `host:port`"
             " talks BookKeeper's v2 protocol to a bookie elsewhere, and several of them, with commas, are"
-            " what ensembles are chosen from. `zookeeper`: those that the ZooKeeper of metadataStoreUrl lists, as"
-            " they come and go.",
+            " what ensembles are chosen from.",
             standalone=("embedded",),
             ours=True,
         ),

@@ -79,7 +79,7 @@ class OneBookie:
 
 
 class BookieSet:
-    """Several bookies, known by their addresses, or by the ids that stand for them in ledgers."""
+    """Several bookies, known by their addresses."""
 
     sole: LedgerClient | None = None
 
@@ -115,10 +115,6 @@ class BookieSet:
         if client is None:
             client = self._clients[address] = self._connect(address)
         return client
-
-    def forget(self, address: str) -> BookieClient:
-        """The bookie is to be connected to anew; answers the connection so far, which is the caller's to close."""
-        return self._clients.pop(address)
 
     def reachable(self) -> list[str]:
         return [address for address in self._addresses if self._clients[address].reachable]

@@ -284,8 +284,8 @@ def test_reading_the_tables_and_a_file_imports_no_library() -> None:
     ("override", "allowed"),
     [
         ("brokerEntryMetadataInterceptors=foo", "org.apache.pulsar"),
-        ("bookieAddress=foo", "embedded, zookeeper or host:port"),
-        ("bookieAddress=foo:bar", "embedded, zookeeper or host:port"),
+        ("bookieAddress=foo", "embedded or host:port"),
+        ("bookieAddress=foo:bar", "embedded or host:port"),
         ("advertisedListeners=garbage", "name:pulsar://host:port"),
     ],
 )
@@ -311,7 +311,6 @@ def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
     assert quorums() == (1, 1, 1)
     assert quorums("bookieAddress=a:1,b:1,c:1") == (2, 2, 2)
     assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultEnsembleSize=3") == (3, 2, 2)
-    assert quorums("bookieAddress=zookeeper", "metadataStoreUrl=zk:a:1") == (2, 2, 2)
     assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=1") == (2, 1, 1)
 
 
@@ -321,8 +320,6 @@ def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
         (["managedLedgerDefaultEnsembleSize=2"], "bookieAddress names only 1"),
         (["bookieAddress=a:1,b:1,a:1"], "names a bookie twice"),
         (["bookieAddress=embedded,b:1"], "no others beside it"),
-        (["bookieAddress=zookeeper,b:1", "metadataStoreUrl=zk:a:1"], "no others beside them"),
-        (["bookieAddress=zookeeper"], "needs metadataStoreUrl=zk:host:port, not file:"),
         (["bookieAddress=a:1,b:1", "managedLedgerDefaultAckQuorum=3"], "may not be above"),
         (["bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=3"], "may not be above"),
     ],
