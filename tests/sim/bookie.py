@@ -32,7 +32,7 @@ _UNLIMITED = 1 << 40
 
 
 class SimJournal:
-    """What `LedgerRecords` asks of a journal: records in order, an answer after the sync."""
+    """What `LedgerRecords` asks of its journals: one for all ledgers, records in order, an answer after the sync."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -42,6 +42,9 @@ class SimJournal:
         self.error_rate = 0.0
         self.failed: Callable[[], None] = lambda: None
         self._alive = True
+
+    def of(self, ledger_id: int) -> SimJournal:
+        return self
 
     def append(self, record: bytes, done: Done, value: int) -> None:
         self.waiting.append((record, done, value))
@@ -115,7 +118,7 @@ class SimBookie:
             self._loop.call_soon,  # type: ignore[arg-type]
             lossy=False,
         )
-        self._journal.failed = self._records.journal_failed
+        self._journal.failed = lambda: self._records.journal_failed(lambda ledger_id: True)
         self.up = True
 
     def set_error_rate(self, rate: float) -> None:
