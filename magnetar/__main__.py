@@ -31,7 +31,7 @@ COMMANDS = MappingProxyType(
         "cache": ("magnetar.cache_command:main", "ask a running broker what is in its cache, and why not"),
         "pipeline": (
             "magnetar.pipeline_command:main",
-            "jobs on Spark: what to change in broker.conf, audits of metadata, live",
+            "jobs on Spark: records, audits of metadata, live",
         ),
         "version": ("magnetar.version:main", "print version information"),
     }
