@@ -170,7 +170,7 @@ def check(settings: Settings) -> list[Note]:
     _check_memory(settings)
     _check_bookies(settings)
     _check_order(settings)
-    return [*_without_effect(settings), *_smaller_than_a_read(settings)]
+    return [*_without_effect(settings), *_smaller_than_a_read(settings), *_one_copy(settings)]
 
 
 def _check_forms(settings: Settings) -> None:
@@ -206,7 +206,7 @@ def _check_bookies(settings: Settings) -> None:
     if len(set(addresses)) < len(addresses):
         raise SettingsError(f"{where}: names a bookie twice")
     name = "managedLedgerDefaultEnsembleSize"
-    if settings.int(name) > len(addresses):
+    if settings.int(name) > len(addresses) > 1:
         raise SettingsError(
             f"{settings.origin(name)}: {name}={settings.int(name)}: bookieAddress names only {len(addresses)};"
             " name more bookies or set a smaller ensemble"
@@ -250,6 +250,19 @@ def _smaller_than_a_read(settings: Settings) -> list[Note]:
     text = (
         f"{settings.origin(name)}: {name}={budget_mb}: less than one read may bring"
         f" (dispatcherMaxReadSizeBytes={read_bytes}): such a read waits until it is the only one"
+    )
+    return [Note("warning", text)]
+
+
+def _one_copy(settings: Settings) -> list[Note]:
+    """A broker.conf of a cluster starts with one bookie too, but what it asks for is not to be had."""
+    name = "managedLedgerDefaultWriteQuorum"
+    (address, *others) = settings.list("bookieAddress")
+    if others or address == REGISTERED or settings.int(name) == 1 or not settings.is_set(name):
+        return []
+    text = (
+        f"{settings.origin(name)}: {name}={settings.int(name)}: bookieAddress={address} is one bookie, so every entry is"
+        " stored once"
     )
     return [Note("warning", text)]
 

@@ -315,10 +315,21 @@ def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
     assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=1") == (2, 1, 1)
 
 
+def test_the_quorums_of_a_cluster_with_one_bookie_are_noted() -> None:
+    names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
+    overrides = [f"managedLedgerDefault{name}=2" for name in names]
+    settings = load_broker_settings(None, environ={}, overrides=overrides)
+    notes = [note.text for note in settings.notes if note.level == "warning"]
+    assert any(
+        "bookieAddress=localhost:3181 is one bookie, so every entry is stored once" in note for note in notes
+    )
+    assert not any("one bookie" in note.text for note in load_broker_settings(None, environ={}).notes)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["managedLedgerDefaultEnsembleSize=2"], "bookieAddress names only 1"),
+        (["bookieAddress=a:1,b:1", "managedLedgerDefaultEnsembleSize=3"], "bookieAddress names only 2"),
         (["bookieAddress=a:1,b:1,a:1"], "names a bookie twice"),
         (["bookieAddress=embedded,b:1"], "no others beside it"),
         (["bookieAddress=registered,b:1", "metadataStoreUrl=zk:h:1"], "or a list"),
