@@ -198,13 +198,13 @@ def _collection(settings: Settings) -> CollectionSettings:
 
 
 def _disk(settings: Settings) -> DiskSettings:
-    full, warn, low = (settings.float(f"diskUsage{name}Threshold") for name in ("", "Warn", "Lwm"))
-    for name, value in (("Warn", warn), ("Lwm", low)):
-        if value > full:
-            raise SettingsError(
-                f"{settings.origin(f'diskUsage{name}Threshold')}: diskUsage{name}Threshold={value:g}:"
-                f" allowed is up to diskUsageThreshold, {full:g}"
-            )
+    full, low = settings.float("diskUsageThreshold"), settings.float("diskUsageLwmThreshold")
+    if low > full:
+        raise SettingsError(
+            f"{settings.origin('diskUsageLwmThreshold')}: diskUsageLwmThreshold={low:g}:"
+            f" allowed is up to diskUsageThreshold, {full:g}"
+        )
+    warn = min(settings.float("diskUsageWarnThreshold"), full)
     return DiskSettings(full=full, warn=warn, low=low, interval_s=settings.int("diskCheckInterval") / 1000)
 
 

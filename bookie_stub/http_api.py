@@ -45,7 +45,7 @@ class BookieApi:
     async def _is_ready(self, _request: web.Request) -> web.Response:
         if self._bookie.closed:
             return web.Response(status=503, text="Bookie is not fully started yet")
-        return web.Response(text="OK\n")
+        return web.Response(text="OK")
 
     async def _gc_details(self, _request: web.Request) -> web.Response:
         """One object for each ledger directory, as BookKeeper; ours are collected together, so all are alike."""

@@ -36,6 +36,8 @@ class ZooKeeperLedgers:
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
 
+        if not self._client.connected:  # kazoo would wait for as long as it takes
+            raise RegistrationError("there is no connection to ZooKeeper")
         try:
             # A server that is behind would not know a ledger that was made a moment ago.
             self._client.sync(self._root)

@@ -28,6 +28,7 @@ class Store:
     """A tree of nodes that answers like kazoo's client, and fails when told to."""
 
     def __init__(self, ledger_ids: Sequence[int]) -> None:
+        self.connected = True
         self.nodes = {"/ledgers/INSTANCEID": b"the cluster", "/ledgers/LAYOUT": LAYOUT}
         self.hidden_from_lists: set[str] = set()
         self.fails: set[str] = set()
@@ -127,6 +128,13 @@ async def test_an_error_deletes_nothing(world: World, call: str) -> None:
     assert await world.left() == set(LEDGERS)
     world.store.fails = set()
     assert await world.left() == set(LEDGERS) - {1}
+
+
+async def test_without_a_connection_nothing_is_deleted(world: World) -> None:
+    world.store.remove(1)
+    world.store.connected = False
+    assert await world.left() == set(LEDGERS)
+    assert not world.store.calls
 
 
 @pytest.mark.parametrize("node", ["INSTANCEID", "LAYOUT"])

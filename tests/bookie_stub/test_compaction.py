@@ -154,6 +154,26 @@ async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
         assert await all_of(bench, ledger) == EVERYTHING
 
 
+async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> None:
+    """The log is compacted and removed between the look into the index and the log's opening."""
+    bookie = await mostly_dead(bench)
+    (storage,) = bookie._disk.storages.all
+    (old,) = log_ids(logs_of(bench))
+    open_to_read = bench.file_system.open_to_read
+    done: list[int] = []
+
+    def late(path: Path) -> int:
+        if path.name == file_name(old) and not done:
+            done.append(1)
+            compact_log(storage, old, lambda ledger: ledger == 1, lambda _: None)
+        return open_to_read(path)
+
+    bench.file_system.open_to_read = late
+    assert await bench.read(1, 3) == EVERYTHING[3]
+    assert done
+    assert not (logs_of(bench) / file_name(old)).exists()
+
+
 async def test_a_deleted_ledger_is_not_copied(bench: Bench) -> None:
     bookie = await mostly_dead(bench)
     bookie.delete_ledger(1)
@@ -215,9 +235,11 @@ async def test_a_crash_at_any_step_is_finished_by_the_next_start(
     await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
     assert image.exists(), f"no {count}. {stop} in a compaction"
     after = Bench(image)
+    complete = list(logs_of(after).glob("*.compacted"))
     after.open()
     assert await all_of(after, 1) == EVERYTHING
     assert not list(logs_of(after).glob("*.compact*"))
+    assert not (complete and old in log_ids(logs_of(after)))
     await compact(after)
     assert await all_of(after, 1) == EVERYTHING
     assert after.bookie is not None

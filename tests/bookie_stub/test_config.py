@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config import BookieSettings, from_settings
+from bookie_stub.config import BookieSettings, DiskSettings, GroupSettings, from_settings
 from bookie_stub.config_keys import BOOKIE_KEYS
 from bookie_stub.config_rules import load_bookie_settings
 from bookie_stub.read_cache import POLICIES
@@ -77,3 +77,50 @@ def test_the_policies_of_the_setting_are_those_of_the_cache() -> None:
 def test_what_this_bookie_cannot_do_is_refused(bad: str) -> None:
     with pytest.raises(SettingsError, match=bad.split("=")[0]):
         load(bad)
+
+
+def test_units_of_upkeep() -> None:
+    settings = load(
+        "gcWaitTime=1500",
+        "verifyMetadataOnGC=false",
+        "minorCompactionThreshold=0.1",
+        "minorCompactionInterval=60",
+        "majorCompactionThreshold=0.7",
+        "majorCompactionInterval=0",
+        "isThrottleByBytes=true",
+        "compactionRateByBytes=5000",
+        "diskUsageThreshold=0.8",
+        "diskUsageLwmThreshold=0.7",
+        "diskCheckInterval=250",
+        "journalMaxGroupWaitMSec=3",
+        "journalBufferedWritesThreshold=1000",
+        "journalBufferedEntriesThreshold=10",
+    )
+    collection = settings.collection
+    assert (collection.wait_s, collection.verify) == (1.5, False)
+    assert (collection.minor_threshold, collection.minor_interval_s, collection.minor) == (0.1, 60, True)
+    assert (collection.major_threshold, collection.major) == (0.7, False)
+    assert (collection.rate, collection.rate_in_bytes) == (5000, True)
+    assert settings.disk == DiskSettings(full=0.8, warn=0.8, low=0.7, interval_s=0.25)
+    assert settings.journal_group == GroupSettings(wait_s=0.003, bytes_max=1000, records_max=10)
+    assert load("journalFlushWhenQueueEmpty=true").journal_group.wait_s == 0
+
+
+def test_several_directories() -> None:
+    settings = load("ledgerDirectories=/a,/b", "journalDirectories=/c,/d,/e")
+    assert settings.ledger_directories == settings.index_directories == (Path("/a"), Path("/b"))
+    assert settings.journal_directories == (Path("/c"), Path("/d"), Path("/e"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("diskUsageLwmThreshold=0.96",),
+        ("majorCompactionThreshold=0.1",),
+        ("minorCompactionThreshold=1.5",),
+        ("diskUsageThreshold=0",),
+    ],
+)
+def test_upkeep_that_makes_no_sense_is_refused(bad: tuple[str, ...]) -> None:
+    with pytest.raises(SettingsError, match=bad[0].split("=")[0]):
+        load(*bad)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import random
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieStorageError
-from bookie_stub.journal_file import journal_ids
+from bookie_stub.journal_file import JournalReader, journal_ids
 from bookie_stub.rocks import Rocks
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
@@ -103,6 +104,34 @@ async def test_adds_queued_behind_a_failure_fail_with_it(bench: Bench, tmp_path:
     for entry in acknowledged:
         assert await after.read(1, entry) == (OK, b"%d" % entry)
     after.close()
+
+
+@pytest.mark.slow
+async def test_a_journal_cut_anywhere_in_its_last_records_is_replayed(bench: Bench, tmp_path: Path) -> None:
+    """What is whole before the cut is there, what is behind it is absent, and the bookie starts."""
+    bench.open(journal_alignment=512)
+    for entry in range(6):
+        assert await bench.add(1, entry, b"%d" % entry) == OK
+    journals = bench.directory / "journal/current"
+    (journal_id,) = journal_ids(journals)
+    path = journals / f"{journal_id:x}.txn"
+    reader = JournalReader(path)
+    for _ in reader:
+        pass
+    end = reader.end
+    image = tmp_path.with_name(tmp_path.name + "-cut")
+    for cut in range(end - 3 * 512, end + 1, 13):
+        shutil.copytree(bench.directory, image)
+        with (image / path.relative_to(bench.directory)).open("r+b") as file:
+            file.truncate(cut)
+        after = Bench(image)
+        after.open()
+        rc, payloads = await after.batch(1, 0, 100)
+        assert rc == OK
+        assert payloads == [b"%d" % entry for entry in range(len(payloads))]
+        assert len(payloads) >= (cut - 512) // 512 - 1
+        after.close()
+        shutil.rmtree(image)
 
 
 async def test_a_full_disk_leaves_no_pile_of_journals(bench: Bench) -> None:

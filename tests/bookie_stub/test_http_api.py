@@ -37,7 +37,7 @@ def ask(process: Process, name: str, method: str = "GET", body: bytes | None = N
 
 def test_what_it_says_of_itself(process: Process) -> None:
     """Names and kinds as BookKeeper 4.17.3 answers."""
-    assert ask(process, "is_ready") == (200, "OK\n")
+    assert ask(process, "is_ready") == (200, "OK")
     code, text = ask(process, "state")
     assert (code, json.loads(text)) == (
         200,

@@ -176,3 +176,17 @@ def test_a_group_inside_a_torn_entry_is_not_taken_for_acknowledged(tmp_path: Pat
     data, ends = journal_of([GROUPS[0], [record_of(1, 1, b"..." + forged * 8)]])
     (tmp_path / "1.txn").write_bytes(data[: ends[1] - 600] + bytes(4096))
     assert read(tmp_path / "1.txn") == GROUPS[0]
+
+
+def test_every_cut_of_a_file_of_bookkeeper_gives_its_complete_records(tmp_path: Path) -> None:
+    """Without checksums a record counts as soon as it is complete, and a cut one ends the file without an error."""
+    records = [record_of(1, entry, b"x" * 20) for entry in range(4)]
+    start = b"BKLG" + (6).to_bytes(4, "big")
+    whole = start.ljust(512, b"\0") + b"".join(records)
+    path = tmp_path / "1.txn"
+    for cut in range(512 + len(records[0]), len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        assert read(path) == records[: (cut - 512) // len(records[0])]
+        complete = (cut - 512) // len(records[0])
+        path.write_bytes(whole[:cut].ljust(cut + 100, b"\0"))
+        assert read(path)[:complete] == records[:complete]
