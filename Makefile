@@ -4,6 +4,7 @@
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
+#   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
 #   make test-apache-bookkeeper  the interop tests on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
 #   make lint | format | generate | constraints | image | clean
@@ -19,7 +20,7 @@ DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
 
-.PHONY: run demo test test-apache-bookkeeper lint format bench image generate constraints clean
+.PHONY: run demo pipeline test test-apache-bookkeeper lint format bench image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -27,6 +28,9 @@ run: $(RUNTIME)
 
 demo: $(RUNTIME)
 	@exec $(PY) -m magnetar.demo $(ARGS)
+
+pipeline: $(DEVELOPMENT)
+	@exec $(PY) -m magnetar pipeline $(or $(ARGS),recommend pipeline/sample)
 
 test: lint
 	$(PY) -m pytest -ra --durations=10 --durations-min=2 $(TESTS)

@@ -21,7 +21,7 @@ from pipeline.jobs.what_if import OWN, exactly, own_lines, policy_name, row_of
 from pipeline.replays.grid import NO_TTL_NS, Choice, GridRow, own_settings, replay_grid
 from pipeline.traces.checking import Checked
 
-SIZES: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Of the broker's own size."""
 TTLS: Final = (1.0, 3.0, 10.0, 60.0)
 NEAR: Final = 0.002
@@ -73,7 +73,7 @@ def _knobs(own: EntryCacheSettings) -> list[Knob]:
     """Each alone, far enough."""
     times = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
     knobs = [
-        Knob("managedLedgerCacheSizeMB", Choice(size_bytes=own.size_bytes_max * 8), "8 times the size"),
+        Knob("managedLedgerCacheSizeMB", Choice(size_bytes=own.size_bytes_max * 32), "32 times the size"),
         Knob(
             "managedLedgerCacheEvictionTimeThresholdMillis",
             Choice(ttl_ns=max(own.ttl_ns * 60, 1_000_000_000)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from argparse import Namespace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def test_the_commands_of_the_tutorial(
     for wanted in (
         f"<title>{answer.title}</title>",
         "<table>",
-        *[table.title for table in answer.tables.values()],
+        *[escape(table.title) for table in answer.tables.values()],
     ):
         assert wanted in text
     assert text.count("<svg") == text.count("</svg>") == len(answer.plots)

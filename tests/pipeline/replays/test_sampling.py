@@ -58,7 +58,7 @@ def test_groups_share_out_the_entries(record: tuple[RandomRecord, Accesses, Path
 
 
 def test_the_objects_replay_the_same_sample(record: tuple[RandomRecord, Accesses, Path]) -> None:
-    _made, accesses, folder = record
+    _, accesses, folder = record
     settings = EntryCacheSettings(1000, ttl_ns=40_000_000)
     part = sampled(accesses, 0.3)
     (run,) = find([folder]).runs
