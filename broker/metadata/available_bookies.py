@@ -41,7 +41,6 @@ class AvailableBookies:
     async def open(self) -> Bookies:
         """Those that are there now; changes are told from here on. MetadataError where ZooKeeper refuses."""
         self.bookies = await self._look()
-        self._session.when_connected_again(self._stale.set)
         self._looking = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies
 
@@ -83,7 +82,7 @@ class AvailableBookies:
         return await self._session.ask(lambda: self._session.client.get_async(path, watch=self._fired))
 
     def _fired(self, _event: object) -> None:
-        """In a thread of kazoo's."""
+        """In a thread of kazoo's; also when the connection breaks, which ends every watch."""
         self._loop.call_soon_threadsafe(self._stale.set)
 
 

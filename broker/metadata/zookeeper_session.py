@@ -66,7 +66,6 @@ class ZookeeperSession:
         self._connected.set()
         self._closed = False
         self._session_id = client.client_id[0]
-        self._on_connected: list[Callable[[], None]] = []
 
     @classmethod
     async def connect(cls, url: ZookeeperUrl, timeout_s: float) -> ZookeeperSession:
@@ -89,10 +88,6 @@ class ZookeeperSession:
         client.add_listener(session._state_changed)
         log.info("metadata is kept in ZooKeeper at %s", url)
         return session
-
-    def when_connected_again(self, action: Callable[[], None]) -> None:
-        """Called on the loop after each break of the connection: watches are gone then."""
-        self._on_connected.append(action)
 
     async def ask(self, request: Callable[[], Pending]) -> Answer:
         """What ZooKeeper answers, however long it takes. MetadataError after `close`."""
@@ -156,8 +151,6 @@ class ZookeeperSession:
         self._session_id = session_id
         self._connected.set()
         log.info("ZooKeeper at %s answers again, %s", self.url.hosts, how)
-        for action in self._on_connected:
-            action()
 
 
 def _stop(client: KazooClient) -> None:

@@ -84,6 +84,8 @@ class ApacheBookie:
             "diskUsageThreshold": "0.99",
             "diskUsageWarnThreshold": "0.98",
             "httpServerEnabled": "false",
+            # As Pulsar ships it: an entry of maxMessageSize with its headers is larger than BookKeeper's own default.
+            "nettyMaxFrameSizeBytes": 5 * 1024 * 1024 + 10 * 1024,
         }
         return "".join(f"{key}={value}\n" for key, value in values.items())
 
