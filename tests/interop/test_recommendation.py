@@ -46,7 +46,9 @@ def test_what_is_recommended_is_what_it_brings(tmp_path: Path, policy: str) -> N
     assert equal, answer.text
     advice = recommend(spark, checked)
     before, after = advice.tables["before_after"].rows
-    assert float(str(before["hit_ratio"])) == pytest.approx(hit_ratio(run_of(tmp_path / "before")), abs=POINTS)
+    assert float(str(before["hit_ratio"])) == pytest.approx(
+        hit_ratio(run_of(tmp_path / "before")), abs=POINTS
+    )
     promised = float(str(after["hit_ratio"]))
     assert promised > float(str(before["hit_ratio"])) + 0.2
     lines = re.findall(r"^(\w+)=(\d+)$", "\n".join(advice.text), re.M)
