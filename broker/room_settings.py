@@ -79,12 +79,13 @@ def ledger_settings(settings: Settings) -> ManagedLedgerSettings:
     )
 
 
-def ensemble_settings(settings: Settings) -> LedgerSettings:
+def ensemble_settings(settings: Settings, *, alone: bool) -> LedgerSettings:
+    """`alone`: there is one bookie, embedded or in memory perhaps, whatever the quorums say."""
     digest = settings.str("managedLedgerDigestType")
     return LedgerSettings(
-        ensemble_size=settings.int("managedLedgerDefaultEnsembleSize"),
-        write_quorum=settings.int("managedLedgerDefaultWriteQuorum"),
-        ack_quorum=settings.int("managedLedgerDefaultAckQuorum"),
+        ensemble_size=1 if alone else settings.int("managedLedgerDefaultEnsembleSize"),
+        write_quorum=1 if alone else settings.int("managedLedgerDefaultWriteQuorum"),
+        ack_quorum=1 if alone else settings.int("managedLedgerDefaultAckQuorum"),
         digest_type=DigestType.HMAC if digest == "MAC" else DigestType[digest],
         password=settings.str("managedLedgerPassword").encode(),
         sticky_reads=settings.bool("bookkeeperEnableStickyReads"),

@@ -19,8 +19,13 @@ AUDITS = {
     "acks": "holes and backlog of each subscription, and what they cost",
     "lifecycle": "ledgers older than TTL and retention allow",
 }
-SPARK_SETTINGS = {"spark.sql.shuffle.partitions": "16"}
-"""Enough for tens of millions of rows, and few where there are few."""
+SPARK_SETTINGS = {
+    # Enough for tens of millions of rows, and few where there are few.
+    "spark.sql.shuffle.partitions": "16",
+    "spark.driver.memory": "3g",
+    # What fits is looked up in a table instead of being sorted.
+    "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
+}
 LIMITS = (
     ("--grace-seconds", "grace_s", 86_400, "nodes and ledgers younger than this are left out"),
     ("--min-ranges", "ranges_min", 1000, "acked ranges from which holes are worth a line"),
@@ -41,7 +46,7 @@ def add_to(jobs: Jobs) -> None:
         "audit",
         help="look for leaks in a snapshot of the metadata",
         description="Look for leaks in a snapshot that `magnetar admin snapshot` wrote. Nothing is ever deleted:"
-        " the result is a plan, as Parquet and as a short text.",
+        " the result is a plan, as Parquet, as a page and as a short text.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -49,7 +54,7 @@ def add_to(jobs: Jobs) -> None:
     )
     parser.add_argument("snapshot", type=Path, metavar="SNAPSHOT", help="folder of the snapshot")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="of the plan (default SNAPSHOT-audit-NAME)"
+        "--out", type=Path, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
     )
     parser.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
     for flag, name, default, text in LIMITS:

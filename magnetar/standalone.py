@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bookie_stub.bookie import Bookie
     from broker.broker_service import Addresses, BrokerService
     from broker.ledger_client.bookies import Bookies
+    from broker.metadata.metadata_store import MetadataStore
     from broker.turn import Turn
 
 log = logging.getLogger("magnetar")
@@ -187,11 +188,11 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             turn = Turn(loop.call_soon, clock.monotonic_ns)
             metadata, ids = await open_metadata(settings.broker)
             opened.push_async_callback(metadata.close)
-            bookies = await _bookies(settings, bookie, turn, loop, stop)
+            bookies = await _bookies(settings, bookie, turn, metadata, stop)
             ledgers = Ledgers(
                 metadata,
                 bookies,
-                ensemble_settings(settings.broker),
+                ensemble_settings(settings.broker, alone=bookies.sole is not None),
                 call_soon=loop.call_soon,
                 call_later=loop.call_later,
                 creator_token=random.getrandbits(63),
@@ -225,7 +226,7 @@ async def _bookies(
     settings: ProcessSettings,
     bookie: Future[Bookie] | None,
     turn: Turn,
-    loop: asyncio.AbstractEventLoop,
+    metadata: MetadataStore,
     stop: asyncio.Event,
 ) -> Bookies:
     from broker.ledger_client.bookies import OneBookie
@@ -233,7 +234,8 @@ async def _bookies(
     if settings.memory:
         from broker.ledger_client.memory import MemoryLedgerClient
 
-        return OneBookie(EMBEDDED_ADDRESS, MemoryLedgerClient(loop.call_soon))
+        memory = MemoryLedgerClient(asyncio.get_running_loop().call_soon)
+        return OneBookie(EMBEDDED_ADDRESS, memory)
     if bookie is not None:
         from broker.ledger_client.embedded import EmbeddedLedgerClient
 
@@ -241,7 +243,7 @@ async def _bookies(
         return OneBookie(EMBEDDED_ADDRESS, EmbeddedLedgerClient(opened))
     from magnetar.remote_bookies import connect_to_bookies
 
-    connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn))
+    connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn, metadata))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
     if not connecting.done():

@@ -63,6 +63,7 @@ ONLY = {
     "pipeline.traces": {"broker.recorder", "broker.entry_cache"},
     "pipeline.replays": {"pipeline", "pipeline.traces", *_CACHE},
     "pipeline.jobs": {"pipeline", "pipeline.traces", "pipeline.replays", *_CACHE},
+    "pipeline.audits": {"pipeline", "pipeline.jobs"},
     "pyspark_pulsar": {"protocol"},
     # The bare package runs before each of its rooms and must not drag any of them in.
     "broker": set[str](),

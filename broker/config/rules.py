@@ -19,6 +19,7 @@ CACHE_SIZE_MIN_MB = 64
 USUAL_QUORUM = 2
 """Ensemble and quorums of Pulsar's broker.conf."""
 EMBEDDED = "embedded"
+REGISTERED = "registered"
 MIB = 1 << 20
 Rule = Callable[[Settings], Computed]
 Condition = Callable[[Settings], bool]
@@ -68,7 +69,11 @@ FORMS = (
         "|".join(map(re.escape, INTERCEPTORS)),
         " and ".join(INTERCEPTORS),
     ),
-    ("bookieAddress", r"embedded|.+:\d{1,5}", "embedded or host:port, the latter also several"),
+    (
+        "bookieAddress",
+        r"embedded|registered|.+:\d{1,5}",
+        "embedded or host:port, the latter also several, or registered",
+    ),
     (
         "metadataStoreUrl",
         r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
@@ -150,6 +155,8 @@ def broker_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
 
 def _ensemble_size(settings: Settings) -> Computed:
     bookies = len(settings.list("bookieAddress"))
+    if REGISTERED in settings.list("bookieAddress"):
+        return Computed(USUAL_QUORUM, f"bookieAddress={REGISTERED}")
     return Computed(min(USUAL_QUORUM, bookies), f"{USUAL_QUORUM}, with {bookies} in bookieAddress")
 
 
@@ -190,6 +197,12 @@ def _check_bookies(settings: Settings) -> None:
     where = f"{settings.origin('bookieAddress')}: bookieAddress={','.join(addresses)}"
     if EMBEDDED in addresses and len(addresses) > 1:
         raise SettingsError(f"{where}: an embedded bookie has no others beside it; name several as host:port")
+    if REGISTERED in addresses:
+        if len(addresses) > 1:
+            raise SettingsError(f"{where}: either those that are registered or a list")
+        if not settings.str("metadataStoreUrl").startswith("zk:"):
+            raise SettingsError(f"{where}: bookies register in ZooKeeper; set metadataStoreUrl=zk:host:port")
+        return
     if len(set(addresses)) < len(addresses):
         raise SettingsError(f"{where}: names a bookie twice")
     name = "managedLedgerDefaultEnsembleSize"

@@ -48,7 +48,7 @@ MAGNETAR: Section = (
             ("localhost:3181",),
             "Where entries are stored: `embedded` runs a bookie inside the broker's process, `host:port`"
             " talks BookKeeper's v2 protocol to a bookie elsewhere, and several of them, with commas, are"
-            " what ensembles are chosen from.",
+            " what ensembles are chosen from; `registered` are those in the ZooKeeper of metadataStoreUrl.",
             standalone=("embedded",),
             ours=True,
         ),

@@ -116,6 +116,12 @@ class BookieSet:
             client = self._clients[address] = self._connect(address)
         return client
 
+    def renew(self, address: str) -> BookieClient | None:
+        """Connect anew, because the bookie is elsewhere now; answers the connection before, for the caller to close."""
+        before = self._clients.pop(address, None)
+        self.client(address)
+        return before
+
     def reachable(self) -> list[str]:
         return [address for address in self._addresses if self._clients[address].reachable]
 

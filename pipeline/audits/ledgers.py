@@ -29,15 +29,14 @@ def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame, limits: Limits) -> DataFrame:
-    by_ledger = references.groupBy("ledger_id").agg(
-        F.bool_or(F.col("kind") != "deleting").alias("needed"), F.max("topic").alias("topic")
-    )
+    needed = references.where("kind <> 'deleting'").select("ledger_id")
+    decided = references.where("kind = 'deleting'").select("ledger_id", "topic").dropDuplicates(["ledger_id"])
     left = (
-        ledgers.join(by_ledger, "ledger_id", "left")
-        .where(~F.coalesce(F.col("needed"), F.lit(False)))
-        .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("needed").isNotNull())
+        ledgers.join(needed, "ledger_id", "left_anti")
+        .join(decided, "ledger_id", "left")
+        .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("topic").isNotNull())
     )
-    unfinished = F.col("needed").isNotNull()
+    unfinished = F.col("topic").isNotNull()
     known = (F.col("application") == "pulsar") & F.col("component").isin(*KNOWN_COMPONENTS)
     known = F.coalesce(known, F.lit(False))
     return findings(

@@ -53,12 +53,17 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     tenants = nodes.where("kind = 'tenant'").select(
         F.element_at(F.split("path", "/"), -1).alias("tenant"), F.lit(True).alias("has_tenant")
     )
+    is_partition = F.col("topic").contains("-partition-")  # Cheap, so that few meet the expression.
     return (
-        nodes.withColumn("base", F.regexp_extract("topic", PARTITION, 1))
-        .withColumn("index", F.expr(f"try_cast(regexp_extract(topic, r'{PARTITION}', 2) as long)"))
+        nodes.where(F.col("kind").isin(*OF_NAMESPACES, *ALSO_OF_NAMESPACES, "namespace", "parent"))
+        .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))
+        .withColumn(
+            "index",
+            F.when(is_partition, F.expr(f"try_cast(regexp_extract(topic, r'{PARTITION}', 2) as long)")),
+        )
         .withColumn("tenant", F.element_at(F.split("namespace", "/"), 1))
         .join(topics, "topic", "left")
-        .join(parents, "base", "left")
+        .join(F.broadcast(parents), "base", "left")
         .join(F.broadcast(namespaces), "namespace", "left")
         .join(F.broadcast(tenants), "tenant", "left")
     )

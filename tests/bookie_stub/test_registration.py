@@ -18,7 +18,8 @@ from bookie_stub.config import for_directory
 from bookie_stub.errors import ForeignDirectory, RegistrationError
 from bookie_stub.metadata_uri import MetadataUri, parse_metadata_uri
 from bookie_stub.registration import LAYOUT, Registration, service_info
-from protocol.bookie_frame import AddResponse, encode_add_request
+from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
+from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.test_process import ROOT, Process, answer
 from tests.support.java import ZooKeeper, free_port
@@ -307,3 +308,40 @@ def test_without_kazoo_the_start_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "kazoo.client", None)
     with pytest.raises(RegistrationError, match=r"magnetar\[zookeeper\]"):
         Registration.connect(MetadataUri("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
+    observer: object, process: Registered, uri: MetadataUri
+) -> None:
+    process.begin("gcWaitTime=100", "flushInterval=50")
+    for ledger in (7, 8):
+        observer.create(f"{uri.root}/{ledger_path(ledger)}", b"metadata", makepath=True)
+    reader, writer = await process.connect()
+    for ledger in (7, 8):
+        writer.write(encode_add_request(entry_of(ledger, 0), MASTER_KEY))
+        assert await answer(reader) == AddResponse(0, ledger, 0)
+    observer.delete(f"{uri.root}/{ledger_path(7)}")
+
+    async def read(ledger: int) -> int:
+        writer.write(encode_read_request(ledger, 0))
+        return (await answer(reader)).rc
+
+    async with asyncio.timeout(20):
+        while await read(7) != 1:  # noqa: ASYNC110 - another process does it in its own time
+            await asyncio.sleep(0.02)
+    assert await read(8) == 0
+    writer.close()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_a_full_disk_moves_the_node_and_back(observer: object, process: Registered, uri: MetadataUri) -> None:
+    """The threshold is passed by setting it below what the disk has taken."""
+    process.begin("diskUsageThreshold=0.001", "diskUsageWarnThreshold=0.001", "diskCheckInterval=20")
+    assert observer.exists(f"{uri.root}/available/readonly/the-bookie") is not None
+    assert observer.exists(f"{uri.root}/available/the-bookie") is None
+    assert process.end(signal.SIGTERM)[0] == 0
+    process.begin("diskUsageThreshold=1", "diskUsageWarnThreshold=1")
+    assert observer.exists(f"{uri.root}/available/the-bookie") is not None

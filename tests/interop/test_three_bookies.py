@@ -97,7 +97,9 @@ def test_a_bookie_is_killed_and_the_broker_restarts(tmp_path: Path, bookies: Boo
 
 
 def test_a_broker_that_was_killed_recovers_its_ledgers(tmp_path: Path, bookies: BookieProcesses) -> None:
-    broker = BrokerProcess(tmp_path / "broker", settings_on(bookies))
+    """With entries under a password."""
+    digest = {"managedLedgerDigestType": "MAC", "managedLedgerPassword": "secret"}
+    broker = BrokerProcess(tmp_path / "broker", {**settings_on(bookies), **digest})
     (tmp_path / "broker").mkdir()
     broker.start()
     client = connect(broker.addresses.pulsar)

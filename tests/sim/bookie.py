@@ -2,8 +2,9 @@
 
 Fences, master keys and the replay after a start are the real bookie's own code; journal, disk and reads are models of
 it: an add is readable before it is durable and answered after, a group of the journal can fail, a crash keeps any
-beginning of what was not synced. A bookie that lost its disk comes back knowing that it did: every open ledger that names
-it is fenced and in limbo (BP-46), so it never says "I do not have it" about what it may have lost.
+beginning of what was not synced. A bookie that lost its disk comes back knowing that it did: every ledger is fenced and in
+limbo (BP-46), so it never says "I do not have it" about what it may have lost. Closed ledgers too: a writer that was cut
+off for long may still lack one answer for an entry behind the end.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _UNLIMITED = 1 << 40
 
 
 class SimJournal:
-    """What `LedgerRecords` asks of a journal: records in order, an answer after the sync."""
+    """What `LedgerRecords` asks of its journals: one for all ledgers, records in order, an answer after the sync."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -42,6 +43,9 @@ class SimJournal:
         self.error_rate = 0.0
         self.failed: Callable[[], None] = lambda: None
         self._alive = True
+
+    def of(self, ledger_id: int) -> SimJournal:
+        return self
 
     def append(self, record: bytes, done: Done, value: int) -> None:
         self.waiting.append((record, done, value))
@@ -78,7 +82,9 @@ class SimBookie:
         """Of the journal's groups."""
         self._loop = loop
         self._rng = rng
-        self._start([], limbo=())
+        self._limbo: tuple[int, ...] = ()
+        """Ledgers that may have been there when the disk was lost; known for ever."""
+        self._start([])
 
     # What happens to it
 
@@ -87,13 +93,14 @@ class SimBookie:
         self._disk = self._journal.crash()
 
     def start(self) -> None:
-        self._start(self._disk, limbo=())
+        self._start(self._disk)
 
-    def start_without_disk(self, open_ledgers: Iterable[int]) -> None:
+    def start_without_disk(self, ledgers: Iterable[int]) -> None:
         self.lost_disk = True
-        self._start([], limbo=open_ledgers)
+        self._limbo = tuple(ledgers)
+        self._start([])
 
-    def _start(self, disk: list[bytes], limbo: Iterable[int]) -> None:
+    def _start(self, disk: list[bytes]) -> None:
         self._ledgers: dict[int, Ledger] = {}
         replay = Replay(self._ledgers, _UNLIMITED, lambda: None)
         for record in disk:
@@ -103,9 +110,10 @@ class SimBookie:
             for ledger_id, entries in replay.half.entries.items()
             for entry_id, record in entries.items()
         }
-        for ledger_id in limbo:
+        for ledger_id in self._limbo:
             data = LedgerData(UNSET_KEY, fenced=True, limbo=True)
-            self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=True)
+            known = self._ledgers.setdefault(ledger_id, Ledger(ledger_id, data, stored=True))
+            known.fenced = known.fence_durable = known.limbo = True
         self._journal = SimJournal(self._loop, self._rng)
         self._journal.durable = list(disk)
         self._journal.error_rate = self.error_rate
@@ -115,7 +123,7 @@ class SimBookie:
             self._loop.call_soon,  # type: ignore[arg-type]
             lossy=False,
         )
-        self._journal.failed = self._records.journal_failed
+        self._journal.failed = lambda: self._records.journal_failed(lambda ledger_id: True)
         self.up = True
 
     def set_error_rate(self, rate: float) -> None:

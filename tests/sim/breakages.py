@@ -167,7 +167,7 @@ def _answered_before_the_sync() -> object:
 def _a_lost_disk_says_no() -> object:
     """BP-46: a bookie that lost its disk says that it does not have what it had."""
     plain = SimBookie.start_without_disk
-    return mock.patch.object(SimBookie, "start_without_disk", lambda self, open_ledgers: plain(self, ()))
+    return mock.patch.object(SimBookie, "start_without_disk", lambda self, ledgers: plain(self, ()))
 
 
 BREAKAGES: dict[str, Patch] = {

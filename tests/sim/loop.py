@@ -22,8 +22,15 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._now = 0.0
         self._clock_resolution = 1e-9
+        self.defects: list[BaseException] = []
+        """What callbacks raised: nobody else would hear of it."""
+        self.set_exception_handler(SimLoop._note_defect)
         # What the base class asks for events: there are none, only timers.
         self._selector = self
+
+    def _note_defect(self, context: dict[str, Any]) -> None:
+        if "handle" in context:
+            self.defects.append(context["exception"])
 
     def time(self) -> float:
         return self._now
@@ -47,7 +54,10 @@ class SimLoop(asyncio.BaseEventLoop):
 def run(main: Coroutine[Any, Any, T], loop: SimLoop) -> T:
     """Run to the end and throw away what is still waiting then."""
     try:
-        return loop.run_until_complete(main)
+        outcome = loop.run_until_complete(main)
+        if loop.defects:
+            raise loop.defects[0]
+        return outcome
     finally:
         for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
             task.cancel()

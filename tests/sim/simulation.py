@@ -139,9 +139,7 @@ class Simulation:
             return
         self.note(f"{bookie.address} is back")
         if without_disk:
-            latest = self.state.history[-1:]
-            in_doubt = [LEDGER] if latest and latest[0].state is not LedgerState.CLOSED else []
-            bookie.start_without_disk(in_doubt)
+            bookie.start_without_disk([LEDGER] if self.state.history else [])
         else:
             bookie.start()
 

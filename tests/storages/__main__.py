@@ -2,6 +2,7 @@
 
     embedded   the bookie inside the broker's process
     bookie     a bookie of ours as a process of its own, over TCP
+    bookies    three of them: each ledger on all (E = 3), each entry on two (Qw = Qa = 2)
     apache     one bookie of Apache BookKeeper, metadata in ZooKeeper
 
 `MAGNETAR_BOOKKEEPER_HOME` names an unpacked distribution of Apache BookKeeper (the folder that has `lib`), and
@@ -28,6 +29,7 @@ from kazoo.client import KazooClient
 
 from tests.bookie_stub.test_process import Process
 from tests.support.apache_bookie import ApacheBookie, java
+from tests.support.bookies import BookieProcesses, ensemble_settings
 from tests.support.java import ZooKeeper
 from tests.vectors.broker_process import SETTINGS_FOR_ALL
 
@@ -60,6 +62,15 @@ def bookie(folder: Path) -> Iterator[Mapping[str, str]]:
         }
     finally:
         process.end(signal.SIGTERM)
+
+
+@contextmanager
+def bookies(folder: Path) -> Iterator[Mapping[str, str]]:
+    with BookieProcesses(folder / "bookies", 3) as processes:
+        yield {
+            **ensemble_settings(processes.addresses),
+            "metadataStoreUrl": f"file:{folder / 'metadata.sqlite'}",
+        }
 
 
 @contextmanager
@@ -106,6 +117,7 @@ def _zookeeper(home: Path, folder: Path) -> Iterator[str]:
 STORAGES: dict[str, Callable[[Path], AbstractContextManager[Mapping[str, str]]]] = {
     "embedded": embedded,
     "bookie": bookie,
+    "bookies": bookies,
     "apache": apache,
 }
 

@@ -6,7 +6,6 @@ Law of the place: signals go only to processes started here, by their handle.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -19,13 +18,6 @@ from types import TracebackType
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-
-BOOKIES_VARIABLE = "MAGNETAR_TEST_BOOKIES"
-"""How many bookies a broker under test gets, over TCP; unset or 0: the one inside its process."""
-
-
-def bookies_wanted() -> int:
-    return int(os.environ.get(BOOKIES_VARIABLE) or 0)
 
 
 def ensemble_settings(addresses: list[str]) -> dict[str, str]:

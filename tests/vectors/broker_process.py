@@ -20,8 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tests.support.bookies import BookieProcesses, bookies_wanted, ensemble_settings
-
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S: Final = 60.0
 SETTINGS_FOR_ALL: Final = "MAGNETAR_TEST_BROKER_SETTINGS"
@@ -92,7 +90,6 @@ class BrokerProcess:
     def __init__(
         self, folder: Path, settings: Mapping[str, str] | None = None, *, memory: bool = False
     ) -> None:
-        """Its entries go to bookies of their own where the environment asks for them, see `tests.support.bookies`."""
         self.folder = folder
         self.log_path = folder / "broker.log"
         self._ready_path = folder / "ready.json"
@@ -100,10 +97,6 @@ class BrokerProcess:
         self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Addresses | None = None
-        self._bookies: BookieProcesses | None = None
-        if bookies_wanted() and not memory and "bookieAddress" not in self._settings:
-            self._bookies = BookieProcesses(folder / "bookies", bookies_wanted())
-            self._settings = {**ensemble_settings(self._bookies.addresses), **self._settings}
 
     @property
     def addresses(self) -> Addresses:
@@ -164,22 +157,16 @@ class BrokerProcess:
         return "\n".join(self.log_lines()[-lines:])
 
     def __enter__(self) -> BrokerProcess:
-        if self._bookies is not None:
-            self._bookies.start()
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            if kind is None:
-                self.stop()
-            else:
-                self.kill()
-        finally:
-            if self._bookies is not None:
-                self._bookies.kill()
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
 
     def _command(self) -> list[str]:
         where = ["--memory"] if self._memory else ["--data", str(self.folder / "data")]

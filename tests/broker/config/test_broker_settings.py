@@ -310,6 +310,7 @@ def quorums(*overrides: str) -> tuple[int, ...]:
 def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
     assert quorums() == (1, 1, 1)
     assert quorums("bookieAddress=a:1,b:1,c:1") == (2, 2, 2)
+    assert quorums("bookieAddress=registered", "metadataStoreUrl=zk:h:1") == (2, 2, 2)
     assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultEnsembleSize=3") == (3, 2, 2)
     assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=1") == (2, 1, 1)
 
@@ -320,6 +321,8 @@ def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
         (["managedLedgerDefaultEnsembleSize=2"], "bookieAddress names only 1"),
         (["bookieAddress=a:1,b:1,a:1"], "names a bookie twice"),
         (["bookieAddress=embedded,b:1"], "no others beside it"),
+        (["bookieAddress=registered,b:1", "metadataStoreUrl=zk:h:1"], "or a list"),
+        (["bookieAddress=registered"], "set metadataStoreUrl=zk"),
         (["bookieAddress=a:1,b:1", "managedLedgerDefaultAckQuorum=3"], "may not be above"),
         (["bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=3"], "may not be above"),
     ],

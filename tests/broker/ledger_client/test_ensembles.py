@@ -248,6 +248,16 @@ async def test_a_recovery_changes_the_ensemble_and_stores_it_with_the_end():
     ]
 
 
+async def test_a_closed_ledger_is_left_as_it_is():
+    cluster = Cluster(3, LedgerSettings(3, 3, 2))
+    own = await cluster.begin()
+    await cluster.fill(2)
+    await own.close(1, 12)
+    assert await cluster.restarted(LedgerSettings()).recover(LEDGER) == own.metadata
+    assert not any(bookie._ledgers[LEDGER].fenced for bookie in cluster.bookies)
+    assert await cluster.restarted(LedgerSettings()).recover(LEDGER + 1) is None
+
+
 async def test_bookies_take_turns_and_failed_ones_go_into_quarantine():
     cluster = Cluster(4, LedgerSettings())
     a, b, c, d = cluster.names
@@ -255,6 +265,7 @@ async def test_bookies_take_turns_and_failed_ones_go_into_quarantine():
     cluster.set.failed(b)
     cluster.now_ns += 61 * 10**9
     cluster.set.failed(b)  # too late to count with the first
+    assert any(b in cluster.set.choose(3) for _ in range(4))
     assert cluster.set.choose(1, avoid=(a, c, d)) == (b,)
     cluster.set.failed(b)
     assert all(b not in cluster.set.choose(3) for _ in range(8))

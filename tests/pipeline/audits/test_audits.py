@@ -127,15 +127,17 @@ def test_the_text_says_what_was_found_and_where(
     spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path
 ) -> None:
     said: list[str] = []
-    text = run_audit(spark, "ledgers", cluster[0], tmp_path / "plan", Limits(), said.append)
+    text = run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
     assert text.startswith(
-        f"audit ledgers: {9 * LEAKS} findings, nothing was changed; plan in {tmp_path / 'plan'}"
+        f"audit ledgers: {9 * LEAKS} findings, nothing was changed; plan and page in {tmp_path / 'out'}"
     )
-    assert "orphan                        14   13.4 MiB, oldest 700.0 days" in text
+    assert "orphan                        14  13.4 MiB   700.0 days" in text
     assert said[0] == f"audit ledgers: reading {cluster[0]}"
-    assert spark.read.parquet(str(tmp_path / "plan")).count() == 9 * LEAKS
+    assert spark.read.parquet(str(tmp_path / "out/plan")).count() == 9 * LEAKS
+    page = (tmp_path / "out/audit-ledgers.html").read_text()
+    assert page.count('<td class="t">deletion-unfinished</td>') == 1 + LEAKS, "a class, and its findings"
     with pytest.raises(SnapshotError, match="exists; a plan needs a folder of its own"):
-        run_audit(spark, "ledgers", cluster[0], tmp_path / "plan", Limits(), said.append)
+        run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
 
 
 def test_what_is_no_whole_snapshot_is_refused_before_spark_starts(

@@ -1,0 +1,157 @@
+"""`python -m bench.bookie_scale`: a bookie with many idle ledgers, and how fast a lost index comes back.
+
+Start and memory are those of processes of their own; a bookie without ledgers is what the memory is compared with. The
+rounds of garbage collection ask a metadata store that answers at once, so what is timed is the bookie's part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.processes import memory
+from bookie_stub.bookie import Bookie
+from bookie_stub.collection import Force
+from bookie_stub.config import for_directory
+from bookie_stub.index_rebuild import rebuild
+from bookie_stub.record import KEY, frame
+
+_KEY = b"k" * 20
+_OUTSTANDING = 5000
+_REBUILT_BYTES = 512 << 20
+_SIZES = (128, 1024, 65536)
+_DELETED = 10
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m bench.bookie_scale", description="Many ledgers, long logs.")
+    parser.add_argument("--ledgers", type=int, default=100_000, metavar="N")
+    parser.add_argument("--rebuilt-mib", type=int, default=_REBUILT_BYTES >> 20, metavar="MIB")
+    parser.add_argument("--data", metavar="DIR", help="where files are made (default: the temporary folder)")
+    parser.add_argument("--opened", metavar="DIR", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    if arguments.opened:
+        return _open_and_wait(Path(arguments.opened))
+    with tempfile.TemporaryDirectory(prefix="bench-scale-", dir=arguments.data) as name:
+        _idle(Path(name), arguments.ledgers)
+        for size in _SIZES:
+            _rebuild(Path(name) / f"of{size}", size, arguments.rebuilt_mib << 20)
+    return 0
+
+
+class _Open:
+    """A bookie whose loop is this thread."""
+
+    def __init__(self, directory: Path, metadata: _Ledgers | None = None, **settings: object) -> None:
+        self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.bookie = Bookie.open(for_directory(directory, **settings), self._posted.put, metadata=metadata)
+        self._waiting = 0
+
+    def add(self, ledger: int, entry: int, size: int) -> None:
+        record = frame(KEY.pack(ledger, entry) + bytes(size - KEY.size))
+        self._waiting += 1
+        self.bookie.add(ledger, entry, record, _KEY, False, self._added)
+        while self._waiting > _OUTSTANDING:
+            self._posted.get()()
+
+    def _added(self, rc: int, _entry: int) -> None:
+        assert rc == 0, rc
+        self._waiting -= 1
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            try:
+                self._posted.get(timeout=0.01)()
+            except queue.Empty:
+                continue
+
+    def close(self) -> None:
+        self.until(lambda: self._waiting == 0)
+        self.bookie.close()
+
+
+class _Ledgers:
+    """`collection.LedgerMetadata` that answers at once."""
+
+    def __init__(self) -> None:
+        self.gone: set[int] = set()
+
+    def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
+        return [ledger_id for ledger_id in ledger_ids if ledger_id in self.gone]
+
+
+def _idle(directory: Path, ledgers: int) -> None:
+    many, none = directory / "many", directory / "none"
+    _Open(none).close()
+    filled = _Open(many)
+    began = time.perf_counter()
+    for ledger in range(ledgers):
+        filled.add(ledger, 0, 128)
+    filled.close()
+    print(f"{ledgers:,} ledgers made in {time.perf_counter() - began:.1f} s", flush=True)
+    start_s, mib = _started(many)
+    empty_s, empty_mib = _started(none)
+    print(f"start with {ledgers:,} ledgers: {start_s:.2f} s (without: {empty_s:.2f} s)")
+    print(
+        f"memory: {mib:.0f} MiB (without: {empty_mib:.0f} MiB),"
+        f" {(mib - empty_mib) * (1 << 20) / ledgers:.0f} bytes per idle ledger",
+        flush=True,
+    )
+    metadata = _Ledgers()
+    opened = _Open(many, metadata)
+    _round(opened, "GC round, nothing to delete")
+    metadata.gone = set(range(0, ledgers, _DELETED))
+    _round(opened, f"GC round that deletes {len(metadata.gone):,} ledgers")
+    opened.close()
+
+
+def _round(opened: _Open, what: str) -> None:
+    began = time.perf_counter()
+    opened.bookie.collection.force(Force())
+    opened.until(lambda: not opened.bookie.collection.forced)
+    print(f"{what}: {1000 * (time.perf_counter() - began):.0f} ms", flush=True)
+
+
+def _started(directory: Path) -> tuple[float, float]:
+    """Seconds until a process has opened the bookie, the interpreter's start included; its MiB."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "bench.bookie_scale", "--opened", str(directory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        elapsed_s = time.perf_counter() - began
+        return elapsed_s, memory(process.pid).rss
+
+
+def _open_and_wait(directory: Path) -> int:
+    opened = _Open(directory)
+    print("open", flush=True)
+    sys.stdin.read()
+    opened.close()
+    return 0
+
+
+def _rebuild(directory: Path, size: int, total: int) -> None:
+    opened = _Open(directory)
+    for number in range(total // size):
+        opened.add(number % 100, number // 100, size)
+    opened.close()
+    current = directory / "ledgers/current"
+    began = time.perf_counter()
+    done = rebuild(current, current, [], ledgers_too=False, share=(0, 1), say=lambda _: None)
+    elapsed_s = time.perf_counter() - began
+    print(
+        f"index rebuild, entries of {size:,} B: {done.entries:,} entries in {elapsed_s:.1f} s,"
+        f" {done.entries / elapsed_s:,.0f} entries/s, {total / 1e6 / elapsed_s:,.0f} MB/s",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

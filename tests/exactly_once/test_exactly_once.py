@@ -1,0 +1,21 @@
+"""A small run; `python -m tests.exactly_once` is the large one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+
+from tests.exactly_once.run import run
+from tests.vectors.broker_process import BrokerProcess
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "true"}) as broker:
+        outcome = run(broker.addresses.pulsar, tmp_path, "sink", 20_000, 6, 1, print)
+    assert (outcome.lost, outcome.doubled) == (0, 0)
+    assert outcome.tasks_killed >= 2, "the accidents have happened"
