@@ -24,7 +24,7 @@ def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     [
         (["what-if", "x", "--policies", "lru"], "no such policy: 'lru'"),
         (["what-if", "x", "--sizes-mb", "a"], "'a' is not numbers"),
-        (["what-if", "x", "--sizes-mb", "-1"], "expected one argument"),
+        (["what-if", "x", "--sizes-mb", "-1"], "'-1' has a number below 0"),
         (["what-if", "x", "--extend-accessed", "maybe"], "'maybe' is not true"),
         (["recommend", "x", "--sample", "2"], "'2' is no share"),
         (["unknown", "x"], "invalid choice: 'unknown'"),
