@@ -127,7 +127,7 @@ class Journal:
     def remove_older(self, mark: Mark, backups: int) -> None:
         """Journals that a replay from `mark` does not need, except the newest `backups` of them."""
         old = [journal_id for journal_id in journal_ids(self._directory) if journal_id < mark.journal_id]
-        for journal_id in old[: len(old) - backups if backups else None]:
+        for journal_id in old[: max(len(old) - backups, 0)]:
             remove_quietly(self._file_system, self._directory / file_name(journal_id))
 
     # The journal's thread from here on.

@@ -81,6 +81,7 @@ OBSTACLES = {
     "no_active_cursor": "no cursor was active",
     "nobody_to_come": "no active cursor was known to read it again",
     "full": "no room, and nobody was known to come for it",
+    "too_large": "larger than the cache",
 }
 
 

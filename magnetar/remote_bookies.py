@@ -49,7 +49,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
         await registered.follow(metadata)
         return await _with_enough(registered, enough)
     if len(addresses) == 1:
-        return await _with_one(addresses[0], connect(addresses[0]))
+        return await _with_one(addresses[0], connect)
     several = BookieSet(
         addresses, connect, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
     )
@@ -101,7 +101,8 @@ class RegisteredBookies(BookieSet):
         await self._tasks.close()
 
 
-async def _with_one(address: str, client: BookKeeperLedgerClient) -> Bookies:
+async def _with_one(address: str, connect: Connect) -> Bookies:
+    client = connect(address)
     try:
         while not client.reachable:
             try:
@@ -111,7 +112,7 @@ async def _with_one(address: str, client: BookKeeperLedgerClient) -> Bookies:
     except BaseException:
         await client.close()
         raise
-    return OneBookie(address, client)
+    return OneBookie(address, client, connect)
 
 
 async def _with_enough(bookies: BookieSet, count: int) -> Bookies:

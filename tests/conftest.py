@@ -1,11 +1,12 @@
-"""What holds for every test: hypothesis has no deadline, because a busy machine is no defect; and a ZooKeeper where
-Java is at hand.
+"""What holds for every test: hypothesis has no deadline, because a busy machine is no defect; a ZooKeeper where Java is
+at hand; one Spark session, since a process can have only one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -30,3 +31,22 @@ def zookeeper(classes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     zookeeper.start()
     yield zookeeper
     zookeeper.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+    from pipeline.session import start_session
+
+    session = start_session(
+        "tests",
+        # Three tries per task, so that a killed one comes back.
+        master="local[2,3]",
+        quick_start=True,
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w")),
+        },
+    )
+    yield session
+    session.stop()

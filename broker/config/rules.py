@@ -93,7 +93,6 @@ NEEDED: tuple[tuple[str, Value, tuple[str, ...]], ...] = (
         "cacheEvictionByExpectedReadCount",
         False,
         (
-            "cacheEvictionByMarkDeletedPosition",
             "managedLedgerCursorBackloggedThreshold",
             "managedLedgerMinimumBacklogCursorsForCaching",
             "managedLedgerMinimumBacklogEntriesForCaching",
@@ -109,6 +108,7 @@ NEEDED: tuple[tuple[str, Value, tuple[str, ...]], ...] = (
         ),
     ),
     ("entryCachePolicy", "magnetar", ("entryCacheTopicQuotaMB",)),
+    ("entryCachePolicy", "pip430", ("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed",)),
     ("entryCachePolicy", "pip430-stash", ("managedLedgerCacheEvictionTimeThresholdMillisMax",)),
 )
 """A key, its value, and the keys that have no effect while it has another one."""

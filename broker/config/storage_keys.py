@@ -409,7 +409,8 @@ ENTRY_CACHE: Section = (
             "cacheEvictionByMarkDeletedPosition",
             "bool",
             False,
-            "Keep entries until every subscription has acknowledged them instead of read them." + IGNORED,
+            "Let cursors count in the cache at what they have acknowledged instead of where they read: in the"
+            " ranks that expected reads are made from, and in what is evicted where these are off.",
         ),
         Key(
             "managedLedgerCursorBackloggedThreshold",

@@ -121,6 +121,8 @@ class Obstacle(IntEnum):
     """They were read from storage, and no active cursor is known to read them."""
     FULL = 4
     """There was no room, and nobody was known to come for them."""
+    TOO_LARGE = 5
+    """The entry is larger than the cache."""
 
 
 class Event(NamedTuple):

@@ -203,7 +203,7 @@ class EntryCache:
             end = max(end, first + 1)
             portion = entries[first:end]
             if portion[0].size > room:
-                self.note_not_cached(portion, Obstacle.FULL, now_ns)
+                self.note_not_cached(portion, Obstacle.TOO_LARGE, now_ns)
             else:
                 inserted += self.insert_run(portion, expected_reads, now_ns)
                 entries[first:end] = portion

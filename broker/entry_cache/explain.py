@@ -36,6 +36,7 @@ OBSTACLES: Final = {
     Obstacle.NO_ACTIVE_CURSOR: "no cursor was active, nor had one been shortly before",
     Obstacle.NOBODY_TO_COME: "no active cursor was known to read it again",
     Obstacle.FULL: "there was no room, and nobody was known to come for it",
+    Obstacle.TOO_LARGE: "it is larger than the cache",
 }
 
 

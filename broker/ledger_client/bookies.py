@@ -7,14 +7,22 @@ ask here; an entry is where the ledger's metadata says.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from broker.errors import NotEnoughBookies
-from broker.ledger_client.ledger_client import LedgerClient
+from broker.ledger_client.ledger_client import (
+    AddDone,
+    BatchReadDone,
+    EntryParts,
+    LedgerClient,
+    ReadDone,
+)
 from broker.ledger_client.settings import QuarantineSettings
+from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR
 
 log = logging.getLogger(__name__)
 NS_PER_SECOND = 1_000_000_000
@@ -54,15 +62,31 @@ class Bookies(Protocol):
 
 
 class OneBookie:
-    """One bookie, under whatever address ledgers know it: embedded, in memory, or the only one configured."""
+    """The only bookie for new entries: embedded, in memory, or the only one configured."""
 
-    def __init__(self, address: str, client: LedgerClient) -> None:
+    def __init__(
+        self, address: str, client: LedgerClient, connect: Callable[[str], LedgerClient] | None = None
+    ) -> None:
+        """`connect` begins a connection to another bookie, that an earlier ledger names; None: there cannot be any."""
         self._address = address
         self.sole: LedgerClient | None = client
         self._client = client
+        self._connect = connect
+        self._others: dict[str, LedgerClient] = {}
 
     def client(self, address: str) -> LedgerClient:
-        return self._client
+        # Not this one for every address: a recovery would take the answers of one bookie for those of all, and cut
+        # off what only the others have.
+        if address == self._address:
+            return self._client
+        other = self._others.get(address)
+        if other is None:
+            log.warning(
+                "a ledger is on bookie %s, and the bookie of this broker is %s", address, self._address
+            )
+            other = Unreachable() if self._connect is None else self._connect(address)
+            self._others[address] = other
+        return other
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
@@ -75,7 +99,41 @@ class OneBookie:
         """There is no other to go to."""
 
     async def close(self) -> None:
-        await self._client.close()
+        for client in (self._client, *self._others.values()):
+            await client.close()
+
+
+class Unreachable:
+    """A bookie that a broker with an embedded one has no way to: every request fails with an I/O error."""
+
+    def add(
+        self,
+        ledger_id: int,
+        entry_id: int,
+        parts: EntryParts,
+        *,
+        master_key: bytes,
+        recovery: bool,
+        done: AddDone,
+    ) -> None:
+        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, entry_id)
+
+    def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
+        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
+
+    def batch_read(
+        self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
+    ) -> None:
+        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, [])
+
+    def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
+
+    def delete(self, ledger_id: int) -> None:
+        """Nothing that could be done."""
+
+    async def close(self) -> None:
+        """There is nothing open."""
 
 
 class BookieSet:

@@ -50,6 +50,7 @@ BACKOFF_S_MAX = 5.0
 _ADD_FRAME = struct.Struct(">iBBHiqq")
 _RECOVERY_FLAGS = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
 Key = tuple[int, int]
+Oldest = tuple[object, ...]
 
 
 class BookKeeperLedgerClient:
@@ -63,8 +64,9 @@ class BookKeeperLedgerClient:
         timeout_s: float = 30.0,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
     ) -> None:
-        """`frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes; `timeout_s` without any answer while
-        something is outstanding counts as a dropped connection (bookkeeperClientTimeoutInSeconds).
+        """`frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes; `timeout_s` without an
+        answer to a request, or to the wish for a connection, counts as a dropped connection, within twice that time
+        (bookkeeperClientTimeoutInSeconds).
         Adds beyond `outstanding_bytes_max` are answered "too many requests".
         """
         self._host = host
@@ -89,8 +91,8 @@ class BookKeeperLedgerClient:
         self._next_batch = 0
         self._add_bytes = 0
         self._add_sizes: dict[Key, int] = {}
-        self._answers = 0
-        self._answers_seen = 0
+        self._oldest_seen: Oldest = ()
+        """Of each kind of request, the oldest that was out when it was last looked."""
         self._watch = self._loop.call_later(timeout_s, self._check_progress)
         self._connect()
 
@@ -192,7 +194,6 @@ class BookKeeperLedgerClient:
 
     def received(self, packet: memoryview) -> None:
         """One packet. Raises FrameError for what was not asked for."""
-        self._answers += 1
         response = decode_response(packet)
         if type(response) is AddResponse:
             self.added(response.rc, response.ledger_id, response.entry_id)
@@ -205,7 +206,6 @@ class BookKeeperLedgerClient:
             batch_done(response.rc, response.entries)
 
     def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
-        self._answers += 1
         key = (ledger_id, entry_id)
         done = self._adds.pop(key, None)
         if done is None:
@@ -239,13 +239,15 @@ class BookKeeperLedgerClient:
 
     async def _connect_once(self) -> None:
         try:
-            _, connection = await self._loop.create_connection(
-                partial(_Connection, self, self._frame_bytes_max), self._host, self._port
-            )
+            async with asyncio.timeout(self._timeout_s):
+                _, connection = await self._loop.create_connection(
+                    partial(_Connection, self, self._frame_bytes_max), self._host, self._port
+                )
         except OSError as error:
             self._connecting = None
             if self._failures == 0:
-                log.warning("no connection to the bookie at %s:%d: %s", self._host, self._port, error)
+                reason = str(error) or f"no answer for {self._timeout_s:g} s"
+                log.warning("no connection to the bookie at %s:%d: %s", self._host, self._port, reason)
             self._lost()
             return
         self._connecting = None
@@ -288,12 +290,25 @@ class BookKeeperLedgerClient:
             call()
 
     def _check_progress(self) -> None:
-        outstanding = self._adds or self._reads or self._batches
-        if outstanding and self._answers == self._answers_seen and self._connection is not None:
+        # Looked at kind by kind: a bookie whose journal hangs may answer reads all the same.
+        oldest = self._oldest()
+        stuck = any(
+            one is not None and one == before for one, before in zip(oldest, self._oldest_seen, strict=False)
+        )
+        if stuck and self._connection is not None:
             log.warning("bookie %s:%d: no answer for %g s", self._host, self._port, self._timeout_s)
             self._connection.abort()
-        self._answers_seen = self._answers
+            oldest = ()
+        self._oldest_seen = oldest
         self._watch = self._loop.call_later(self._timeout_s, self._check_progress)
+
+    def _oldest(self) -> Oldest:
+        """Each dict is in the order of asking; further requests of one key wait for its first."""
+        return (
+            next(iter(self._adds.items()), None),
+            next(((key, requests[0]) for key, requests in self._reads.items()), None),
+            next(iter(self._batches.items()), None),
+        )
 
     async def close(self) -> None:
         """Outstanding requests are answered with an I/O error."""

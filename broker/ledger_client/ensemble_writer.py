@@ -86,6 +86,9 @@ class EnsembleWriter:
         """The entry to be confirmed next."""
         self._failed: set[int] = set()
         """Positions that wait for another bookie."""
+        self._refused: set[str] = set()
+        """Bookies that failed since an entry was last confirmed: none of them is tried twice, or two that take nothing
+        would take turns for ever."""
         self._changing = False
         self._rc = OK
         """Why no more entries are taken."""
@@ -138,6 +141,7 @@ class EnsembleWriter:
                 entry_id,
             )
             self._bookies.failed(member.address)
+            self._refused.add(member.address)
             self._failed.add(member.position)
             if not self._changing:
                 self._changing = True
@@ -153,6 +157,8 @@ class EnsembleWriter:
             entry_id = self._head
             del self._pending[entry_id]
             self._head = entry_id + 1
+            if self._refused:
+                self._refused.clear()
             pending.done(OK, entry_id)
 
     def _fail(self, rc: int) -> None:
@@ -177,7 +183,7 @@ class EnsembleWriter:
 
     async def _replace(self, positions: list[int]) -> None:
         members = [member.address for member in self._members]
-        fresh = self._bookies.choose(len(positions), avoid=members)
+        fresh = self._bookies.choose(len(positions), avoid={*members, *self._refused})
         for position, address in zip(positions, fresh, strict=True):
             members[position] = address
         await self._ledger.change_ensemble(self._head, tuple(members))

@@ -7,6 +7,7 @@ as far as the settings allow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import cast
 
@@ -134,20 +135,35 @@ class KeySharedDispatcher(SharedDispatcher):
     def _hand_out_replay(self, wanted: int) -> bool:
         before = self.dispatched_entries
         room = max(0, wanted - len(self._fetching))
-        entries = self._from_replay(self.replay.take(room, self._may_go))
+        entries = self._from_replay(self.replay.take(room, self._filter()))
         if entries:
             entries.sort(key=attrgetter("ledger_id", "entry_id"))
             self._deal(entries, from_replay=True)
         return self.dispatched_entries > before
 
-    def _may_go(self, key: Key, sticky_hash: int) -> bool:
-        """A hash whose older messages are being fetched waits as a whole, so that none overtakes another."""
-        consumer = self._select(sticky_hash)
-        if consumer is None or not consumer.may_receive():
-            return False
-        if self._out_of_order:
+    def _filter(self) -> Callable[[Key, int], bool]:
+        """What may be taken out of the replay in one go: for each consumer about as much as it may be sent, since what
+        is taken and not sent has been read in vain."""
+        room: dict[Consumer, int] = {}
+        fetching = () if self._out_of_order else set(self._fetching.values())
+
+        def may_go(_key: Key, sticky_hash: int) -> bool:
+            consumer = self._select(sticky_hash)
+            if consumer is None:
+                return False
+            if consumer not in room:
+                room[consumer] = self._room_of(consumer) if consumer.may_receive() else 0
+            if room[consumer] <= 0:
+                return False
+            # A hash whose older messages are being fetched waits as a whole, so that none overtakes another.
+            if not self._out_of_order and (
+                sticky_hash in fetching or self._draining.blocks(consumer, sticky_hash)
+            ):
+                return False
+            room[consumer] -= max(1, int(consumer.messages_per_entry))
             return True
-        return not self._draining.blocks(consumer, sticky_hash) and sticky_hash not in self._fetching.values()
+
+        return may_go
 
     def _select(self, sticky_hash: int) -> Consumer | None:
         return cast("Consumer | None", self._selector.select(sticky_hash))

@@ -320,6 +320,18 @@ async def test_old_journals_go_when_a_checkpoint_covers_them(bench: Bench) -> No
     assert (await bench.batch(1, 0, 100))[1] == [b"x" * 1000] * 40
 
 
+async def test_as_many_old_journals_stay_as_are_wanted(bench: Bench) -> None:
+    bench.open(journal_bytes_max=10_000, journal_allocate_bytes=8192, journal_backups=5)
+    journals = bench.directory / "journal/current"
+    entry = 0
+    while len(journal_ids(journals)) < 5:
+        assert await bench.add(1, entry, b"x" * 1000) == OK
+        entry += 1
+    before = journal_ids(journals)
+    await bench.checkpoint()
+    assert journal_ids(journals)[: len(before)] == before
+
+
 async def test_the_directory_is_locked_and_recognised(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     other = Bench(tmp_path)

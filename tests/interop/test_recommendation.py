@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,6 @@ from bench.sample_record import record
 from broker.recorder.record_reader import RunOfBroker, find
 from pipeline.jobs.compare import compare
 from pipeline.jobs.recommend import recommend
-from pipeline.session import start_session
 from pipeline.traces.record_frames import check_record
 
 ROUNDS = 200
@@ -37,10 +37,9 @@ def hit_ratio(run: RunOfBroker) -> float:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["pip430", "magnetar"])
-def test_what_is_recommended_is_what_it_brings(tmp_path: Path, policy: str) -> None:
+def test_what_is_recommended_is_what_it_brings(spark: Any, tmp_path: Path, policy: str) -> None:
     settings = {"entryCachePolicy": policy}
     record(tmp_path / "before", ROUNDS, settings)
-    spark = start_session("tests", master="local[2]", quick_start=True)
     checked = check_record(spark, [tmp_path / "before"])
     answer, equal = compare(spark, checked)
     assert equal, answer.text

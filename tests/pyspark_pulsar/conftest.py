@@ -1,4 +1,4 @@
-"""One Spark session for all modules, a broker per module.
+"""A broker per module, and what tests do with it from Spark.
 
 `MAGNETAR_SPARK_PULSAR_URL` and `MAGNETAR_SPARK_ADMIN_URL` name another broker to use.
 
@@ -22,25 +22,6 @@ from tests.interop.support import Admin  # noqa: E402
 from tests.vectors.broker_process import Addresses, BrokerProcess  # noqa: E402
 
 OTHER_BROKER, OTHER_ADMIN = "MAGNETAR_SPARK_PULSAR_URL", "MAGNETAR_SPARK_ADMIN_URL"
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
-    from pipeline.session import start_session
-
-    session = start_session(
-        "tests",
-        # Three tries per task, so that a killed one comes back.
-        master="local[2,3]",
-        quick_start=True,
-        settings={
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("w")),
-        },
-    )
-    yield session
-    session.stop()
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,8 @@ def main(paths: list[str]) -> int:
 def golden_files(path: Path) -> Iterator[Path]:
     """Each golden file once. A stored bookie state is one thing in many files: its manifest stands for it."""
     if path.is_file():
-        yield path
+        if path.suffix != ".md":  # A shell's pattern for all folders brings their README along.
+            yield path
         return
     for file in sorted(path.rglob("*")):
         state = (file.parent / "manifest.json").exists()

@@ -44,6 +44,9 @@ SEGMENTS_PER_TTL: Final = 20
 VISITS_PER_VIEW: Final = 20
 """What it costs to look where the readers of a log stand."""
 
+STEPS_PER_VISIT: Final = 8
+"""Segments that can be passed by for the price of a visit."""
+
 ORDERS_PER_TTL: Final = 4
 """An order of victims serves for this part of the time to live at most."""
 
@@ -277,7 +280,7 @@ class Magnetar:
         if order is None or (size_pass.order is None and not order.serves(now_ns, self._order_ns)):
             order = self._begin_lap(size_pass, now_ns)
         elif size_pass.order is None:
-            self._look_at_newcomers(order, now_ns, removed)
+            self._look_at_newcomers(order, now_ns, removed, visits_max)
         size_pass.order = order
         ended = self._go_on(size_pass, order, now_ns, removed, visits_max)
         if ended and removed.size_bytes < size_pass.bytes_to_free and not size_pass.lapped:
@@ -305,24 +308,32 @@ class Magnetar:
         self._order = VictimOrder(now_ns, size_pass.left, share)
         return self._order
 
-    def _look_at_newcomers(self, order: VictimOrder, now_ns: int, removed: Removed) -> None:
+    def _look_at_newcomers(self, order: VictimOrder, now_ns: int, removed: Removed, visits_max: int) -> None:
         """An earlier order serves again: what was cached since then and is awaited gets its place too, once whoever
-        follows the tail has had time to read it."""
+        follows the tail has had time to read it. What is too much for this slice gets it with the next pass."""
         newcomers = []
+        walked = 0
         until_ns = now_ns - self._grain_ns
         for segment in reversed(self._segments):
             if segment.queued_at_ns < order.seen_ns:
                 break
-            removed.visits += 1
+            walked += 1
             if segment.entries and order.seen_ns <= segment.born_ns < until_ns:
                 newcomers.append(segment)
-        order.seen_ns = max(order.seen_ns, until_ns)
+        removed.visits += walked // STEPS_PER_VISIT
+        seen_ns = -1
         for segment in reversed(newcomers):
+            if removed.visits + self._view_visits() >= visits_max and segment.born_ns != seen_ns:
+                order.seen_ns = segment.born_ns
+                return
+            seen_ns = segment.born_ns
+            removed.visits += 1
             view = self._view(segment, now_ns)
             claim, _ = self._claim(segment, view, now_ns)
             if claim is Claim.EXPECTED:
                 self._close(segment)
                 order.add(segment, claim, segment.due_us(view), over=order.holds_more(segment))
+        order.seen_ns = max(order.seen_ns, until_ns)
 
     def _go_on(
         self, size_pass: RoomPass, order: VictimOrder, now_ns: int, removed: Removed, visits_max: int

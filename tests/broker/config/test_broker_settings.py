@@ -231,7 +231,6 @@ EXPECTED_READS, POLICY = "cacheEvictionByExpectedReadCount", "entryCachePolicy"
 @pytest.mark.parametrize(
     ("override", "switch", "without", "needed"),
     [
-        ("cacheEvictionByMarkDeletedPosition=true", EXPECTED_READS, "true", "false"),
         ("managedLedgerCursorBackloggedThreshold=5", EXPECTED_READS, "true", "false"),
         ("managedLedgerMinimumBacklogCursorsForCaching=2", EXPECTED_READS, "true", "false"),
         ("managedLedgerMinimumBacklogEntriesForCaching=5", EXPECTED_READS, "true", "false"),
@@ -249,6 +248,7 @@ EXPECTED_READS, POLICY = "cacheEvictionByExpectedReadCount", "entryCachePolicy"
             "true",
         ),
         ("entryCacheTopicQuotaMB=7", POLICY, "pip430", "magnetar"),
+        ("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed=false", POLICY, "magnetar", "pip430"),
         ("managedLedgerCacheEvictionTimeThresholdMillisMax=7000", POLICY, "fifo-ttl", "pip430-stash"),
     ],
 )

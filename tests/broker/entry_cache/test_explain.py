@@ -225,6 +225,7 @@ def test_what_entered_before_the_time_that_is_kept() -> None:
     [
         (Obstacle.NO_ACTIVE_CURSOR, "no cursor was active, nor had one been shortly before"),
         (Obstacle.FULL, "there was no room, and nobody was known to come for it"),
+        (Obstacle.TOO_LARGE, "it is larger than the cache"),
     ],
 )
 def test_never_cached(obstacle: Obstacle, words: str) -> None:

@@ -154,6 +154,21 @@ async def test_a_silent_bookie_is_given_up(peer: ScriptedBookie) -> None:
     await client.close()
 
 
+async def test_a_bookie_that_answers_reads_alone_is_given_up(peer: ScriptedBookie) -> None:
+    peer.answer = lambda request: positive(request) if isinstance(request, ReadRequest) else None
+    client = make(peer.port, timeout_s=0.1)
+    await client.connected()
+    waiting = add(client, 0)
+
+    def read_on(*_: object) -> None:
+        if not waiting.done():
+            client.read(7, 1, read_on)
+
+    read_on()
+    assert await asyncio.wait_for(waiting, 10) == IO_ERROR
+    await client.close()
+
+
 async def test_outstanding_bytes_are_bounded(peer: ScriptedBookie) -> None:
     client = make(peer.port, outstanding_bytes_max=5000)
     await client.connected()

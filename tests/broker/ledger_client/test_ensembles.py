@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import LedgerFenced, NotEnoughBookies
+from broker.errors import BrokerError, LedgerFenced, NotEnoughBookies
+from broker.ledger_client.bookies import OneBookie
 from broker.ledger_client.ledger_metadata import LedgerState, Segment
 from broker.ledger_client.own_ledger import read_metadata
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
@@ -185,6 +186,35 @@ async def test_too_few_bookies_fail_the_ledger_and_the_next_one_may_be_smaller()
     assert smaller.metadata.ensemble_size == 2
     with pytest.raises(NotEnoughBookies, match=r"3 bookies wanted, 2 fit.*reachable are b0:1, b2:1"):
         await cluster.restarted(LedgerSettings(3, 2, 2)).create(LEDGER + 2, {})
+
+
+async def test_bookies_that_take_nothing_do_not_take_turns_for_ever():
+    cluster = Cluster(4, LedgerSettings(2, 2, 2))
+    await cluster.begin()
+    for bookie in cluster.bookies[1:]:
+        bookie.rc = 105
+    cluster.add(0)
+    await turns(200)
+    assert cluster.answers == [(0, NOT_ENOUGH)]
+
+
+async def test_one_bookie_does_not_answer_for_the_others_of_a_ledger():
+    cluster = Cluster(3, LedgerSettings(3, 3, 2))
+    await cluster.begin()
+    cluster.bookies[0].held = True
+    await cluster.fill(10)
+    for connect in (None, dict(zip(cluster.names, cluster.bookies, strict=True)).__getitem__):
+        cluster.set = OneBookie(cluster.names[0], cluster.bookies[0], connect)
+        cluster.bookies[0].held = False
+        recovering = cluster.restarted(LedgerSettings(1, 1, 1)).recover(LEDGER)
+        if connect is None:
+            with pytest.raises(BrokerError):
+                await recovering
+            found = await read_metadata(cluster.metadata, LEDGER)
+            assert found is not None
+            assert found[0].state is not LedgerState.CLOSED
+        else:
+            assert (await recovering).last_entry_id == 9
 
 
 async def test_a_fenced_writer_stops_for_good():

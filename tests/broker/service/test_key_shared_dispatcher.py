@@ -156,6 +156,21 @@ async def test_reading_ahead_of_blocked_keys_ends_somewhere() -> None:
     assert port.got == []
 
 
+async def test_what_is_taken_from_the_replay_is_about_what_can_be_sent() -> None:
+    stage = Stage(read_entries_max=100)
+    topic = await stage.open()
+    subscription, slow, of_slow = await stage.consume(topic, KEY_SHARED, permits=1)
+    await stage.consume(topic, KEY_SHARED, permits=1000)
+    await stage.publish(topic, keys=[f"k{number % 50}" for number in range(200)])
+    reads = topic.ledger.cache.reads
+    before, got = reads.hit_entries, len(of_slow.got)
+    for _ in range(20):
+        subscription.flow(slow, 1)
+        await stage.settle()
+    assert len(of_slow.got) - got == 20
+    assert reads.hit_entries - before <= 40
+
+
 def _owner(subscription: Subscription, key: str) -> object:
     from broker.service.key_shared import sticky_hash_of
 
