@@ -44,6 +44,8 @@ class EntryLogReader:
         self._file_system = file_system
         self._open_max = open_max
         self._logs: dict[int, _OpenLog] = {}
+        self._gone: set[int] = set()
+        """Logs that were forgotten; their ids do not come again."""
 
     def read(self, key: bytes, location: int) -> bytes:
         """The entry whose first 16 bytes are `key`. Raises CorruptEntry or OSError."""
@@ -92,6 +94,7 @@ class EntryLogReader:
 
     def forget(self, log_id: int) -> None:
         """The log is being removed; who reads it now may finish."""
+        self._gone.add(log_id)
         self._logs.pop(log_id, None)
 
     def close(self) -> None:
@@ -106,6 +109,8 @@ class EntryLogReader:
             except FileNotFoundError:
                 raise MissingLog(f"{path} is missing") from None
             if len(self._logs) >= self._open_max:
-                self._logs.pop(next(iter(self._logs), log_id), None)
+                self._logs.pop(next(iter(list(self._logs)), log_id), None)
             self._logs[log_id] = log
+            if log_id in self._gone:  # Forgotten since it was opened: it must not keep its space.
+                self._logs.pop(log_id, None)
         return log

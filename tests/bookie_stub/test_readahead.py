@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,25 @@ async def test_golden_numbers_of_bookkeeper(bench: Bench, readahead_bytes: int, 
     assert stats.read_cache_misses == misses
     assert stats.read_cache_hits == 2048 - misses
     assert stats.readahead_entries.count == misses
+
+
+def test_a_log_that_is_removed_while_it_is_opened_does_not_stay_open(tmp_path: Path) -> None:
+    writer = EntryLogWriter(tmp_path, 1 << 20, FileSystem())
+    location = writer.append(record_of(1, 0, b"x" * 5000), 1)
+    writer.finish()
+    opened = []
+
+    class RemovedMeanwhile(FileSystem):
+        def open_to_read(self, path: Path) -> int:
+            opened.append(super().open_to_read(path))
+            path.unlink()
+            reader.forget(0)
+            return opened[-1]
+
+    reader = EntryLogReader(tmp_path, 1 << 20, RemovedMeanwhile())
+    assert reader.read(KEY.pack(1, 0), location).endswith(b"x" * 5000)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
 
 
 def test_logs_may_be_removed_while_they_are_read(tmp_path: Path) -> None:
