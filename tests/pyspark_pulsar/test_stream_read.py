@@ -71,12 +71,14 @@ def test_a_running_stream_hears_of_new_messages_and_partitions(
             assert query.isActive, query.exception()
             return values(source.spark.table(name).collect())
 
-        # With nothing to read Spark writes no offset; a subscription says that the stream has begun.
+        # With nothing to read Spark writes no offset; that it has looked for some says that the stream has begun.
         wait_until(
-            lambda: query.isActive and "follower" in str(admin.stats(f"{topic}-partition-0")),
-            "the subscription",
+            lambda: query.status["message"] == "Waiting for data to arrive",
+            "the first look at the ends",
             SPARK_S,
         )
+        for number in range(2):
+            assert "follower" in str(admin.stats(f"{topic}-partition-{number}"))
         publish(topic, BODIES[10:30], batching_enabled=False)
         wait_until(lambda: rows() == sorted(BODIES[10:30]), "the first rows", SPARK_S)
         assert offsets.exists()
