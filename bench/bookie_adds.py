@@ -25,7 +25,6 @@ from protocol.bookie_frame import encode_add_request
 
 SIZES = {128: 4000, 1024: 2000, 65536: 128}
 """Bytes of an entry, and how many adds are outstanding."""
-HEAD_BYTES = 36
 ANSWER_BYTES = 28
 _ENTRY_AT = 4 + 4 + 20 + 8
 """Where an add request has the entry's id, behind length, header, key and ledger."""

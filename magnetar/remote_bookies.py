@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from broker import clock
 from broker.background_tasks import BackgroundTasks
 from broker.config.rules import REGISTERED
-from broker.ledger_client.bookies import Bookies, BookieSet, OneBookie
+from broker.ledger_client.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.metadata.metadata_store import MetadataStore
 from broker.room_settings import quarantine_settings
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from broker.metadata.available_bookies import AvailableBookies
 
 RETRY_S = 0.2
-NOWHERE = "127.0.0.1:0"
-"""Refuses every connection."""
 Connect = Callable[[str], BookKeeperLedgerClient]
 
 
@@ -70,11 +68,11 @@ class RegisteredBookies(BookieSet):
             (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
         )
 
-    def _connect_by_id(self, bookie_id: str) -> BookKeeperLedgerClient:
+    def _connect_by_id(self, bookie_id: str) -> BookieClient:
         # One that is not there has the id for its address, unless its owner chose another.
-        address = self._found.get(bookie_id, bookie_id if ":" in bookie_id else NOWHERE)
+        address = self._found.get(bookie_id, bookie_id)
         self._connected_to[bookie_id] = address
-        return self._connect_to(address)
+        return self._connect_to(address) if ":" in address else Unreachable()
 
     async def follow(self, metadata: MetadataStore) -> None:
         """Begin to watch ZooKeeper. MetadataError where it refuses."""

@@ -33,6 +33,15 @@ def zookeeper(classes: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     zookeeper.stop()
 
 
+@pytest.fixture
+def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
+    """A ZooKeeper that nobody else needs."""
+    mortal = ZooKeeper(classes, tmp_path)
+    mortal.start()
+    yield mortal
+    mortal.stop()
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")

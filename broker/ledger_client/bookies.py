@@ -104,7 +104,9 @@ class OneBookie:
 
 
 class Unreachable:
-    """A bookie that a broker with an embedded one has no way to: every request fails with an I/O error."""
+    """A bookie that there is no way to: every request fails with an I/O error."""
+
+    reachable = False
 
     def add(
         self,

@@ -151,9 +151,7 @@ class KeySharedDispatcher(SharedDispatcher):
             consumer = self._select(sticky_hash)
             if consumer is None:
                 return False
-            if consumer not in room:
-                room[consumer] = self._room_of(consumer) if consumer.may_receive() else 0
-            if room[consumer] <= 0:
+            if not self._has_room(consumer, room):
                 return False
             # A hash whose older messages are being fetched waits as a whole, so that none overtakes another.
             if not self._out_of_order and (
@@ -206,9 +204,7 @@ class KeySharedDispatcher(SharedDispatcher):
         room: dict[Consumer, int],
         from_replay: bool,
     ) -> bool:
-        if consumer not in room:
-            room[consumer] = self._room_of(consumer) if consumer.may_receive() else 0
-        if room[consumer] <= 0:
+        if not self._has_room(consumer, room):
             return False
         if self._out_of_order:
             return True
@@ -217,6 +213,12 @@ class KeySharedDispatcher(SharedDispatcher):
         if any(waits == sticky_hash and older < key for older, waits in self._fetching.items()):
             return False
         return from_replay or not self.replay.waits(sticky_hash)
+
+    def _has_room(self, consumer: Consumer, room: dict[Consumer, int]) -> bool:
+        """`room`: messages that each consumer asked about may still be sent in this go."""
+        if consumer not in room:
+            room[consumer] = self._room_of(consumer) if consumer.may_receive() else 0
+        return room[consumer] > 0
 
     def _hash_of(self, entry: Entry) -> int:
         facts = facts_of(entry)

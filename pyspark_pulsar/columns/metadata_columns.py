@@ -125,7 +125,6 @@ def _event_time(rows: Rows) -> pa.Array:
 
 
 _PAIR_KEY, _PAIR_VALUE = 1, 2
-PROPERTIES_TYPE: Final = pa.map_(pa.string(), pa.field("value", pa.string()))
 
 
 def _properties(rows: Rows) -> pa.Array:

@@ -248,15 +248,6 @@ def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUr
     registration.close()
 
 
-@pytest.fixture
-def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
-    """A ZooKeeper that nobody else needs."""
-    mortal = ZooKeeper(classes, tmp_path)
-    mortal.start()
-    yield mortal
-    mortal.stop()
-
-
 @pytest.mark.java
 @pytest.mark.slow
 async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:

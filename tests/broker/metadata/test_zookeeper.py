@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
@@ -140,15 +139,6 @@ async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> i
     for number in range(version + 1, version + count + 1):
         version = await store.put("/a", b"%d" % number, version)
     return version
-
-
-@pytest.fixture
-def mortal(classes: str, tmp_path: Path) -> Iterator[ZooKeeper]:
-    """A ZooKeeper that nobody else needs."""
-    mortal = ZooKeeper(classes, tmp_path)
-    mortal.start()
-    yield mortal
-    mortal.stop()
 
 
 @pytest.mark.java
