@@ -45,7 +45,6 @@ from protocol.bookie_frame import (
     RC_NO_LEDGER,
     RC_OK,
     RC_READ_ONLY,
-    RC_UNAUTHORIZED,
     RC_UNKNOWN_LEDGER_STATE,
 )
 from protocol.entry_runs import encode_entry_runs
@@ -81,6 +80,7 @@ class Bookie:
         self._cache = WriteCache(settings.write_cache_bytes)
         self._answers = Answers(post)
         self._answer = self._answers.add
+        self._deletions = Deletions()
         self._journals = open_journals(
             settings,
             disk.directories.journals,
@@ -93,9 +93,8 @@ class Bookie:
         self._journal_of = self._journals.of
         self.lossy = recovered.lossy
         self._uncertain = self.lossy or any(ledger.limbo for ledger in ledgers.values())
-        self._records = LedgerRecords(ledgers, self._journals, self._answer, self.lossy)
+        self._records = LedgerRecords(ledgers, self._journals, self._answer, self.lossy, self._has_deleted)
         self._saved_marks = recovered.marks
-        self._deletions = Deletions()
         self._running: Checkpoint | None = None
         self._held = HeldAdds(settings.throttle_s_max, post, stats)
         self._pool = ReadPool(settings.read_threads, post)
@@ -235,8 +234,8 @@ class Bookie:
         if ledger_id < 0 or entry_id < 0 or len(record) < LENGTH_BYTES + ENTRY_BYTES_MIN:
             return RC_BAD_REQUEST, None
         ledger = self._records.known(ledger_id, master_key)
-        if ledger is None:
-            return RC_UNAUTHORIZED, None
+        if isinstance(ledger, int):
+            return ledger, None
         if ledger.fenced and not recovery:
             return RC_FENCED, None
         return RC_OK, ledger
@@ -286,13 +285,15 @@ class Bookie:
         """Whether neither yes nor no can be said: "no such ledger" of a bookie that may have lost ledgers, and the
         last entry of a ledger that may have lost entries. A single entry that is there is served."""
         ledger = self._ledgers.get(ledger_id)
-        return self.lossy if ledger is None else ledger.limbo and entry_id == LAST_ENTRY
+        if ledger is None:
+            return self.lossy and not self._has_deleted(ledger_id)
+        return ledger.limbo and entry_id == LAST_ENTRY
 
     def list_entries(self, ledger_id: int, done: ListDone) -> None:
         """`done(rc, runs)`: the ids of all entries, as the v3 wire lists them."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None or ledger.limbo:
-            unknown = self.lossy if ledger is None else True
+            unknown = self._is_unknown(ledger_id, LAST_ENTRY)
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
             return
         cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half})
@@ -323,7 +324,7 @@ class Bookie:
             done(rc, b"")
 
     def fence_ledger(self, ledger_id: int, master_key: bytes, done: Done) -> None:
-        """`done(rc, ledger id)` once the fence is durable: 0, or 102 with another key, 101 when it is not."""
+        """`done(rc, ledger id)` once the fence is durable: 0; 1 deleted, 102 another key, 101 when it is not."""
         if self._closed or ledger_id < 0:
             self._answer(partial(done, RC_IO_ERROR if self._closed else RC_NO_LEDGER, ledger_id))
         else:
@@ -344,8 +345,12 @@ class Bookie:
         else:
             self._journal_of(ledger_id).append(b"", done, ledger_id)
 
+    def _has_deleted(self, ledger_id: int) -> bool:
+        return ledger_id in self._deletions.hidden or self._disk.storages.has_deleted(ledger_id)
+
     def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger. Durable with the journal's next group; space comes back with the next checkpoint."""
+        """Forget a ledger and never take it again. Durable with the journal's next group; space comes back with the
+        next checkpoint."""
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is None or self._closed:
             return

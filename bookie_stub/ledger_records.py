@@ -24,27 +24,37 @@ from bookie_stub.record import (
     fence_record,
     master_key_record,
 )
-from protocol.bookie_frame import RC_BAD_REQUEST, RC_OK, RC_UNAUTHORIZED
+from protocol.bookie_frame import RC_BAD_REQUEST, RC_FENCED, RC_NO_LEDGER, RC_OK, RC_UNAUTHORIZED
 
 
 class LedgerRecords:
     def __init__(
-        self, ledgers: dict[int, Ledger], journals: Journals, answer: Callable[[Answer], None], lossy: bool
+        self,
+        ledgers: dict[int, Ledger],
+        journals: Journals,
+        answer: Callable[[Answer], None],
+        lossy: bool,
+        has_deleted: Callable[[int], bool],
     ) -> None:
-        """`lossy`: ledgers that this bookie knew may be forgotten, so one that a fence creates is in limbo."""
+        """`lossy`: ledgers that this bookie knew may be forgotten, so one that a fence creates is in limbo.
+        `has_deleted`: whether the bookie had a ledger and deleted it."""
         self._ledgers = ledgers
+        self._has_deleted = has_deleted
         self._journals = journals
         self._answer = answer
         self._lossy = lossy
         self.changed: set[int] = set()
         """Ledgers whose row in the ledger index is out of date."""
 
-    def known(self, ledger_id: int, master_key: bytes, *, fence: bool = False) -> Ledger | None:
-        """The ledger, created if need be; None when its key is another one or no key at all."""
+    def known(self, ledger_id: int, master_key: bytes, *, fence: bool = False) -> Ledger | int:
+        """The ledger, created if need be, or why not: its key is another one or no key at all; it was deleted, and
+        then it is as fenced as a ledger can be, also for the adds of a recovery."""
         if len(master_key) != MASTER_KEY_BYTES:
-            return None
+            return RC_UNAUTHORIZED
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
+            if self._has_deleted(ledger_id):
+                return RC_FENCED
             data = LedgerData(master_key, limbo=fence and self._lossy)
             ledger = self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=False)
             self.changed.add(ledger_id)
@@ -52,7 +62,7 @@ class LedgerRecords:
             ledger.master_key = master_key
             ledger.key_open = False
             self.changed.add(ledger_id)
-        return ledger if ledger.master_key == master_key else None
+        return ledger if ledger.master_key == master_key else RC_UNAUTHORIZED
 
     def journal_key(self, ledger: Ledger) -> None:
         """Before the first record of the ledger in this process."""
@@ -69,10 +79,11 @@ class LedgerRecords:
                 ledger.writable_key = None
 
     def fence(self, ledger_id: int, master_key: bytes, done: Done) -> None:
-        """`done(rc, ledger id)` once the fence is durable: 0, 102 with another key, 101 when the disk failed."""
+        """`done(rc, ledger id)` once the fence is durable: 0, 1 for a deleted ledger, which takes no adds either, 102
+        with another key, 101 when the disk failed."""
         ledger = self.known(ledger_id, master_key, fence=True)
-        if ledger is None:
-            self._answer(partial(done, RC_UNAUTHORIZED, ledger_id))
+        if isinstance(ledger, int):
+            self._answer(partial(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id))
             return
         if not ledger.fenced:
             ledger.fenced = True
@@ -96,8 +107,8 @@ class LedgerRecords:
             self._answer(partial(done, RC_BAD_REQUEST, ledger_id))
             return
         ledger = self.known(ledger_id, master_key)
-        if ledger is None:
-            self._answer(partial(done, RC_UNAUTHORIZED, ledger_id))
+        if isinstance(ledger, int):
+            self._answer(partial(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id))
             return
         lac = explicit_lac_of(body)
         if ledger.explicit_lac is None or lac > explicit_lac_of(ledger.explicit_lac):

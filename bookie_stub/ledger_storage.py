@@ -1,8 +1,8 @@
 """One ledger directory: its entry logs, its two indexes, and the flush that keeps them in step.
 
 A bookie has one or more of them; a ledger is at home in the one that its id modulo their number names, as at
-BookKeeper. Law of the place: log, sync, location index, ledger index, in this order, and under `flushing`. Who else
-changes the location index (a compaction) or needs the logs to be at rest holds that lock too.
+BookKeeper. Law of the place: log, sync, tombstones, location index, ledger index, in this order, and under
+`flushing`. Who else changes the location index (a compaction) or needs the logs to be at rest holds that lock too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from bookie_stub.readahead import readahead
 from bookie_stub.record import RECORD_KEY
 from bookie_stub.rocks import Breathe, Put, no_pause
 from bookie_stub.stored_entries import StoredEntries
+from bookie_stub.tombstones import FILE as TOMBSTONES
+from bookie_stub.tombstones import Tombstones
 
 LOCATIONS = "locations"
 LEDGERS = "ledgers"
@@ -44,6 +46,8 @@ class LedgerStorage:
         self.log_reader = EntryLogReader(ledgers, settings.frame_bytes_max, file_system)
         self.flushing = threading.Lock()
         _check_rebuilt(index)
+        index.mkdir(parents=True, exist_ok=True)
+        self.tombstones = Tombstones(index / TOMBSTONES, file_system)
         self.locations = LocationIndex(index / LOCATIONS, file_system)
         try:
             self.ledger_index = LedgerIndex(index / LEDGERS, file_system)
@@ -78,6 +82,8 @@ class LedgerStorage:
             except OSError:
                 self.logs.abandon()
                 raise
+            if deleted:  # before the ledger index forgets that they were fenced
+                self.tombstones.add(deleted)
             if puts or deleted:
                 self.locations.write(puts, deleted, breathe)
             if changed or deleted:
@@ -140,6 +146,10 @@ class Storages:
         for ledger_id in ledger_ids:
             shares[ledger_id % count].append(ledger_id)
         return shares
+
+    def has_deleted(self, ledger_id: int) -> bool:
+        """Whether it is on disk that the ledger was here and is to take no adds any more."""
+        return ledger_id in self.of(ledger_id).tombstones
 
     def entry_log_count(self) -> int:
         return sum(len(log_ids(storage.directory)) for storage in self.all)

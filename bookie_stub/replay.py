@@ -2,7 +2,8 @@
 
 Replaying is idempotent: what a flush had already written is written once more and the index follows. Entries
 of a ledger that neither the index nor a master key record knows belong to a deleted ledger and are skipped.
-A fence of such a ledger is kept: losing it would let a fenced-off writer go on.
+A fence of such a ledger is kept: losing it would let a fenced-off writer go on. What a ledger with a tombstone
+has in the journal was written before it was deleted, or by BookKeeper after; it does not come back either way.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ log = logging.getLogger(__name__)
 class Replay:
     """`half`, `changed` and `deleted` are what the next flush has to write; the caller empties them."""
 
-    def __init__(self, ledgers: dict[int, Ledger], half_bytes_max: int, flush: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        ledgers: dict[int, Ledger],
+        half_bytes_max: int,
+        flush: Callable[[], None],
+        has_deleted: Callable[[int], bool],
+    ) -> None:
+        """`has_deleted`: whether a flush has noted that the ledger is deleted."""
         self._ledgers = ledgers
+        self._has_deleted = has_deleted
         self._half_bytes_max = half_bytes_max
         self._flush = flush
         self.half = CacheHalf()
@@ -90,9 +99,14 @@ class Replay:
         if self.half.size >= self._half_bytes_max:
             self._flush()
 
+    def _is_gone(self, ledger_id: int) -> bool:
+        return ledger_id in self.deleted or self._has_deleted(ledger_id)
+
     def _master_key(self, ledger_id: int, master_key: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
+            if self._is_gone(ledger_id):
+                return
             self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(master_key), stored=True)
         elif ledger.key_open:
             ledger.master_key = master_key
@@ -104,6 +118,8 @@ class Replay:
     def _fence(self, ledger_id: int) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
+            if self._is_gone(ledger_id):
+                return
             ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)
         ledger.fenced = ledger.fence_durable = True
         self.changed.add(ledger_id)

@@ -65,11 +65,15 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
     directories = disk.directories
     last_run = directories.begin(journal_synced=settings.journal_sync_data)
     ledgers: dict[int, Ledger] = {}
+    half_deleted: set[int] = set()
     lossy = False
     for storage in disk.storages.all:
         found, its_lossy = storage.ledger_index.load()
+        half_deleted |= {ledger_id for ledger_id in found if ledger_id in storage.tombstones}
         ledgers |= {ledger_id: Ledger(ledger_id, data, stored=True) for ledger_id, data in found.items()}
         lossy |= its_lossy
+    for ledger_id in half_deleted:
+        del ledgers[ledger_id]
     marks = directories.read_marks()
 
     def flush() -> None:
@@ -79,7 +83,8 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
         replay.changed.clear()
         replay.deleted.clear()
 
-    replay = Replay(ledgers, settings.write_cache_bytes // 2, flush)
+    replay = Replay(ledgers, settings.write_cache_bytes // 2, flush, disk.storages.has_deleted)
+    replay.deleted |= half_deleted  # a checkpoint died between the tombstones and the indexes
     skip = settings.skip_invalid_records
     journals = zip(directories.journals, marks, strict=True)
     ends = tuple([replay.run(directory, mark, skip_invalid=skip) for directory, mark in journals])
@@ -89,7 +94,7 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
         _put_in_limbo(ledgers.values(), replay.changed)
         for storage in disk.storages.all:
             storage.ledger_index.note_lossy()
-    if replay.records or replay.changed:
+    if replay.records or replay.changed or replay.deleted:
         flush()
     if ends != marks:
         disk.writer.move_marks(ends)

@@ -11,9 +11,11 @@ import pytest
 
 from bookie_stub.config import GroupSettings
 from bookie_stub.entry_log import log_ids
-from bookie_stub.errors import BookieInUse, ForeignDirectory
+from bookie_stub.errors import BookieInUse, BookieStorageError, ForeignDirectory
+from bookie_stub.file_system import FileSystem
 from bookie_stub.journal_file import journal_ids
 from bookie_stub.record import fence_record
+from bookie_stub.tombstones import Tombstones
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104
@@ -231,6 +233,7 @@ async def test_a_damaged_log_is_an_io_error_never_a_missing_entry(bench: Bench) 
 @pytest.mark.parametrize("stop", ["crash", "clean"])
 @pytest.mark.parametrize("flushed", [False, True])
 async def test_a_deleted_ledger_stays_deleted(bench: Bench, tmp_path: Path, stop: str, flushed: bool) -> None:
+    """And takes nothing any more, from whoever comes late."""
     bench.open()
     assert await bench.add(1, 0, b"gone") == OK
     assert await bench.add(2, 0, b"stays") == OK
@@ -238,40 +241,83 @@ async def test_a_deleted_ledger_stays_deleted(bench: Bench, tmp_path: Path, stop
         await bench.checkpoint()
     assert bench.bookie is not None
     bench.bookie.delete_ledger(1)
-    assert await bench.read(1, 0) == (NO_LEDGER, b"")
+    await assert_gone(bench, 1)
     assert await bench.add(2, 1, b"the journal's next group") == OK
+    if flushed:
+        await bench.checkpoint()
+        await assert_gone(bench, 1)
     if stop == "clean":
         bench.reopen()
         after = bench
     else:
         after = crash(bench, tmp_path)
-    assert await after.read(1, 0) == (NO_LEDGER, b"")
-    assert await after.read(2, 0) == (OK, b"stays")
-    assert await after.add(1, 1, b"anew") == OK
-    assert await after.read(1, 0) == (NO_ENTRY, b"")
+    for _ in range(3):
+        await assert_gone(after, 1)
+        assert await after.read(2, 0) == (OK, b"stays")
+        after.reopen()
     after.close()
 
 
-async def test_a_deleted_ledger_written_anew_has_none_of_its_old_entries(
+async def assert_gone(bench: Bench, ledger: int) -> None:
+    assert await bench.read(ledger, 0) == (NO_LEDGER, b"")
+    assert await bench.add(ledger, 1, b"late") == FENCED
+    assert await bench.add(ledger, 1, b"late", recovery=True) == FENCED
+    assert await bench.fence(ledger) == (NO_LEDGER, b"")
+    assert await bench.read(ledger, 1) == (NO_LEDGER, b"")
+
+
+async def test_a_checkpoint_that_dies_behind_the_tombstones_ends_at_the_next_start(
+    bench: Bench,
+) -> None:
+    """Also when the journal never heard of the deletion."""
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    await bench.fence(1)
+    await bench.checkpoint()
+    bench.close()
+    tombstones = Tombstones(bench.directory / "ledgers/current/deleted", bench.file_system)
+    tombstones.add([1])
+    bench.open()
+    await assert_gone(bench, 1)
+    bench.close()
+    (bench.directory / "ledgers/current/deleted").unlink()
+    bench.open()
+    assert await bench.read(1, 0) == (NO_LEDGER, b"")  # it is in no index any more
+
+
+async def test_what_a_journal_has_of_a_deleted_ledger_does_not_bring_it_back(
     bench: Bench, tmp_path: Path
 ) -> None:
+    """The record of the deletion failed, the checkpoint did not, and died before it moved the mark."""
     bench.open()
-    for entry in range(3):
-        assert await bench.add(1, entry, b"old") == OK
-    await bench.checkpoint()
-    assert bench.bookie is not None
-    bench.bookie.delete_ledger(1)
-    assert await bench.add(1, 1, b"new") == OK
-    for _ in range(2):
-        assert await bench.read(1, 0) == (NO_ENTRY, b"")
-        assert await bench.read(1, 1) == (OK, b"new")
-        assert await bench.read(1, -1) == (OK, b"new")
-        assert await bench.batch(1, 2, 5) == (NO_ENTRY, [])
-        await bench.checkpoint()
-    after = crash(bench, tmp_path)
-    assert await after.read(1, 0) == (NO_ENTRY, b"")
-    assert await after.read(1, -1) == (OK, b"new")
-    after.close()
+    assert await bench.add(1, 0) == OK
+    await bench.fence(1)
+    await bench.fence(2)
+    image = Bench(tmp_path.with_name(tmp_path.name + "-crash"))
+    shutil.copytree(bench.directory, image.directory)
+    Tombstones(image.directory / "ledgers/current/deleted", image.file_system).add([1, 2])
+    image.open()
+    await assert_gone(image, 1)
+    await assert_gone(image, 2)
+    image.close()
+
+
+async def test_many_tombstones_are_few_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "deleted"
+    wanted = {*range(100_000), *range(200_000, 300_000, 3), 2**62 + 5}
+    Tombstones(path, FileSystem()).add(wanted)
+    found = Tombstones(path, FileSystem())
+    assert len(found) == len(wanted)
+    assert all(ledger in found for ledger in wanted)
+    assert not any(ledger in found for ledger in (100_000, 200_001, 2**62 + 4, 2**62))
+    assert path.stat().st_size < 10_000
+    found.add([100_000])
+    assert 100_000 in Tombstones(path, FileSystem())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BookieStorageError, match="index rebuild"):
+        Tombstones(path, FileSystem())
 
 
 async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:

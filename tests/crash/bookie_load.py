@@ -120,6 +120,7 @@ async def _confirm(port: int, told: Told, first: int) -> None:
 async def verify(port: int, told: Told) -> list[str]:
     """What is not as it was answered, a line for each."""
     findings: list[str] = []
+    deleted: set[int] = set()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     wanted = sorted(told.acknowledged)
     for start in range(0, len(wanted), 100):
@@ -129,14 +130,18 @@ async def verify(port: int, told: Told) -> list[str]:
             found = await asyncio.wait_for(_answer(reader), WAIT_S)
             assert isinstance(found, ReadResponse)
             key = found.ledger_id, found.entry_id
+            if found.rc == NO_LEDGER:
+                deleted.add(key[0])
             if found.rc == OK and found.entry != entry_of(*key):
                 findings.append(f"{key} has other bytes")
             if found.rc != OK and not (key[0] in told.gone and found.rc in (NO_LEDGER, NO_ENTRY)):
                 findings.append(f"{key} was acknowledged and is answered {found.rc}")
-    for ledger in sorted(told.fenced - told.gone):
+    for ledger in sorted(told.fenced | deleted):
         writer.write(encode_add_request(entry_of(ledger, 10_000), MASTER_KEY))
         if await asyncio.wait_for(_answer(reader), WAIT_S) != AddResponse(FENCED, ledger, 10_000):
-            findings.append(f"ledger {ledger} was fenced and takes an add")
+            findings.append(
+                f"ledger {ledger} was {'deleted' if ledger in deleted else 'fenced'} and takes an add"
+            )
     writer.close()
     client = await V3Client.connect(port)
     for ledger, number in told.confirmed.items():

@@ -36,6 +36,9 @@ POINTS = (
     "log.write.after",
     "log.sync.before",
     "log.sync.after",
+    "tombstones.sync.before",
+    "tombstones.replace.before",
+    "tombstones.replace.after",
     "locations.sync.before",
     "locations.sync.after",
     "ledgers.sync.before",
@@ -58,7 +61,7 @@ POINTS = (
     "compacted.remove.after",
 )
 _KINDS = {".txn": "journal", ".compacting": "compacting", ".compacted": "compacted"}
-_NAMES = {"lastMark": "mark", "lastId": "last-id", "locations": "locations", "ledgers": "ledgers"}
+_NAMES = {"lastMark": "mark", "lastId": "last-id", "deleted": "tombstones"}
 
 
 def kind_of(path: Path) -> str:

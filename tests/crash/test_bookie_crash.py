@@ -9,7 +9,13 @@ import pytest
 from tests.crash.bookie_run import run
 from tests.crash.crash_points import POINTS, kind_of
 
-SOME = ("journal.write.half", "locations.sync.before", "compacted.link.after", "log.remove.after")
+SOME = (
+    "journal.write.half",
+    "tombstones.replace.after",
+    "locations.sync.before",
+    "compacted.link.after",
+    "log.remove.after",
+)
 
 
 @pytest.mark.slow
@@ -32,6 +38,7 @@ def test_kinds_of_files() -> None:
         "ledgers/current/1f.log.3.compacted": "compacted",
         "ledgers/current/lastMark.tmp": "mark",
         "ledgers/current/lastId": "last-id",
+        "ledgers/current/deleted.tmp": "tombstones",
         "ledgers/current/locations/000012.log": "locations",
         "ledgers/current/ledgers/000004.log": "ledgers",
         "ledgers/current/DIRTY": "other",

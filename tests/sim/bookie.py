@@ -25,7 +25,6 @@ from protocol.bookie_frame import (
     RC_NO_ENTRY,
     RC_NO_LEDGER,
     RC_OK,
-    RC_UNAUTHORIZED,
 )
 from tests.sim.loop import SimLoop
 
@@ -102,7 +101,8 @@ class SimBookie:
 
     def _start(self, disk: list[bytes]) -> None:
         self._ledgers: dict[int, Ledger] = {}
-        replay = Replay(self._ledgers, _UNLIMITED, lambda: None)
+        self.deleted: set[int] = set()
+        replay = Replay(self._ledgers, _UNLIMITED, lambda: None, lambda _: False)
         for record in disk:
             replay._apply(record)
         self.entries: dict[tuple[int, int], bytes] = {
@@ -122,6 +122,7 @@ class SimBookie:
             self._journal,  # type: ignore[arg-type]
             self._loop.call_soon,  # type: ignore[arg-type]
             lossy=False,
+            has_deleted=self.deleted.__contains__,
         )
         self._journal.failed = lambda: self._records.journal_failed(lambda ledger_id: True)
         self.up = True
@@ -135,8 +136,8 @@ class SimBookie:
         self, ledger_id: int, entry_id: int, entry: bytes, key: bytes, recovery: bool, reply: Done
     ) -> None:
         ledger = self._records.known(ledger_id, key)
-        if ledger is None:
-            reply(RC_UNAUTHORIZED, entry_id)
+        if isinstance(ledger, int):
+            reply(ledger, entry_id)
         elif ledger.fenced and not recovery:
             reply(RC_FENCED, entry_id)
         else:
