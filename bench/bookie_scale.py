@@ -85,6 +85,9 @@ class _Ledgers:
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
         return [ledger_id for ledger_id in ledger_ids if ledger_id in self.gone]
 
+    def naming(self, bookie_id: str) -> list[int]:
+        raise NotImplementedError("nothing was lost")
+
 
 def _idle(directory: Path, ledgers: int) -> None:
     many, none = directory / "many", directory / "none"

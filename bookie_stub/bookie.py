@@ -40,7 +40,6 @@ from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
     LAST_ENTRY,
     RC_BAD_REQUEST,
-    RC_FENCED,
     RC_IO_ERROR,
     RC_NO_LEDGER,
     RC_OK,
@@ -145,14 +144,15 @@ class Bookie:
         """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
 
         `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). Without a
-        `cluster` the bookie is on its own; with `metadata` it deletes ledgers that do not exist there any more.
+        `cluster` the bookie is on its own; with `metadata` it deletes ledgers that do not exist there any more,
+        and finds out after a loss which ledgers it may have forgotten.
         """
         started = time.perf_counter()
         file_system = file_system or FileSystem()
         stats = BookieStats(len(settings.journal_directories))
         disk = open_disk(settings, file_system, stats, cluster)
         try:
-            recovered = recover(settings, disk, started)
+            recovered = recover(settings, disk, metadata, started)
         except BaseException:
             disk.storages.close()
             raise
@@ -233,12 +233,8 @@ class Bookie:
             return RC_READ_ONLY, None
         if ledger_id < 0 or entry_id < 0 or len(record) < LENGTH_BYTES + ENTRY_BYTES_MIN:
             return RC_BAD_REQUEST, None
-        ledger = self._records.known(ledger_id, master_key)
-        if isinstance(ledger, int):
-            return ledger, None
-        if ledger.fenced and not recovery:
-            return RC_FENCED, None
-        return RC_OK, ledger
+        ledger = self._records.for_add(ledger_id, entry_id, master_key, recovery)
+        return (ledger, None) if isinstance(ledger, int) else (RC_OK, ledger)
 
     def _half_full(self) -> None:
         if self._running is None:

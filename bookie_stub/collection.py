@@ -41,6 +41,10 @@ class LedgerMetadata(Protocol):
         """
         ...
 
+    def naming(self, bookie_id: str) -> list[int]:
+        """All ledgers that have, or had for a part of them, this bookie in their ensemble. Raises BookieError."""
+        ...
+
 
 class KnownLedgers:
     """The bookie's ledgers, as the thread sees them from outside of the loop."""

@@ -173,23 +173,24 @@ class Directories:
             for path in self.ledgers:
                 self._file_system.replace(path / self._mark_file(journal), _MARK.pack(*mark))
 
-    def begin(self, *, journal_synced: bool) -> LastRun:
-        """Note that the bookie is at work, and how. Returns how the last one ended.
-
-        What a killed process has written is still there when the machine has not gone down since, which the
-        boot's id tells. BookKeeper leaves the note empty: its journal counts as synced.
-        """
-        boot = _read_text(_BOOT_ID) or "unknown\n"
-        text = _SYNCED if journal_synced else _UNSYNCED + boot
+    def last_run(self) -> LastRun:
+        """What a killed process has written is still there when the machine has not gone down since, which the
+        boot's id tells. BookKeeper leaves the note empty: its journal counts as synced."""
+        boot = _boot()
         last = LastRun.CLEAN
         for path in self.ledgers:
             note = _read_text(path / DIRTY_FILE)
-            if text != note:  # a start after a kill on a full disk writes nothing
-                self._file_system.replace(path / DIRTY_FILE, text.encode())
             if note is not None and last is not LastRun.UNSYNCED:
                 went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
                 last = LastRun.UNSYNCED if went_down else LastRun.UNCLEAN
         return last
+
+    def begin(self, *, journal_synced: bool) -> None:
+        """Note that the bookie is at work, and how: when nothing of the last run is to be judged any more."""
+        text = _SYNCED if journal_synced else _UNSYNCED + _boot()
+        for path in self.ledgers:
+            if text != _read_text(path / DIRTY_FILE):  # a start after a kill on a full disk writes nothing
+                self._file_system.replace(path / DIRTY_FILE, text.encode())
 
     def end(self) -> None:
         for path in self.ledgers:
@@ -206,6 +207,10 @@ def read_mark(path: Path) -> Mark:
 
 def _counted(paths: Sequence[Path]) -> str:
     return _TAB.join([str(len(paths)), *map(str, paths)])
+
+
+def _boot() -> str:
+    return _read_text(_BOOT_ID) or "unknown\n"
 
 
 def _read_text(path: Path) -> str | None:

@@ -21,6 +21,8 @@ FLAGS_KEY = -0xEEFD
 """BookKeeper keeps storage flags under this id; it is no ledger."""
 _LOSSY = 1
 """The flag for "needs an integrity check": ledgers may have been lost. The flags are a big-endian int64."""
+_FORGOTTEN_KNOWN = 2
+"""Ours: since then the cluster was asked which ledgers these can be, and each has a row in limbo."""
 _BUFFER_BYTES = 1 << 20
 
 
@@ -67,7 +69,7 @@ class LedgerIndex:
         self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES, file_system=file_system)
 
     def load(self) -> tuple[dict[int, LedgerData], bool]:
-        """All ledgers, and whether some may have been lost."""
+        """All ledgers, and whether there may have been others, nobody knows which."""
         found = {}
         flags = 0
         for key, value in self._rocks.items_from(b""):
@@ -76,11 +78,20 @@ class LedgerIndex:
                 flags = int.from_bytes(value, "big")
             else:
                 found[ledger_id] = decode(value)
-        return found, flags & _LOSSY != 0
+        return found, flags & (_LOSSY | _FORGOTTEN_KNOWN) == _LOSSY
 
     def note_lossy(self) -> None:
-        """For this and every later start; durable on return."""
-        flags = int.from_bytes(self._rocks.get(_KEY.pack(FLAGS_KEY)) or b"", "big") | _LOSSY
+        """For this and later starts, until `note_forgotten_known`; durable on return."""
+        self._write_flags(self._flags() & ~_FORGOTTEN_KNOWN | _LOSSY)
+
+    def note_forgotten_known(self) -> None:
+        """What was lost has its rows by now. The need for a check stays, nothing came back. Durable on return."""
+        self._write_flags(self._flags() | _FORGOTTEN_KNOWN)
+
+    def _flags(self) -> int:
+        return int.from_bytes(self._rocks.get(_KEY.pack(FLAGS_KEY)) or b"", "big")
+
+    def _write_flags(self, flags: int) -> None:
         self._rocks.write([(_KEY.pack(FLAGS_KEY), _KEY.pack(flags))], deletes=[], ranges=[])
 
     def write(self, changed: Mapping[int, LedgerData], deleted: Iterable[int]) -> None:

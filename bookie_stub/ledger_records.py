@@ -24,7 +24,14 @@ from bookie_stub.record import (
     fence_record,
     master_key_record,
 )
-from protocol.bookie_frame import RC_BAD_REQUEST, RC_FENCED, RC_NO_LEDGER, RC_OK, RC_UNAUTHORIZED
+from protocol.bookie_frame import (
+    RC_BAD_REQUEST,
+    RC_FENCED,
+    RC_IO_ERROR,
+    RC_NO_LEDGER,
+    RC_OK,
+    RC_UNAUTHORIZED,
+)
 
 
 class LedgerRecords:
@@ -36,7 +43,8 @@ class LedgerRecords:
         lossy: bool,
         has_deleted: Callable[[int], bool],
     ) -> None:
-        """`lossy`: ledgers that this bookie knew may be forgotten, so one that a fence creates is in limbo.
+        """`lossy`: any ledger may be forgotten, so one that is not begun by an add, but found by a fence, a recovery
+        or an explicit LAC is in limbo.
         `has_deleted`: whether the bookie had a ledger and deleted it."""
         self._ledgers = ledgers
         self._has_deleted = has_deleted
@@ -46,7 +54,20 @@ class LedgerRecords:
         self.changed: set[int] = set()
         """Ledgers whose row in the ledger index is out of date."""
 
-    def known(self, ledger_id: int, master_key: bytes, *, fence: bool = False) -> Ledger | int:
+    def for_add(self, ledger_id: int, entry_id: int, master_key: bytes, recovery: bool) -> Ledger | int:
+        """The ledger that an entry is to be added to, created if need be, or why not.
+
+        A bookie that may have forgotten any ledger takes as new only what begins here: another one's fence may be
+        among what was lost, and its writer is to go elsewhere.
+        """
+        if self._lossy and ledger_id not in self._ledgers and entry_id > 0 and not recovery:
+            return RC_FENCED if self._has_deleted(ledger_id) else RC_IO_ERROR
+        ledger = self.known(ledger_id, master_key, begins=not recovery)
+        if not isinstance(ledger, int) and ledger.fenced and not recovery:
+            return RC_FENCED
+        return ledger
+
+    def known(self, ledger_id: int, master_key: bytes, *, begins: bool = False) -> Ledger | int:
         """The ledger, created if need be, or why not: its key is another one or no key at all; it was deleted, and
         then it is as fenced as a ledger can be, also for the adds of a recovery."""
         if len(master_key) != MASTER_KEY_BYTES:
@@ -55,7 +76,7 @@ class LedgerRecords:
         if ledger is None:
             if self._has_deleted(ledger_id):
                 return RC_FENCED
-            data = LedgerData(master_key, limbo=fence and self._lossy)
+            data = LedgerData(master_key, limbo=self._lossy and not begins)
             ledger = self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=False)
             self.changed.add(ledger_id)
         elif ledger.key_open:
@@ -81,7 +102,7 @@ class LedgerRecords:
     def fence(self, ledger_id: int, master_key: bytes, done: Done) -> None:
         """`done(rc, ledger id)` once the fence is durable: 0, 1 for a deleted ledger, which takes no adds either, 102
         with another key, 101 when the disk failed."""
-        ledger = self.known(ledger_id, master_key, fence=True)
+        ledger = self.known(ledger_id, master_key)
         if isinstance(ledger, int):
             self._answer(partial(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id))
             return

@@ -151,6 +151,14 @@ class Storages:
         """Whether it is on disk that the ledger was here and is to take no adds any more."""
         return ledger_id in self.of(ledger_id).tombstones
 
+    def note_lossy(self) -> None:
+        for storage in self.all:
+            storage.ledger_index.note_lossy()
+
+    def note_forgotten_known(self) -> None:
+        for storage in self.all:
+            storage.ledger_index.note_forgotten_known()
+
     def entry_log_count(self) -> int:
         return sum(len(log_ids(storage.directory)) for storage in self.all)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
+from bookie_stub.collection import LedgerMetadata
 from bookie_stub.compaction import finish_compactions
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import Cluster, Directories, LastRun
@@ -18,6 +18,7 @@ from bookie_stub.file_system import FileSystem
 from bookie_stub.journal_file import Marks
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_storage import LedgerStorage, Storages
+from bookie_stub.limbo import put_in_limbo, remember
 from bookie_stub.metrics import BookieStats
 from bookie_stub.replay import Replay
 from bookie_stub.write_cache import CacheHalf
@@ -38,7 +39,7 @@ class Recovered(NamedTuple):
     marks: Marks
     """Behind everything that was replayed."""
     lossy: bool
-    """Whole ledgers may have been lost (BP-46)."""
+    """Whole ledgers may have been lost (BP-46), and nobody could say which."""
 
 
 def open_disk(
@@ -60,20 +61,17 @@ def open_disk(
     return Disk(directories, storages, CheckpointWriter(directories, storages, stats))
 
 
-def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
-    """Ledgers from index and journal; what was replayed is in the logs when this returns."""
-    directories = disk.directories
-    last_run = directories.begin(journal_synced=settings.journal_sync_data)
-    ledgers: dict[int, Ledger] = {}
-    half_deleted: set[int] = set()
-    lossy = False
-    for storage in disk.storages.all:
-        found, its_lossy = storage.ledger_index.load()
-        half_deleted |= {ledger_id for ledger_id in found if ledger_id in storage.tombstones}
-        ledgers |= {ledger_id: Ledger(ledger_id, data, stored=True) for ledger_id, data in found.items()}
-        lossy |= its_lossy
-    for ledger_id in half_deleted:
-        del ledgers[ledger_id]
+def recover(
+    settings: BookieSettings, disk: Disk, metadata: LedgerMetadata | None, started: float
+) -> Recovered:
+    """Ledgers from index and journal; what was replayed is in the logs when this returns.
+
+    After a loss the cluster's `metadata` is asked which ledgers may have been lost as a whole. Raises BookieError,
+    also when that cannot be had, or OSError.
+    """
+    directories, storages = disk.directories, disk.storages
+    last_run = directories.last_run()
+    ledgers, half_deleted, lossy = _load_ledgers(storages)
     marks = directories.read_marks()
 
     def flush() -> None:
@@ -83,23 +81,29 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
         replay.changed.clear()
         replay.deleted.clear()
 
-    replay = Replay(ledgers, settings.write_cache_bytes // 2, flush, disk.storages.has_deleted)
-    replay.deleted |= half_deleted  # a checkpoint died between the tombstones and the indexes
+    replay = Replay(ledgers, settings.write_cache_bytes // 2, flush, storages.has_deleted)
+    replay.deleted |= half_deleted
     skip = settings.skip_invalid_records
     journals = zip(directories.journals, marks, strict=True)
     ends = tuple([replay.run(directory, mark, skip_invalid=skip) for directory, mark in journals])
     loss = _loss(last_run, replay)
+    if loss:
+        log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
     if loss and settings.integrity_checking:
         lossy = True
-        _put_in_limbo(ledgers.values(), replay.changed)
-        for storage in disk.storages.all:
-            storage.ledger_index.note_lossy()
+        storages.note_lossy()
+        put_in_limbo(ledgers.values(), replay.changed)
+    asked = lossy and metadata is not None
+    if lossy and metadata is not None:
+        found = remember(metadata.naming(settings.bookie_id), ledgers, replay.changed, storages.has_deleted)
+        log.warning("%d ledgers that the cluster has on this bookie are forgotten: fenced, in limbo", found)
     if replay.records or replay.changed or replay.deleted:
         flush()
     if ends != marks:
         disk.writer.move_marks(ends)
-    if loss:
-        log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
+    if asked:
+        storages.note_forgotten_known()
+    directories.begin(journal_synced=settings.journal_sync_data)  # until here the next start judges the same
     log.info(
         "bookie opened in %.0f ms: %d ledgers, %d journal records replayed, %d skipped%s",
         (time.perf_counter() - started) * 1000,
@@ -108,7 +112,24 @@ def recover(settings: BookieSettings, disk: Disk, started: float) -> Recovered:
         replay.skipped,
         "" if last_run is LastRun.CLEAN else ", the last stop was not clean",
     )
-    return Recovered(ledgers, ends, lossy)
+    return Recovered(ledgers, ends, lossy and not asked)
+
+
+def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool]:
+    """All ledgers; those of a checkpoint that died between the tombstones and the indexes; whether whole ledgers may
+    be forgotten."""
+    ledgers: dict[int, Ledger] = {}
+    half_deleted: set[int] = set()
+    lossy = False
+    for storage in storages.all:
+        found, its_lossy = storage.ledger_index.load()
+        lossy |= its_lossy
+        for ledger_id, data in found.items():
+            if ledger_id in storage.tombstones:
+                half_deleted.add(ledger_id)
+            else:
+                ledgers[ledger_id] = Ledger(ledger_id, data, stored=True)
+    return ledgers, half_deleted, lossy
 
 
 _CONSEQUENCE = {
@@ -124,10 +145,3 @@ def _loss(last_run: LastRun, replay: Replay) -> str:
     if last_run is LastRun.UNSYNCED:
         return "the machine went down while the journal was not synced (journalSyncData=false)"
     return ""
-
-
-def _put_in_limbo(ledgers: Iterable[Ledger], changed: set[int]) -> None:
-    """Fenced, because a fence may be among what was lost."""
-    for ledger in ledgers:
-        ledger.limbo = ledger.fenced = ledger.fence_durable = True
-        changed.add(ledger.ledger_id)

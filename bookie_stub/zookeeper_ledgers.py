@@ -1,4 +1,4 @@
-"""Which ledgers exist, asked of ZooKeeper: what garbage collection believes.
+"""Which ledgers exist, asked of ZooKeeper: what garbage collection believes; and which a bookie may have lost.
 
 Law of the place: "does not exist" is said only of a ledger whose neighbours were listed without an error, in the
 cluster that the bookie belongs to, after ZooKeeper has caught up with all that was written before. Whatever else
@@ -7,7 +7,10 @@ happens is an error, and an error deletes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import logging
+import re
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,12 @@ from protocol.ledger_path import ledger_path
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
 
+log = logging.getLogger(__name__)
+
+_TOGETHER = 1000
+"""Requests that are on their way at a time."""
+_LEVEL = re.compile("[0-9]{2,4}")
+_LEDGER = re.compile("L[0-9]{4}")
 _LAYOUT = b"org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 
 
@@ -51,6 +60,52 @@ class ZooKeeperLedgers:
                 f"the ledgers in ZooKeeper cannot be listed: {type(error).__name__} {error}"
             ) from error
         return gone
+
+    def naming(self, bookie_id: str) -> list[int]:
+        """Ledgers whose metadata has the id's bytes in it: in all of BookKeeper's formats the members of ensembles are
+        written out. An id that begins or ends like this one is found as well, which does not matter: nobody asks a
+        bookie for ledgers of another one. Raises RegistrationError."""
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        if not self._client.connected:
+            raise RegistrationError("there is no connection to ZooKeeper")
+        try:
+            self._client.sync(self._root)
+            self._check_cluster()
+            return sorted(self._naming(bookie_id.encode()))
+        except (KazooException, KazooTimeoutError) as error:
+            raise RegistrationError(
+                f"the ledgers in ZooKeeper cannot be read: {type(error).__name__} {error}"
+            ) from error
+
+    def _naming(self, name: bytes) -> list[int]:
+        from kazoo.exceptions import NoNodeError
+
+        found: list[int] = []
+        ledgers = list(self._walk("", self._root))
+        for start in range(0, len(ledgers), _TOGETHER):
+            some = ledgers[start : start + _TOGETHER]
+            answers = [self._client.get_async(path) for _, path in some]
+            for (ledger_id, _), answer in zip(some, answers, strict=True):
+                with contextlib.suppress(NoNodeError):  # deleted meanwhile
+                    if name in answer.get()[0]:
+                        found.append(ledger_id)
+            log.info(
+                "%d of %d ledgers looked at, %d are on this bookie",
+                start + len(some),
+                len(ledgers),
+                len(found),
+            )
+        return found
+
+    def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
+        """Every ledger below, and where it is."""
+        for name in sorted(self._children(path)):
+            if _LEDGER.fullmatch(name):
+                yield int(digits + name[1:]), f"{path}/{name}"
+            elif _LEVEL.fullmatch(name):
+                yield from self._walk(digits + name, f"{path}/{name}")
 
     def _check_cluster(self) -> None:
         """A cluster that was made anew, or ledgers laid out in another way, say nothing about ours."""

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.bookie import Bookie
+from bookie_stub.collection import LedgerMetadata
 from bookie_stub.config import for_directory
 from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY, frame
@@ -92,12 +93,15 @@ class Bench:
         self.file_system = FaultyFileSystem()
         self.loop = asyncio.get_running_loop()
         self.bookie: Bookie | None = None
+        self.metadata: LedgerMetadata | None = None
+        """What the next bookie is told of ledgers; None: nothing."""
 
     def open(self, **settings: object) -> Bookie:
         self.bookie = Bookie.open(
             for_directory(self.directory, **settings),
             self.loop.call_soon_threadsafe,
             file_system=self.file_system,
+            metadata=self.metadata,
         )
         return self.bookie
 

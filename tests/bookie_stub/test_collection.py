@@ -24,6 +24,14 @@ OK, NO_LEDGER, READ_ONLY = 0, 1, 105
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 
 
+class Later:
+    def __init__(self, store: Store, path: str) -> None:
+        self._store, self._path = store, path
+
+    def get(self) -> tuple[bytes, object]:
+        return self._store.get(self._path)
+
+
 class Store:
     """A tree of nodes that answers like kazoo's client, and fails when told to."""
 
@@ -62,7 +70,11 @@ class Store:
         found = [node for node in self.nodes if node.startswith(path + "/")]
         if not found:
             raise NoNodeError
-        return [node.removeprefix(path + "/") for node in found if node not in self.hidden_from_lists]
+        seen = [node for node in found if node not in self.hidden_from_lists]
+        return sorted({node.removeprefix(path + "/").partition("/")[0] for node in seen})
+
+    def get_async(self, path: str) -> Later:
+        return Later(self, path)
 
 
 class World:
@@ -249,3 +261,47 @@ def test_paths_are_bookkeepers() -> None:
     assert ledger_path(12345678) == "00/1234/L5678"
     assert ledger_path(2**31 - 1) == "000/0000/0021/4748/L3647"
     assert Path(ledger_path(0)) == Path("00/0000/L0000")
+
+
+# Which ledgers a bookie may have lost.
+
+
+def placed(members: dict[int, str]) -> Store:
+    store = Store(())
+    for ledger_id, member in members.items():
+        metadata = f'BookieMetadataFormatVersion\t2\nsegment {{ ensembleMember: "{member}" }}'
+        store.nodes[f"/ledgers/{ledger_path(ledger_id)}"] = metadata.encode()
+    for name in ("available/a:1", "cookies/a:1", "idgen/ID-0000", "idgen-long/HOB-0000000001/ID-01"):
+        store.nodes[f"/ledgers/{name}"] = b"a:1"
+    return store
+
+
+def test_ledgers_of_a_bookie_are_found_at_any_depth() -> None:
+    members = {0: "a:1", 7: "b:1", 12_345_678: "a:1", 2**31: "a:1", 2**31 + 1: "b:1", 2**62: "a:1"}
+    ledgers = ZooKeeperLedgers(placed(members), "/ledgers", "the cluster")
+    assert ledgers.naming("a:1") == [0, 12_345_678, 2**31, 2**62]
+
+
+@pytest.mark.parametrize("trouble", ["get", "get_children", "sync", "connection", "other cluster"])
+def test_a_list_in_doubt_is_none(trouble: str) -> None:
+    store = placed({1: "a:1"})
+    store.connected = trouble != "connection"
+    store.fails = {trouble}
+    if trouble == "other cluster":
+        store.nodes["/ledgers/INSTANCEID"] = b"made anew"
+    with pytest.raises(RegistrationError):
+        ZooKeeperLedgers(store, "/ledgers", "the cluster").naming("a:1")
+
+
+def test_a_ledger_that_goes_while_it_is_looked_at_is_none() -> None:
+    store = placed({1: "a:1", 2: "a:1"})
+    listed = store.get_children
+
+    def get_children(path: str) -> list[str]:
+        found = listed(path)
+        if path == "/ledgers/00/0000":
+            store.remove(1)
+        return found
+
+    store.get_children = get_children  # type: ignore[method-assign]
+    assert ZooKeeperLedgers(store, "/ledgers", "the cluster").naming("a:1") == [2]

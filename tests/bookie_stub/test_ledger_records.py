@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bookie_stub import directories
+from bookie_stub.errors import BookieError, RegistrationError
 from bookie_stub.journal_file import HEADER_BYTES
 from bookie_stub.record import explicit_lac_record, master_key_record
 from bookie_stub.server import BookieServer
@@ -19,7 +21,7 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import EOK, EUNKNOWNLEDGERSTATE
-from tests.bookie_stub.conftest import MASTER_KEY, Bench
+from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem
 from tests.bookie_stub.test_bookie import FENCED, IO_ERROR, NO_ENTRY, NO_LEDGER, OK, crash
 from tests.bookie_stub.test_process import answer
 from tests.bookie_stub.v3_client import V3Client, explicit_lac
@@ -205,6 +207,117 @@ async def test_a_ledger_made_after_the_loss_is_like_any_other(
     assert await image.add(5, 0) == OK
     assert (await image.read(5, 1))[0] == NO_ENTRY
     assert await image.read(5, -1) == (OK, b"payload")
+    image.close()
+
+
+class Cluster:
+    """`collection.LedgerMetadata`: where ledgers are placed, asked for once."""
+
+    def __init__(self, *ledger_ids: int) -> None:
+        self.ledger_ids = ledger_ids
+        self.asked = 0
+        self.fails = False
+
+    def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
+        return []
+
+    def naming(self, bookie_id: str) -> list[int]:
+        assert bookie_id == "127.0.0.1:3181"
+        if self.fails:
+            raise RegistrationError("ZooKeeper is away")
+        self.asked += 1
+        return sorted(self.ledger_ids)
+
+
+async def test_a_ledger_that_was_lost_as_a_whole_is_in_limbo_when_the_cluster_names_it(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = await unsynced_crash(bench, tmp_path, monkeypatch)
+    went_down(monkeypatch, tmp_path, "second")
+    image.metadata = cluster = Cluster(1, 2, 3, 4)
+    for again in range(3):
+        image.open(journal_sync_data=False, integrity_checking=again == 0)
+        assert await image.add(3, 1) == FENCED
+        assert await image.add(3, 2 + again, recovery=True) == OK
+        assert (await image.read(3, 0))[0] == UNKNOWN
+        assert (await image.read(3, -1))[0] == UNKNOWN
+        assert (await image.fence(4))[0] == UNKNOWN
+        assert (await image.read(1, 1))[0] == UNKNOWN
+        # What the cluster does not place here was never here.
+        assert (await image.read(6, 0))[0] == NO_LEDGER
+        # What came later is like any other, also one that began elsewhere.
+        assert await image.add(5, 10 + again) == OK
+        assert (await image.read(5, 9))[0] == NO_ENTRY
+        assert await image.read(5, -1) == (OK, b"payload")
+        image.close()
+        cluster.ledger_ids = (1, 2, 3, 4, 5)
+    assert cluster.asked == 1
+
+
+@pytest.mark.parametrize("what", ["the cluster", "the disk"])
+async def test_a_loss_is_not_forgotten_when_the_start_fails(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    image = await unsynced_crash(bench, tmp_path, monkeypatch)
+    went_down(monkeypatch, tmp_path, "second")
+    image.metadata = cluster = Cluster(1, 2, 3)
+    failures = 0
+    for number in range(20):
+        if what == "the disk":
+            fail_the_sync(image, number)
+        else:
+            cluster.fails = number < 2
+        try:
+            image.open(journal_sync_data=False, integrity_checking=True)
+        except (BookieError, OSError):
+            failures += 1
+            image.file_system = FaultyFileSystem()
+        else:
+            break
+    assert failures >= 2
+    assert (await image.read(1, 1))[0] == UNKNOWN
+    assert await image.add(3, 0) == FENCED
+    image.close()
+
+
+def fail_the_sync(bench: Bench, number: int) -> None:
+    """The one after so many others."""
+    left = number
+    sync = bench.file_system.sync_data
+
+    def sync_data(descriptor: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(5, "sync fails on purpose")
+        sync(descriptor)
+
+    bench.file_system.sync_data = sync_data  # type: ignore[method-assign]
+
+
+async def test_a_loss_without_a_cluster_to_ask(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any ledger may have been here: only one that begins is taken as new."""
+    image = await unsynced_crash(bench, tmp_path, monkeypatch)
+    went_down(monkeypatch, tmp_path, "second")
+    for again in range(2):
+        image.open(journal_sync_data=False, integrity_checking=again == 0)
+        assert await image.add(3, 1) == IO_ERROR
+        assert (await image.read(3, 0))[0] == UNKNOWN
+        assert await image.add(6, 1, recovery=True) == OK
+        assert (await image.read(6, 0))[0] == UNKNOWN
+        assert await write_lac(image, 7, 4) == OK
+        assert (await image.read(7, 0))[0] == UNKNOWN
+        assert await image.add(5, 0) == OK
+        assert await image.add(5, 1) == OK
+        assert (await image.read(5, 2))[0] == NO_ENTRY
+        image.close()
+    image.metadata = Cluster(3, 5)  # it gets one later
+    image.open()
+    assert await image.add(3, 1) == FENCED
+    assert await image.add(5, 2) == OK
+    assert await image.add(8, 2) == OK
     image.close()
 
 

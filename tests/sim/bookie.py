@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable
 
 from bookie_stub.journal import Done
 from bookie_stub.ledger import Ledger
-from bookie_stub.ledger_index import LedgerData
 from bookie_stub.ledger_records import LedgerRecords
-from bookie_stub.record import UNSET_KEY, frame
+from bookie_stub.limbo import put_in_limbo, remember
+from bookie_stub.record import frame
 from bookie_stub.replay import Replay
 from protocol.bookie_frame import (
     LAST_ENTRY,
-    RC_FENCED,
     RC_IO_ERROR,
     RC_NO_ENTRY,
     RC_NO_LEDGER,
@@ -110,10 +109,8 @@ class SimBookie:
             for ledger_id, entries in replay.half.entries.items()
             for entry_id, record in entries.items()
         }
-        for ledger_id in self._limbo:
-            data = LedgerData(UNSET_KEY, fenced=True, limbo=True)
-            known = self._ledgers.setdefault(ledger_id, Ledger(ledger_id, data, stored=True))
-            known.fenced = known.fence_durable = known.limbo = True
+        put_in_limbo([self._ledgers[each] for each in self._limbo if each in self._ledgers], set())
+        remember(self._limbo, self._ledgers, set(), self.deleted.__contains__)
         self._journal = SimJournal(self._loop, self._rng)
         self._journal.durable = list(disk)
         self._journal.error_rate = self.error_rate
@@ -135,11 +132,9 @@ class SimBookie:
     def add(
         self, ledger_id: int, entry_id: int, entry: bytes, key: bytes, recovery: bool, reply: Done
     ) -> None:
-        ledger = self._records.known(ledger_id, key)
+        ledger = self._records.for_add(ledger_id, entry_id, key, recovery)
         if isinstance(ledger, int):
             reply(ledger, entry_id)
-        elif ledger.fenced and not recovery:
-            reply(RC_FENCED, entry_id)
         else:
             self._records.journal_key(ledger)
             self.entries[ledger_id, entry_id] = entry
