@@ -12,11 +12,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from bookie_stub.journal import Done
+from bookie_stub.journal import Done, nothing
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.limbo import put_in_limbo, remember
-from bookie_stub.record import frame
+from bookie_stub.record import delete_record, frame
 from bookie_stub.replay import Replay
 from protocol.bookie_frame import (
     LAST_ENTRY,
@@ -93,17 +93,20 @@ class SimBookie:
     def start(self) -> None:
         self._start(self._disk)
 
-    def start_without_disk(self, ledgers: Iterable[int]) -> None:
+    def start_after_a_loss(self, ledgers: Iterable[int]) -> None:
+        """Of what was acknowledged any beginning is left, nothing in half of the cases; the cluster has `ledgers` on
+        this bookie."""
         self.lost_disk = True
         self._limbo = tuple(ledgers)
-        self._start([])
+        kept = self._rng.choice((0, self._rng.randint(0, len(self._disk))))
+        self._start(self._disk[:kept])
 
     def _start(self, disk: list[bytes]) -> None:
         self._ledgers: dict[int, Ledger] = {}
-        self.deleted: set[int] = set()
         replay = Replay(self._ledgers, _UNLIMITED, lambda: None, lambda _: False)
         for record in disk:
             replay._apply(record)
+        self.deleted = replay.deleted
         self.entries: dict[tuple[int, int], bytes] = {
             (ledger_id, entry_id): record[4:]
             for ledger_id, entries in replay.half.entries.items()
@@ -123,6 +126,16 @@ class SimBookie:
         )
         self._journal.failed = lambda: self._records.journal_failed(lambda ledger_id: True)
         self.up = True
+
+    def collect(self, ledger_id: int) -> None:
+        """The metadata store does not have the ledger any more."""
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is None:
+            return
+        self.entries = {key: entry for key, entry in self.entries.items() if key[0] != ledger_id}
+        self._records.forget(ledger)
+        self.deleted.add(ledger_id)
+        self._journal.append(delete_record(ledger_id), nothing, 0)
 
     def set_error_rate(self, rate: float) -> None:
         self.error_rate = self._journal.error_rate = rate

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
+from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.replay import Replay
 from broker.ledger_client import recovery
 from broker.ledger_client.bookies import Bookies
@@ -166,8 +167,23 @@ def _answered_before_the_sync() -> object:
 
 def _a_lost_disk_says_no() -> object:
     """BP-46: a bookie that lost its disk says that it does not have what it had."""
-    plain = SimBookie.start_without_disk
-    return mock.patch.object(SimBookie, "start_without_disk", lambda self, ledgers: plain(self, ()))
+    plain = SimBookie.start_after_a_loss
+    return mock.patch.object(SimBookie, "start_after_a_loss", lambda self, ledgers: plain(self, ()))
+
+
+def _a_forgotten_ledger_is_new() -> object:
+    """After a loss only what the bookie still knows is in limbo."""
+    return mock.patch("tests.sim.bookie.remember", return_value=0)
+
+
+def _a_deleted_ledger_is_new() -> object:
+    """Its fence goes with it."""
+    plain = LedgerRecords.__init__
+
+    def init(self: LedgerRecords, *values: object, **named: object) -> None:
+        plain(self, *values, **{**named, "has_deleted": lambda ledger_id: False})  # type: ignore[arg-type]
+
+    return mock.patch.object(LedgerRecords, "__init__", init)
 
 
 BREAKAGES: dict[str, Patch] = {
@@ -186,6 +202,8 @@ BREAKAGES: dict[str, Patch] = {
     "fence-lost-in-a-crash": _fence_lost_in_a_crash,
     "answered-before-the-sync": _answered_before_the_sync,
     "a-lost-disk-says-no": _a_lost_disk_says_no,
+    "a-forgotten-ledger-is-new": _a_forgotten_ledger_is_new,
+    "a-deleted-ledger-is-new": _a_deleted_ledger_is_new,
 }
 
 

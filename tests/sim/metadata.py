@@ -26,9 +26,13 @@ class SharedState:
         self.error_rate = 0.0
         self.slow_rate = 0.0
         self.history: list[LedgerMetadata] = []
+        self.deleted = False
+        """The ledger; nobody may make it again."""
 
     def witness(self, value: bytes) -> None:
         new = decode(value)
+        if self.deleted:
+            raise Broken(f"a deleted ledger is there again: {new}")
         if self.history:
             _check_step(self.history[-1], new)
         self.history.append(new)
@@ -75,7 +79,10 @@ class SimMetadataStore:
         return version
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        raise NotImplementedError
+        await self._travel()
+        await self._state.store.delete(key, expected)
+        self._state.deleted = True
+        await self._travel()
 
     async def children(self, key: str) -> list[str]:
         raise NotImplementedError

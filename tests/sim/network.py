@@ -36,6 +36,8 @@ class Network:
         self.faults = faults
         self.cut: set[tuple[str, str]] = set()
         """(client, bookie) without a way to each other."""
+        self.stalled_until_s: dict[str, float] = {}
+        """Clients whose messages wait until then on their way out, and arrive."""
         self.sent = self.dropped = self.doubled = 0
 
     def send(self, client: str, bookie: str, deliver: Callable[[], None]) -> None:
@@ -48,7 +50,8 @@ class Network:
             if self.rng.random() < self.faults.drop or (client, bookie) in self.cut:
                 self.dropped += 1
                 continue
-            self.loop.call_later(self._delay(), deliver)
+            held_s = max(self.stalled_until_s.get(client, 0.0) - self.loop.time(), 0.0)
+            self.loop.call_later(held_s + self._delay(), deliver)
 
     def _delay(self) -> float:
         if self.rng.random() < self.faults.slow:

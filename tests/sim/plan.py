@@ -30,12 +30,19 @@ class Plan:
     """Whether it closes the ledger when it has written everything."""
     recoveries_s: tuple[float, ...]
     """When others, who think that the writer is gone, begin to recover the ledger."""
+    stall_s: tuple[float, float] | None
+    """When the writer's messages begin to wait on their way, and for how long: then they all arrive."""
+    deletion_s: float | None
+    """How long after somebody has closed the ledger it is deleted, and the bookies collect it; None: never."""
+    fewer: int
+    """Bookies that those who come after the writer are configured with, though the ledger has others; 0: all."""
     chaos_s: float
     """After which nothing fails any more, and a last recovery closes whatever is open."""
 
 
 def draw(rng: random.Random) -> Plan:
-    return _duel(rng) if rng.random() < 0.3 else _any(rng)
+    chance = rng.random()
+    return _duel(rng) if chance < 0.2 else _late(rng) if chance < 0.4 else _any(rng)
 
 
 def _duel(rng: random.Random) -> Plan:
@@ -55,6 +62,33 @@ def _duel(rng: random.Random) -> Plan:
         writer_crashes_s=None,
         writer_closes=False,
         recoveries_s=tuple(sorted(rng.uniform(0.0, 0.1) for _ in range(rng.randint(1, 2)))),
+        stall_s=None,
+        deletion_s=None,
+        fewer=rng.choice((0, 0, 1, 2)),
+        chaos_s=4.0,
+    )
+
+
+def _late(rng: random.Random) -> Plan:
+    """A writer whose entries are held up while its ledger is taken over, closed and often deleted; then they arrive."""
+    taken_s = rng.uniform(0.2, 1.0)
+    return Plan(
+        bookies=rng.choice((3, 4)),
+        settings=LedgerSettings(3, 3, 2, sticky_reads=rng.random() < 0.5),
+        entries=200,
+        pause_s=rng.choice((0.003, 0.01)),
+        faults=Faults(),
+        journal_error_rate=0.0,
+        metadata_error_rate=0.0,
+        metadata_slow_rate=0.0,
+        incidents_s=(),
+        disk_loss_s=taken_s + rng.uniform(0.0, 0.4) if rng.random() < 0.3 else None,
+        writer_crashes_s=None,
+        writer_closes=False,
+        recoveries_s=(taken_s,),
+        stall_s=(taken_s - rng.uniform(0.0, 0.02), rng.uniform(0.1, 0.8)),
+        deletion_s=rng.uniform(0.0, 0.2) if rng.random() < 0.7 else None,
+        fewer=rng.choice((0, 0, 1, 2)),
         chaos_s=4.0,
     )
 
@@ -63,7 +97,7 @@ def _any(rng: random.Random) -> Plan:
     ensemble = rng.choice((1, 2, 3, 3, 3, 4, 5))
     write = rng.randint(max(1, ensemble - 1), ensemble) if rng.random() < 0.8 else rng.randint(1, ensemble)
     ack = rng.randint(max(1, write - 1), write)
-    entries, pause_s = rng.randint(1, 60), rng.choice((0.0005, 0.01, 0.1))
+    entries, pause_s = rng.randint(20, 150), rng.choice((0.0005, 0.01, 0.05))
     chaos_s = rng.uniform(1.0, 8.0)
     busy_s = min(entries * pause_s + 0.2, chaos_s)
     calm = rng.random() < 0.1
@@ -102,5 +136,8 @@ def _any(rng: random.Random) -> Plan:
         writer_crashes_s=rng.uniform(0.0, chaos_s) if rng.random() < 0.4 else None,
         writer_closes=rng.random() < 0.7,
         recoveries_s=moments((0, 1, 1, 1, 2, 3)),
+        stall_s=(rng.uniform(0.0, busy_s), rng.uniform(0.05, 1.5)) if rng.random() < 0.2 else None,
+        deletion_s=rng.uniform(0.0, 2.0) if rng.random() < 0.2 else None,
+        fewer=rng.choice((0, 0, 0, 1, 2)),
         chaos_s=chaos_s,
     )

@@ -59,10 +59,11 @@ class Simulation:
         self.broken: Broken | None = None
         """What a completion found, to be raised where it can be."""
 
-    def ledgers_of(self, client: Client) -> Ledgers:
+    def ledgers_of(self, client: Client, *, configured: int = 0) -> Ledgers:
+        """`configured`: the bookies that the client is told of; what the ledger has elsewhere it finds; 0: all."""
         by_address = {bookie.address: bookie for bookie in self.bookies}
         bookies = BookieSet(
-            by_address,
+            list(by_address)[: configured or None],
             lambda address: SimConnection(client, by_address[address], self.network),
             now_ns=self.loop.now_ns,
             quarantine=QuarantineSettings(errors=3, interval_s=5, quarantine_s=2),
@@ -89,6 +90,8 @@ class Simulation:
             self.loop.call_later(start_s, self._incident)
         if plan.disk_loss_s is not None:
             self.loop.call_later(plan.disk_loss_s, self._lose_disk)
+        if plan.stall_s is not None:
+            self.loop.call_later(plan.stall_s[0], self._stall, plan.stall_s[1])
         if plan.writer_crashes_s is not None:
             self.loop.call_later(plan.writer_crashes_s, self.writer.crash)
         for number, start_s in enumerate(plan.recoveries_s):
@@ -139,13 +142,39 @@ class Simulation:
             return
         self.note(f"{bookie.address} is back")
         if without_disk:
-            bookie.start_without_disk([LEDGER] if self.state.history else [])
+            bookie.start_after_a_loss([LEDGER] if self.state.history and not self.state.deleted else [])
         else:
             bookie.start()
 
     def _lose_disk(self) -> None:
         bookie = self.rng.choice(self.bookies)
         self._crash(bookie, self.rng.uniform(0.01, 1.0), lose_disk=True)
+
+    def _stall(self, duration_s: float) -> None:
+        self.note(f"the writer's messages wait for {duration_s:.3f} s")
+        self.network.stalled_until_s["writer"] = self.loop.time() + duration_s
+
+    async def _delete(self, ledgers: Ledgers, client: Client) -> None:
+        """By whoever has closed it; then each bookie finds out in its own time."""
+        assert self.plan.deletion_s is not None
+        await asyncio.sleep(self.plan.deletion_s)
+        if client.crashed or self.state.deleted:
+            return
+        try:
+            await ledgers.delete(LEDGER)
+        except BrokerError as error:
+            self.note(f"{client.name}: not deleted: {error}")
+            return
+        self.note(f"{client.name}: deleted")
+        for bookie in self.bookies:
+            self.loop.call_later(self.rng.choice((0.001, self.rng.uniform(0.0, 2.0))), self._collect, bookie)
+
+    def _collect(self, bookie: SimBookie) -> None:
+        if bookie.up:
+            self.note(f"{bookie.address} collects the ledger")
+            bookie.collect(LEDGER)
+        else:
+            self.loop.call_later(1.0, self._collect, bookie)
 
     def _calm(self) -> None:
         self.note("calm")
@@ -163,7 +192,7 @@ class Simulation:
         client = Client(f"recoverer-{number}")
         if self.rng.random() < 0.2:
             self.loop.call_later(self.rng.uniform(0.0, 1.0), self._crash_client, client)
-        ledgers = self.ledgers_of(client)
+        ledgers = self.ledgers_of(client, configured=self.plan.fewer)
         for _ in range(self.rng.randint(1, 3)):
             try:
                 closed = await ledgers.recover(LEDGER)
@@ -174,6 +203,8 @@ class Simulation:
             if closed is not None:
                 self.note(f"{client.name}: the ledger ends at {closed.last_entry_id}")
                 self._check_end(closed)
+                if self.plan.deletion_s is not None:
+                    await self._delete(ledgers, client)
             return
 
     def _crash_client(self, client: Client) -> None:
@@ -181,7 +212,9 @@ class Simulation:
         client.crashed = True
 
     async def _close_at_last(self) -> LedgerMetadata:
-        ledgers = self.ledgers_of(Client("last"))
+        if self.state.deleted:
+            return self.state.history[-1]
+        ledgers = self.ledgers_of(Client("last"), configured=self.plan.fewer)
         problem: BrokerError | None = None
         for attempt in range(20):
             try:
@@ -192,6 +225,8 @@ class Simulation:
                 if closed is not None:
                     self.note(f"closed at {closed.last_entry_id}")
                     return closed
+                if self.state.deleted:
+                    return self.state.history[-1]
                 if attempt > 5:
                     self.writer.crash()  # it was never made, and nobody will make it now
                     return LedgerMetadata((), LedgerState.CLOSED)
@@ -201,7 +236,7 @@ class Simulation:
     # Judgement
 
     def _check_end(self, closed: LedgerMetadata) -> None:
-        if self.state.history[-1] != closed:
+        if self.state.history[-1] != closed and not self.state.deleted:
             raise Broken(f"told an end that is not stored: {closed}")
         beyond = [entry_id for entry_id in self.writer.acked if entry_id > closed.last_entry_id]
         if beyond:
@@ -215,6 +250,8 @@ class Simulation:
         self._check_end(closed)
         if list(self.writer.acked) != list(range(len(self.writer.acked))):
             raise Broken(f"acknowledged out of order: {list(self.writer.acked)}")
+        if self.state.deleted:
+            return
         self._check_copies(closed)
         await self._check_readable(closed)
 
@@ -311,8 +348,8 @@ class Writer:
             found = [bytes(entry.body) for entry in entries]
             if found != [self.acked[wanted]]:
                 self._simulation.broken = Broken(f"entry {wanted} reads {found}")
-        elif isinstance(error, NoSuchEntry | NoSuchLedger) and not any(
-            bookie.lost_disk for bookie in self._simulation.bookies
+        elif isinstance(error, NoSuchEntry | NoSuchLedger) and not (
+            self._simulation.state.deleted or any(bookie.lost_disk for bookie in self._simulation.bookies)
         ):
             self._simulation.broken = Broken(f"entry {wanted} was acknowledged: {error}")
 

@@ -215,7 +215,7 @@ def test_what_a_bookie_may_have_lost_does_not_shorten_the_ledger() -> None:
         await asyncio.sleep(0.1)
         assert scene.answers == {0: OK}  # on b0 and b1
         scene.bookies[0].crash()
-        scene.bookies[0].start_without_disk([LEDGER])
+        scene.bookies[0].start_after_a_loss([LEDGER])
         scene.bookies[1].crash()
         with pytest.raises(PersistenceError, match="too few bookies can tell"):
             await scene.recover()

@@ -61,6 +61,9 @@ def test_a_seed_is_a_history_in_any_process() -> None:
         "nothing-is-written-back",
         "any-recovery-closes",
         "a-bookie-twice",
+        "a-lost-disk-says-no",
+        "a-forgotten-ledger-is-new",
+        "a-deleted-ledger-is-new",
     ],
 )
 def test_a_broken_rule_is_noticed(rule: str) -> None:
