@@ -23,6 +23,8 @@ CURRENT = "current"
 COOKIE_FILE = "VERSION"
 MARK_FILE = "lastMark"
 DIRTY_FILE = "DIRTY"
+NOTHING_LOST_FILE = "nothingLost"
+"""Ours: no ledger of the directory was ever in limbo. Gone with the first that is."""
 COOKIE_LAYOUT = 5
 _MARK = struct.Struct(">qq")
 _TAB = "\\t"
@@ -120,6 +122,8 @@ class Directories:
         for path in sorted({*self.journals, *self.ledgers, *self.indexes}):
             path.mkdir(parents=True, exist_ok=True)
             self._file_system.replace(path / COOKIE_FILE, cookie.encode())
+        for path in self.ledgers:
+            self._file_system.replace(path / NOTHING_LOST_FILE, b"")
         if cluster is not None:
             cluster.keep_cookie(cookie)
 

@@ -2,36 +2,29 @@
 
 Of two copies of an entry the one in the newer log counts, and in one log the later one. The new location index is built
 beside the old one and takes its place when it is complete. A ledger index that is there is kept, and says which ledgers
-live; it is only rebuilt when it is missing or when that is asked for: a fence may then be forgotten, hence every ledger
-is fenced, and ledgers that were deleted come back until the metadata store is asked. The bookie must be down.
+live; it is only rebuilt when it is missing, unreadable or when that is asked for, from what `ledger_facts` knows: then
+every ledger is fenced, and ledgers that were deleted long ago and have no tombstone come back until the metadata store
+is asked. The bookie must be down.
 """
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bookie_stub.entry_log import LogScan, file_name, location_of, log_ids
-from bookie_stub.errors import BookieError
+from bookie_stub.directories import NOTHING_LOST_FILE
+from bookie_stub.entry_log import LogScan, file_name, location_of, log_ids, read_ledgers_map
+from bookie_stub.errors import BookieError, CorruptEntry
 from bookie_stub.file_system import FileSystem
-from bookie_stub.journal_file import JournalReader, journal_ids
-from bookie_stub.journal_file import file_name as journal_name
-from bookie_stub.ledger_index import LedgerData, LedgerIndex
+from bookie_stub.ledger_facts import LedgerFacts
+from bookie_stub.ledger_index import LedgerIndex
 from bookie_stub.ledger_storage import LEDGERS, LOCATIONS, REPLACED
 from bookie_stub.location_index import LOCATION, LocationIndex
 from bookie_stub.progress import Progress, Say
-from bookie_stub.record import (
-    DELETE_ID,
-    EXPLICIT_LAC_ID,
-    KEY,
-    LENGTH_BYTES,
-    MASTER_KEY_ID,
-    UNSET_KEY,
-    explicit_lac_of,
-    special_body,
-)
+from bookie_stub.record import KEY, LENGTH_BYTES
 from bookie_stub.rocks import Put
 
 _BUILT = "locations.rebuilt"
@@ -45,85 +38,93 @@ class Rebuilt(NamedTuple):
     """Entries of ledgers that the ledger index does not have."""
     torn: tuple[str, ...]
     """Logs with bytes behind their last record: torn by a crash, or damaged."""
+    limbo: int
+    """Ledgers that may have lost entries."""
+    lossy: bool
+    """Ledgers may have been forgotten; the next start asks the metadata store which."""
 
 
 def rebuild(
     logs: Path, index: Path, journals: Sequence[Path], *, ledgers_too: bool, share: tuple[int, int], say: Say
 ) -> Rebuilt:
     """`share`: which directory of how many this is. Raises BookieError, BookieInUse among them, or OSError."""
-    anew = ledgers_too or not (index / LEDGERS / "CURRENT").exists()
+    missing = not (index / LEDGERS / "CURRENT").exists()
     ledger_index = LedgerIndex(index / LEDGERS)
     try:
-        known = None if anew else set(ledger_index.load()[0])
-        rebuilt, found = _locations(logs, index, known, say)
-        if anew:
-            ledger_index.write(_ledgers(found, journals, share), ())
+        facts = LedgerFacts(logs, index, None if missing else ledger_index)
+        facts.read(journals, share)
+        anew = ledgers_too or facts.rows is None
+        scan = _Scan(logs, None if anew else set(facts.rows or ()), facts.has_deleted)
+        progress = scan.run(index, say)
+        facts.keep_tombstones()
+        if facts.lossy:
+            FileSystem().remove(logs / NOTHING_LOST_FILE)
+            ledger_index.note_lossy()
+        rows = facts.rebuilt(scan.found) if anew else dict(facts.rows or {})
+        damaged = {each: rows[each]._replace(fenced=True, limbo=True) for each in scan.damaged & rows.keys()}
+        changed = {**rows, **damaged} if anew else damaged
+        ledger_index.write(changed, [each for each in facts.rows or () if facts.has_deleted(each)])
         _take_place(index)
-        return rebuilt
+        lossy = facts.lossy
     finally:
         ledger_index.close()
+    limbo = sum(row.limbo for row in {**rows, **damaged}.values())
+    return Rebuilt(progress.count, len(scan.found), scan.skipped, tuple(scan.torn), limbo, lossy)
 
 
-def _locations(logs: Path, index: Path, known: set[int] | None, say: Say) -> tuple[Rebuilt, set[int]]:
-    shutil.rmtree(index / _BUILT, ignore_errors=True)
-    ids = log_ids(logs)
-    total = sum((logs / file_name(log_id)).stat().st_size for log_id in ids)
-    progress = Progress(f"rebuild {index}", "entries", say, total)
-    locations = LocationIndex(index / _BUILT)
-    found: set[int] = set()
-    skipped = 0
-    torn: list[str] = []
-    try:
+class _Scan:
+    """All entry logs of a directory into a new location index."""
+
+    def __init__(self, logs: Path, known: set[int] | None, has_deleted: Callable[[int], bool]) -> None:
+        """Entries of other ledgers than `known` are passed over; None: all are known but the deleted ones."""
+        self._logs = logs
+        self._known = known
+        self._has_deleted = has_deleted
+        self.found: set[int] = set()
+        self.damaged: set[int] = set()
+        """Ledgers of finished logs that cannot be read to their end."""
+        self.skipped = 0
+        self.torn: list[str] = []
+
+    def run(self, index: Path, say: Say) -> Progress:
+        shutil.rmtree(index / _BUILT, ignore_errors=True)
+        ids = log_ids(self._logs)
+        total = sum((self._logs / file_name(log_id)).stat().st_size for log_id in ids)
+        progress = Progress(f"rebuild {index}", "entries", say, total)
+        locations = LocationIndex(index / _BUILT)
+        try:
+            for log_id in ids:
+                self._log(log_id, locations, progress)
+            locations.write([], ())
+        finally:
+            locations.close()
+        say(f"rebuild {index}: {progress.text()}")
+        return progress
+
+    def _log(self, log_id: int, locations: LocationIndex, progress: Progress) -> None:
+        path = self._logs / file_name(log_id)
         puts: list[Put] = []
-        for log_id in ids:
-            scan = LogScan(logs / file_name(log_id))
-            for entry in scan:
-                if known is not None and entry.ledger_id not in known:
-                    skipped += 1
-                    progress.add(0, LENGTH_BYTES + entry.size)
-                    continue
-                found.add(entry.ledger_id)
-                location = location_of(log_id, entry.offset + LENGTH_BYTES)
-                puts.append((KEY.pack(entry.ledger_id, entry.entry_id), LOCATION.pack(location)))
-                progress.add(1, LENGTH_BYTES + entry.size)
-                if len(puts) == _BATCH:
-                    locations.write(puts, ())
-                    puts = []
-            if scan.rest:
-                torn.append(f"{logs / file_name(log_id)} from {scan.end} on, {scan.rest} bytes")
+        scan = LogScan(path)
+        for entry in scan:
+            if not self._is_known(entry.ledger_id):
+                self.skipped += 1
+                progress.add(0, LENGTH_BYTES + entry.size)
+                continue
+            self.found.add(entry.ledger_id)
+            location = location_of(log_id, entry.offset + LENGTH_BYTES)
+            puts.append((KEY.pack(entry.ledger_id, entry.entry_id), LOCATION.pack(location)))
+            progress.add(1, LENGTH_BYTES + entry.size)
+            if len(puts) == _BATCH:
+                locations.write(puts, ())
+                puts = []
         locations.write(puts, ())
-    finally:
-        locations.close()
-    say(f"rebuild {index}: {progress.text()}")
-    return Rebuilt(progress.count, len(found), skipped, tuple(torn)), found
+        if scan.rest:
+            self.torn.append(f"{path} from {scan.end} on, {scan.rest} bytes")
+            with contextlib.suppress(CorruptEntry):
+                self.damaged |= (read_ledgers_map(path) or {}).keys()
 
-
-def _ledgers(found: set[int], journals: Sequence[Path], share: tuple[int, int]) -> dict[int, LedgerData]:
-    """Every ledger with entries or with a record in the journals; fenced, because a fence may be forgotten."""
-    place, count = share
-    keys: dict[int, bytes] = {}
-    lacs: dict[int, bytes] = {}
-    deleted: set[int] = set()
-    for directory in journals:
-        for journal_id in journal_ids(directory):
-            for record in JournalReader(directory / journal_name(journal_id), skip_invalid=True):
-                ledger_id, entry_id = KEY.unpack_from(record, LENGTH_BYTES)
-                if ledger_id % count != place:
-                    continue
-                if entry_id == DELETE_ID:
-                    deleted.add(ledger_id)
-                elif entry_id == MASTER_KEY_ID:
-                    keys[ledger_id] = special_body(record)
-                    deleted.discard(ledger_id)
-                elif entry_id == EXPLICIT_LAC_ID:
-                    body = special_body(record)
-                    if explicit_lac_of(body) >= explicit_lac_of(lacs.get(ledger_id, b"")):
-                        lacs[ledger_id] = body
-    living = (found | keys.keys()) - deleted
-    return {
-        ledger_id: LedgerData(keys.get(ledger_id, UNSET_KEY), fenced=True, explicit_lac=lacs.get(ledger_id))
-        for ledger_id in sorted(living)
-    }
+    def _is_known(self, ledger_id: int) -> bool:
+        return not self._has_deleted(ledger_id) and (self._known is None or ledger_id in self._known)
 
 
 def _take_place(index: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bookie_stub.config import BookieSettings
+from bookie_stub.directories import NOTHING_LOST_FILE
 from bookie_stub.entry_log import log_ids
 from bookie_stub.entry_log_reader import EntryLogReader
 from bookie_stub.entry_log_writer import EntryLogWriter
@@ -152,7 +153,10 @@ class Storages:
         return ledger_id in self.of(ledger_id).tombstones
 
     def note_lossy(self) -> None:
+        """Raises OSError or BookieStorageError; then it is to be called again."""
         for storage in self.all:
+            storage.file_system.remove(storage.directory / NOTHING_LOST_FILE)
+            storage.file_system.sync_directory(storage.directory)
             storage.ledger_index.note_lossy()
 
     def note_forgotten_known(self) -> None:

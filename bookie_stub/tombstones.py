@@ -67,8 +67,8 @@ class Tombstones:
         body, checksum = content[: -_CHECKSUM.size], content[-_CHECKSUM.size :]
         if not body.startswith(_MAGIC) or checksum != _CHECKSUM.pack(zlib.crc32(body)):
             raise BookieStorageError(
-                f"{self._path} is damaged: without it deleted ledgers are not known; `index rebuild` makes it anew"
-                " from the journals, and the bookie then asks its metadata store for the others"
+                f"{self._path} is damaged, and with it the knowledge of which ledgers were deleted;"
+                " `index rebuild` makes it anew from the journals, which have the latest of them"
             )
         offset = len(_MAGIC)
         while offset < len(body):

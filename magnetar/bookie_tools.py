@@ -181,6 +181,14 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         )
         for line in done.torn:
             print(f"note: {line}: torn by a crash, or damaged")
+        if done.limbo:
+            print(
+                f"note: {done.limbo} ledgers may have lost entries: what they do not have is answered as unknown"
+            )
+        if done.lossy:
+            print(
+                "note: ledgers without entries may be forgotten; the next start asks the metadata store for them"
+            )
         print(
             f"{index}: {done.entries} entries of {done.ledgers} ledgers, {done.skipped} of deleted ledgers left out"
         )

@@ -14,12 +14,14 @@ from bookie_stub.config import CollectionSettings
 from bookie_stub.entry_log import LogScan, log_ids
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.journal_file import journal_ids
+from bookie_stub.ledger_index import LedgerIndex
 from bookie_stub.record import KEY, explicit_lac_record
 from broker.errors import PersistenceError
 from broker.ledger_client.digest import check as check_digest
 from broker.ledger_client.digest import seal
 from magnetar.bookie_command import main
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
+from tests.bookie_stub.test_ledger_records import Cluster
 
 KEY_TEXT = MASTER_KEY.hex()
 
@@ -227,10 +229,91 @@ async def test_a_lost_ledger_index_comes_back_fenced(
     shutil.rmtree(written.directory / "ledgers/current/ledgers")
     assert run(written, capsys, "index", "rebuild")[0] == 0
     _, lines, _ = run(written, capsys, "dump", "ledger")
-    assert lines[1:] == [f"  ledger {ledger}  key {KEY_TEXT}  fenced  entries 0-29" for ledger in (1, 2)]
+    assert lines[1:-1] == [f"  ledger {ledger}  key {KEY_TEXT}  fenced  entries 0-29" for ledger in (1, 2)]
+    assert lines[-1] == "  storage flags  0x1"
     written.open()
     assert await written.add(1, 30) == 104
     assert await written.add(1, 30, recovery=True) == 0
+
+
+async def test_a_rebuilt_ledger_index_forgets_no_limbo(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--ledgers` has the old rows; where these are gone, whatever may have been in limbo is."""
+    written.open()
+    assert (await written.fence(5))[0] == 2
+    written.close()
+    current = written.directory / "ledgers/current"
+    index = LedgerIndex(current / "ledgers")
+    rows, _ = index.load()
+    index.write({1: rows[1]._replace(limbo=True)}, ())
+    index.close()
+    (current / "nothingLost").unlink()  # as the bookie does
+    assert run(written, capsys, "index", "rebuild", "--ledgers")[0] == 0
+    assert limbo_of(current) == {1: True, 2: False, 5: False}
+    shutil.rmtree(current / "ledgers")
+    code, printed, _ = run(written, capsys, "index", "rebuild")
+    assert code == 0
+    assert any("3 ledgers may have lost entries" in line for line in printed)
+    assert limbo_of(current) == {1: True, 2: True, 5: True}
+    written.open()
+    assert (await written.read(1, 99))[0] == 107
+    assert await written.read(1, 0) == (0, b"a" * 200)
+
+
+def limbo_of(current: Path) -> dict[int, bool]:
+    index = LedgerIndex(current / "ledgers")
+    try:
+        return {ledger_id: row.limbo for ledger_id, row in index.load()[0].items()}
+    finally:
+        index.close()
+
+
+@pytest.mark.parametrize("journal", ["kept", "gone"])
+async def test_a_ledger_index_that_is_lost_forgets_no_fence(
+    written: Bench, capsys: pytest.CaptureFixture[str], journal: str
+) -> None:
+    """Of a ledger without entries the journal knows, or nobody: then the next start asks the cluster."""
+    written.open()
+    assert (await written.fence(5))[0] == 2
+    await add_signed(written, 6, range(2), b"x")
+    assert written.bookie is not None
+    written.bookie.delete_ledger(6)
+    written.close()
+    current = written.directory / "ledgers/current"
+    shutil.rmtree(current / "ledgers")
+    if journal == "gone":
+        (current / "lastMark").unlink()
+        for path in (written.directory / "journal/current").glob("*.txn"):
+            path.unlink()
+    code, printed, _ = run(written, capsys, "index", "rebuild")
+    assert code == 0
+    assert any("may be forgotten" in line for line in printed)
+    written.metadata = Cluster(1, 2, 5)
+    written.open()
+    assert await written.add(5, 0) == 104
+    assert await written.add(6, 2) == 104
+    assert await written.add(1, 30) == 104
+    assert (await written.read(1, 99))[0] == 2  # nothing was lost but rows
+    assert (await written.read(5, 0))[0] == (2 if journal == "kept" else 107)
+    assert await written.add(9, 4) == 0
+    assert await written.read(9, 0) == (2, b"")
+
+
+async def test_entries_that_damage_hides_from_a_rebuild_are_unknown(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (log,) = (written.directory / "ledgers/current").glob("*.log")
+    content = bytearray(log.read_bytes())
+    place = content.index(b"b" * 300) - 40
+    content[place : place + 4] = (1 << 30).to_bytes(4, "big")
+    log.write_bytes(content)
+    code, printed, _ = run(written, capsys, "index", "rebuild")
+    assert code == 0
+    assert any("torn by a crash, or damaged" in line for line in printed)
+    written.open()
+    assert await written.read(1, 0) == (0, b"a" * 200)
+    assert (await written.read(2, 5))[0] == 107
 
 
 async def test_a_rebuild_that_was_interrupted_is_run_again(
