@@ -2,7 +2,7 @@
 
 The order is the law: take the marks and swap the halves together; of each ledger directory log, sync, location
 index, ledger index; when all have done it, the marks. A step that fails leaves the marks where they were and the
-half in memory, and all steps are done again, which is harmless. Shares the interpreter with the event loop, so it
+half in memory; the directory's steps are done again, which is harmless, and those of directories that have theirs are not. Shares the interpreter with the event loop, so it
 works in slices well under a millisecond and sleeps between them.
 """
 
@@ -51,10 +51,16 @@ class CheckpointWriter:
         self._directories = directories
         self._storages = storages
         self._stats = stats
+        self._failed: Checkpoint | None = None
+        self._done: set[int] = set()
+        """Ledger directories that have their share of the failed checkpoint."""
 
     def write(self, checkpoint: Checkpoint, breathe: Breathe = no_pause) -> None:
-        """Everything but the marks. Raises OSError or BookieError; then it is to be called again as a whole."""
+        """Everything but the marks. Raises OSError or BookieError, of the first directory that failed, when the others
+        have their share; then it is to be called again with the same checkpoint."""
         started = time.perf_counter_ns()
+        if checkpoint is not self._failed:
+            self._done.clear()
         storages, entries = self._storages, checkpoint.half.entries
         shares = zip(
             storages.all,
@@ -64,9 +70,20 @@ class CheckpointWriter:
             strict=True,
         )
         written = 0
-        for storage, ledger_ids, changed, deleted in shares:
+        problem: OSError | BookieError | None = None
+        for place, (storage, ledger_ids, changed, deleted) in enumerate(shares):
+            if place in self._done:
+                continue
             rows = {ledger_id: checkpoint.changed[ledger_id] for ledger_id in changed}
-            written += storage.flush(entries, ledger_ids, rows, deleted, breathe)
+            try:
+                written += storage.flush(entries, ledger_ids, rows, deleted, breathe)
+            except (OSError, BookieError) as error:
+                problem = problem or error
+            else:
+                self._done.add(place)
+        self._failed = None if problem is None else checkpoint
+        if problem is not None:
+            raise problem
         if written:
             self._stats.flush.observe((time.perf_counter_ns() - started) / 1e6)
             self._stats.flush_entries.observe(written)

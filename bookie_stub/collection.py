@@ -214,7 +214,7 @@ class Collection:
 
         for log_id in collector.mostly_dead(threshold, self._ledgers.living):
             try:
-                freed = compact_log(collector.storage, log_id, self._ledgers.living, take)
+                freed = compact_log(collector.storage, log_id, self._ledgers.living, take, pace.breathe)
             except CompactionStopped:
                 raise
             except (BookieError, OSError) as error:

@@ -28,13 +28,19 @@ from bookie_stub.file_system import remove_quietly
 from bookie_stub.ledger_storage import LedgerStorage
 from bookie_stub.location_index import LOCATION
 from bookie_stub.record import KEY, LENGTH_BYTES, frame
+from bookie_stub.rocks import Breathe, no_pause
 
 log = logging.getLogger(__name__)
 
 COMPACTING = ".log.compacting"
 _COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
+_BREATH_S = 0.0002
 _INDEX_SLICE = 5000
 """Rows that are changed under the lock at a time: a flush waits for about 20 ms."""
+
+
+_SCAN_SLICE = 128
+"""Entries between two breaths: less than a millisecond, and no more pages of the log than entries."""
 
 
 class CompactionStopped(BookieError):
@@ -49,6 +55,11 @@ class Pace:
         self._per_s = per_s
         self._stopping = stopping
         self._due = monotonic()
+
+    def breathe(self) -> None:
+        """Lets others run, at no rate. Raises CompactionStopped."""
+        if self._stopping.wait(_BREATH_S):
+            raise CompactionStopped("compaction: the bookie stops")
 
     def take(self, amount: int) -> None:
         """Waits for its turn. Raises CompactionStopped."""
@@ -69,9 +80,14 @@ class _Move(NamedTuple):
 
 
 def compact_log(
-    storage: LedgerStorage, log_id: int, living: Callable[[int], bool], pace: Callable[[int], None]
+    storage: LedgerStorage,
+    log_id: int,
+    living: Callable[[int], bool],
+    pace: Callable[[int], None],
+    breathe: Breathe = no_pause,
 ) -> int:
-    """Returns the bytes that were freed; `pace` is called with the length of each record before it is copied.
+    """Returns the bytes that were freed. `pace` is called with the length of each record of a living ledger before it
+    is looked up, as at BookKeeper; `breathe` now and then, also where nothing lives.
 
     Raises OSError or BookieError, CompactionStopped among them; then the old log is as it was, unless the message of a
     start says otherwise. The log must be settled.
@@ -82,7 +98,7 @@ def compact_log(
         new_id = storage.logs.take_id()
     new = LogFile(storage.directory / f"{new_id:x}{COMPACTING}", new_id, storage.file_system)
     try:
-        scanned, moves = _copy(storage, old, log_id, new, living, pace)
+        scanned, moves = _copy(storage, old, log_id, new, living, pace, breathe)
         new.finish()
     except BaseException:
         new.abandon()
@@ -110,21 +126,24 @@ def _copy(
     new: LogFile,
     living: Callable[[int], bool],
     pace: Callable[[int], None],
+    breathe: Breathe,
 ) -> tuple[set[int] | None, list[_Move]]:
     """The ledgers of the log (None: not all can be told) and what was copied."""
     ledgers = set(read_ledgers_map(old) or ())
     mapped = bool(ledgers)
     moves: list[_Move] = []
     found = LogScan(old)
-    for entry in found:
+    for number, entry in enumerate(found, 1):
+        if number % _SCAN_SLICE == 0:
+            breathe()
         ledgers.add(entry.ledger_id)
         if not living(entry.ledger_id):
             continue
+        pace(LENGTH_BYTES + entry.size)
         key = KEY.pack(entry.ledger_id, entry.entry_id)
         location = location_of(log_id, entry.offset + LENGTH_BYTES)
         if storage.locations.get(key) != location:
             continue
-        pace(LENGTH_BYTES + entry.size)
         record = frame(storage.log_reader.read(key, location))
         moves.append(_Move(key, location, new.append(record, entry.ledger_id)))
     return (ledgers if mapped or not found.rest else None), moves

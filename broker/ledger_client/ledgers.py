@@ -1,7 +1,8 @@
 """Ledgers: making, writing, reading, recovering and deleting them, on one bookie or on many.
 
-The one object of the ledger client that the rooms above know. A ledger's metadata says where its entries are; it is
-loaded when somebody first reads the ledger, and kept, since a closed ledger does not change and an open one is our own.
+The one object of the ledger client that the rooms above know. A ledger's metadata says where its entries are. It is
+loaded when somebody reads the ledger, and kept while there is room: an open ledger is our own, and of a closed one only
+the members change, when a tool copies what a dead bookie had. So a read that failed everywhere looks once whether they did.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from broker.errors import BrokerError, NoSuchLedger
@@ -17,11 +19,15 @@ from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, RunRead
 from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
-from broker.ledger_client.ledger_metadata import LedgerMetadata, Segment, ledger_key
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, ledger_key
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import MetadataStore
+from broker.model.entry import Entry
+
+KNOWN_MAX = 20_000
+"""Closed ledgers whose metadata is kept: some 20 MB."""
 
 
 class Known(Protocol):
@@ -98,16 +104,53 @@ class Ledgers:
         """Some entries from `first` on, none behind `last` and about `bytes_max` bytes; called once, never inside this
         call. The error is NoSuchLedger or NoSuchEntry only where every bookie that might have it says so."""
         known = self._known.get(ledger_id)
-        if known is not None:
-            self._reader.read(ledger_id, known.metadata, first, last, bytes_max, done)
+        if known is None:
+
+            def loaded(error: BrokerError | None) -> None:
+                if error is None:
+                    self._read_by(self._known[ledger_id].metadata, ledger_id, first, last, bytes_max, done)
+                else:
+                    done([], error)
+
+            self._load_then(ledger_id, loaded)
             return
+        metadata = known.metadata
+        if metadata.state is LedgerState.CLOSED:
+            done = partial(self._read_or_look_again, metadata, ledger_id, first, last, bytes_max, done)
+        self._read_by(metadata, ledger_id, first, last, bytes_max, done)
 
-        def loaded(error: BrokerError | None) -> None:
-            if error is None:
-                self.read(ledger_id, first, last, bytes_max, done)
+    def _read_by(
+        self, metadata: LedgerMetadata, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead
+    ) -> None:
+        self._reader.read(ledger_id, metadata, first, last, bytes_max, done)
+
+    def _read_or_look_again(
+        self,
+        metadata: LedgerMetadata,
+        ledger_id: int,
+        first: int,
+        last: int,
+        bytes_max: int,
+        done: RunRead,
+        entries: list[Entry],
+        error: BrokerError | None,
+    ) -> None:
+        """By metadata that may be old: nobody had the entry, or nobody could say."""
+        if error is None:
+            done(entries, error)
+            return
+        refused = error
+
+        def loaded(problem: BrokerError | None) -> None:
+            found = self._known.get(ledger_id)
+            if problem is None and found is not None and found.metadata.segments != metadata.segments:
+                self._read_by(found.metadata, ledger_id, first, last, bytes_max, done)
             else:
-                done([], error)
+                done([], refused)
 
+        self._load_then(ledger_id, loaded)
+
+    def _load_then(self, ledger_id: int, loaded: Callable[[BrokerError | None], None]) -> None:
         waiting = self._loading.setdefault(ledger_id, [])
         waiting.append(loaded)
         if len(waiting) == 1:
@@ -119,11 +162,22 @@ class Ledgers:
             found = await read_metadata(self._store, ledger_id)
             if found is None:
                 raise NoSuchLedger(f"ledger {ledger_id} has no metadata")
-            self._known[ledger_id] = _Closed(found[0])
+            self._keep(ledger_id, found[0])
         except BrokerError as problem:
             error = problem
         for loaded in self._loading.pop(ledger_id):
             loaded(error)
+
+    def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+        """In the place of the closed ledger that has been known for longest, when there are many."""
+        self._known.pop(ledger_id, None)
+        self._known[ledger_id] = _Closed(metadata)
+        if len(self._known) > KNOWN_MAX:
+            closed = (each for each, one in self._known.items() if one.metadata.state is LedgerState.CLOSED)
+            oldest = next(closed, None)
+            if oldest is not None:
+                del self._known[oldest]
+                self._reader.forget(oldest)
 
     # Ends
 
@@ -135,7 +189,7 @@ class Ledgers:
         if isinstance(taken, RecoveringLedger):
             taken = await recover(taken, self.bookies, call_soon=self._call_soon, spawn=self._spawn)
         if taken is not None:
-            self._known[ledger_id] = _Closed(taken)
+            self._keep(ledger_id, taken)
         return taken
 
     async def delete(self, ledger_id: int) -> None:

@@ -8,12 +8,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.collection import Force
-from bookie_stub.compaction import CompactionStopped, compact_log, is_named
+from bookie_stub.compaction import CompactionStopped, Pace, compact_log, is_named
 from bookie_stub.config import CollectionSettings
 from bookie_stub.entry_log import file_name, log_ids
 from bookie_stub.errors import BookieError
@@ -172,6 +173,47 @@ async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> Non
     assert await bench.read(1, 3) == EVERYTHING[3]
     assert done
     assert not (logs_of(bench) / file_name(old)).exists()
+
+
+async def test_a_compaction_breathes_where_nothing_lives_and_its_rate_counts_what_it_looks_up(
+    bench: Bench,
+) -> None:
+    bookie = bench.open()
+    await bench.add_all(1, range(1000))  # dead as a whole
+    await bench.add_all(2, range(300))
+    await bench.checkpoint()
+    await bench.add_all(2, range(290), b"again")  # all but ten entries are dead by that
+    await bench.checkpoint()
+    (storage,) = bookie._disk.storages.all
+    first, *_ = log_ids(logs_of(bench))
+    with storage.flushing:
+        storage.logs.finish()
+    breaths: list[int] = []
+    paced: list[int] = []
+
+    def breathe() -> None:
+        breaths.append(len(paced))
+
+    compact_log(storage, first, lambda ledger: ledger == 2, paced.append, breathe)
+    assert breaths[:7] == [0] * 7  # over ledger 1
+    assert len(breaths) == (1000 + 300 + 290) // 128
+    assert len(paced) == 300 + 290
+    assert (await bench.batch(2, 289, 9))[1][:2] == [b"289 again", b"290 payload"]
+
+
+async def test_a_stop_ends_a_scan_that_finds_nothing_alive(bench: Bench) -> None:
+    bookie = bench.open()
+    await bench.add_all(1, range(1000))
+    await bench.checkpoint()
+    (storage,) = bookie._disk.storages.all
+    (log_id,) = log_ids(logs_of(bench))
+    with storage.flushing:
+        storage.logs.finish()
+    stopping = Event()
+    stopping.set()
+    with pytest.raises(CompactionStopped):
+        compact_log(storage, log_id, lambda _: False, lambda _: None, Pace(0, stopping).breathe)
+    assert log_ids(logs_of(bench)) == [log_id]
 
 
 async def test_a_deleted_ledger_is_not_copied(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bookie_stub import checkpoint
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.journal_file import JournalReader, journal_ids
@@ -264,3 +265,38 @@ def test_an_index_goes_on_after_its_disk_was_full(small_disk: Path) -> None:
     assert rocks.get(b"key 1") == b"before"
     assert rocks.get(puts[99][0]) == bytes(1000)
     rocks.close()
+
+
+async def test_a_directory_that_fails_does_not_make_the_others_write_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is tried again for the directory that failed alone, and nothing is lost meanwhile."""
+    monkeypatch.setattr(checkpoint, "_RETRY_S", 0.01)
+    places = (bench.directory / "ledgers0", bench.directory / "ledgers1")
+    settings = {"ledger_directories": places, "index_directories": places, "flush_interval_s": 3600}
+    bookie = bench.open(**settings)
+    await bench.add_all(2, range(50))
+    await bench.add_all(3, range(50))
+    failing = bench.file_system
+    create = failing.create
+    refused = 0
+
+    def create_elsewhere(path: Path) -> int:
+        nonlocal refused
+        if places[1] in path.parents and path.suffix == ".log":
+            refused += 1
+            raise OSError(errno.EIO, "this directory fails on purpose")
+        return create(path)
+
+    monkeypatch.setattr(failing, "create", create_elsewhere)
+    bookie.checkpoint()
+    await bench.until(lambda: refused >= 5)
+    (log,) = (places[0] / "current").glob("*.log")
+    assert log.stat().st_size < 10_000  # once: 50 entries of about 60 bytes behind a header
+    monkeypatch.undo()
+    await bench.until(lambda: not bookie.checkpoint_running)
+    assert bookie.stats.checkpoint_failures >= 5
+    for _ in range(2):
+        for ledger in (2, 3):
+            assert len((await bench.batch(ledger, 0, 99))[1]) == 50
+        bench.reopen(**settings)

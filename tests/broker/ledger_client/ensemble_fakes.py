@@ -17,7 +17,7 @@ from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.entry import Entry
 
 LEDGER = 6
-OK, NO_ENTRY, IO_ERROR, FENCED = 0, 2, 101, 104
+OK, NO_LEDGER, NO_ENTRY, IO_ERROR, FENCED = 0, 1, 2, 101, 104
 
 
 class FakeBookie(MemoryLedgerClient):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
 from broker.errors import NoSuchEntry, NoSuchLedger, PersistenceError
+from broker.ledger_client import ledgers as ledgers_module
 from broker.ledger_client.digest import digest_of
-from broker.ledger_client.ledger_metadata import DigestType
+from broker.ledger_client.ledger_metadata import DigestType, decode, encode, ledger_key
+from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings
-from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, Cluster, turns
+from broker.metadata.metadata_store import Versioned
+from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, NO_LEDGER, Cluster, turns
 
 STICKY = LedgerSettings(3, 3, 2)
 IN_TURN = LedgerSettings(3, 3, 2, sticky_reads=False)
@@ -147,3 +153,82 @@ def test_digests_are_bookkeepers():
     assert b"".join(mac.seal(*HELLO))[32:52].hex() == "5a226c913843993855e07783f55a56663b0736e0"
     assert mac.master_key.hex() == "e793cbc379107648537183605cd361d3bb789a39"
     assert b"".join(digest_of(DigestType.DUMMY).seal(*HELLO))[32:] == b"hello"
+
+
+# Metadata that is kept.
+
+
+async def closed_and_known() -> tuple[Cluster, Ledgers, list[str]]:
+    """A closed ledger on b0, b1, b2 of five, a broker that has read it, and what that asks the metadata store for."""
+    cluster = await filled(STICKY, bookies=5)
+    assert await cluster.restarted(STICKY).recover(LEDGER) is not None
+    other = cluster.restarted(STICKY)
+    assert await cluster.read(0, 9, other) == BODIES
+    asked_for: list[str] = []
+    get = cluster.metadata.get
+
+    async def counted(key: str) -> Versioned | None:
+        asked_for.append(key)
+        return await get(key)
+
+    cluster.metadata.get = counted  # type: ignore[method-assign]
+    return cluster, other, asked_for
+
+
+async def move(cluster: Cluster) -> None:
+    """What a tool does when two bookies of a closed ledger are dead: others get copies, then the metadata names them."""
+    key = ledger_key(LEDGER)
+    found = await cluster.metadata.get(key)
+    assert found is not None
+    metadata = decode(found.value)
+    dead = (*cluster.bookies[:3],)
+    for number in (3, 4):
+        cluster.bookies[number]._ledgers = dead[0]._ledgers
+    (segment,) = metadata.segments
+    moved = replace(segment, members=(cluster.names[3], cluster.names[4], segment.members[2]))
+    await cluster.metadata.put(key, encode(replace(metadata, segments=(moved,))), found.version)
+
+
+@pytest.mark.parametrize("answer", [IO_ERROR, NO_LEDGER])
+async def test_a_ledger_that_was_moved_is_found_again(answer: int):
+    cluster, other, asked_for = await closed_and_known()
+    await move(cluster)
+    asked_for.clear()
+    for bookie in cluster.bookies[:3]:
+        bookie.rc = answer
+    for _ in range(3):
+        assert await cluster.read(0, 9, other) == BODIES
+    assert len(asked_for) == 1
+
+
+async def test_a_ledger_that_was_not_moved_is_looked_for_once_for_each_read():
+    cluster, other, asked_for = await closed_and_known()
+    for bookie in cluster.bookies:
+        bookie.rc = IO_ERROR
+    for number in range(1, 3):
+        with pytest.raises(PersistenceError, match="answered 101"):
+            await cluster.read(0, 9, other)
+        assert len(asked_for) == number
+        assert (
+            sum(asked(cluster)) == 1 + 3 * number
+        )  # one that succeeded, and each member once for each that failed
+    for bookie in cluster.bookies:
+        bookie.rc = 0
+    assert await cluster.read(0, 9, other) == BODIES
+    assert len(asked_for) == 2
+
+
+async def test_only_so_many_closed_ledgers_are_kept(monkeypatch: pytest.MonkeyPatch):
+    cluster, other, asked_for = await closed_and_known()
+    monkeypatch.setattr(ledgers_module, "KNOWN_MAX", 3)
+    found = await cluster.metadata.get(ledger_key(LEDGER))
+    assert found is not None
+    for ledger_id in range(100, 110):
+        await cluster.metadata.put(ledger_key(ledger_id), found.value, None)
+        answered = asyncio.get_running_loop().create_future()
+        other.read(ledger_id, 0, 0, 1000, lambda *_, answered=answered: answered.set_result(None))
+        await answered
+    assert len(other._known) == 3
+    asked_for.clear()
+    assert await cluster.read(0, 9, other) == BODIES
+    assert asked_for == [ledger_key(LEDGER)]
