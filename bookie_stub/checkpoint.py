@@ -1,9 +1,9 @@
 """The checkpoint: from the write cache to entry logs and indexes, then the marks, then old journals go.
 
-The order is the law: take the marks and swap the halves together; of each ledger directory log, sync, location
-index, ledger index; when all have done it, the marks. A step that fails leaves the marks where they were and the
-half in memory; the directory's steps are done again, which is harmless, and those of directories that have theirs are not. Shares the interpreter with the event loop, so it
-works in slices well under a millisecond and sleeps between them.
+The order is the law: take the marks and swap the halves together; of each ledger directory log, sync, tombstones,
+location index, ledger index; when all have done it, the marks. A step that fails leaves the marks where they were and
+the half in memory. The directory's steps are done again, which is harmless; a directory that has its share is passed
+over. Shares the interpreter with the event loop, so it works in slices well under a millisecond and sleeps between them.
 """
 
 from __future__ import annotations
