@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,7 +75,7 @@ def _heading(beside: str | None) -> list[str]:
 def _row(size: int, window: int, arguments: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory(prefix="bench-adds-", dir=arguments.data) as name:
         directory = Path(name)
-        with _Bookie(directory) as bookie:
+        with _Bookie(directory, arguments.set) as bookie:
             before = bookie.groups()
             cpu = cpu_s(bookie.pid)
             adds = _in_process(bookie.host, bookie.port, size, window, arguments.seconds)
@@ -156,10 +157,11 @@ def disk_limit(directory: Path, group_bytes: int, seconds: float) -> float:
 
 
 class _Bookie:
-    """A bookie as it is shipped, in a process of its own."""
+    """A bookie as it is shipped, but for `settings` (KEY=VALUE), in a process of its own."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Sequence[str]) -> None:
         self._directory = directory
+        self._settings = settings
         self.host = "127.0.0.1"
         self.port = self.pid = 0
         self._http = ""
@@ -167,7 +169,12 @@ class _Bookie:
     def __enter__(self) -> _Bookie:
         ready = self._directory / "ready"
         words = ["--data", str(self._directory / "data"), "--ready-file", str(ready)]
-        for setting in ("bookiePort=0", "prometheusStatsHttpPort=0", "bindAddress=127.0.0.1"):
+        for setting in (
+            "bookiePort=0",
+            "prometheusStatsHttpPort=0",
+            "bindAddress=127.0.0.1",
+            *self._settings,
+        ):
             words += ["--set", setting]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bookie_stub", *words], stderr=subprocess.DEVNULL
@@ -197,6 +204,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.bookie_adds", description="Adds a second with fsync.")
     parser.add_argument("--seconds", type=float, default=6.0, metavar="S", help="per size (default 6)")
     parser.add_argument("--data", metavar="DIR", help="where files are made (default: the temporary folder)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of our bookie")
     parser.add_argument("--beside", metavar="HOST:PORT", help="another bookie for the same client")
     parser.add_argument("--client", nargs=5, help=argparse.SUPPRESS)
     return parser
