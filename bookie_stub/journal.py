@@ -124,6 +124,7 @@ class Journal:
 
     @property
     def queue_length(self) -> int:
+        """Runs and single records that wait."""
         return self._queue.qsize()
 
     def close(self) -> None:
