@@ -20,6 +20,9 @@ DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
 
+# Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run demo pipeline test test-apache-bookkeeper lint format bench image generate constraints clean
 .DEFAULT_GOAL := run
 

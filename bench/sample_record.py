@@ -20,7 +20,7 @@ import pulsar
 from tests.vectors.broker_process import BrokerProcess
 
 TOPICS: Final = ("orders", "payments", "clicks", "audit")
-LAG_ROUNDS: Final = {"tail": 0, "billing": 40, "archive": 160}
+LAG_ROUNDS: Final[Mapping[str, int]] = {"tail": 0, "billing": 40, "archive": 160}
 """How far behind each subscription reads."""
 ROUND_S: Final = 0.05
 MESSAGES: Final = 5
@@ -35,18 +35,18 @@ SETTINGS: Final[Mapping[str, str]] = {
 SAMPLE: Final = Path(__file__).resolve().parents[1] / "pipeline" / "sample"
 
 
-def work(url: str, rounds: int) -> None:
+def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
     """A message is published in its round, and received by each subscription so many rounds later."""
     client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     consumers = {
         (topic, name): client.subscribe(topic, name, receiver_queue_size=MESSAGES)
         for topic in TOPICS
-        for name in LAG_ROUNDS
+        for name in lag_rounds
     }
     producers = {topic: client.create_producer(topic, batching_enabled=False) for topic in TOPICS}
     waiting = {key: deque(range(rounds)) for key in consumers}
     began = time.monotonic()
-    for number in range(rounds + max(LAG_ROUNDS.values())):
+    for number in range(rounds + max(lag_rounds.values())):
         if number < rounds:
             for topic, size in zip(TOPICS, BODY_BYTES, strict=True):
                 for _ in range(MESSAGES):
@@ -54,7 +54,7 @@ def work(url: str, rounds: int) -> None:
             for producer in producers.values():
                 producer.flush()
         for (topic, name), consumer in consumers.items():
-            if waiting[topic, name] and waiting[topic, name][0] + LAG_ROUNDS[name] <= number:
+            if waiting[topic, name] and waiting[topic, name][0] + lag_rounds[name] <= number:
                 waiting[topic, name].popleft()
                 for _ in range(MESSAGES):
                     consumer.acknowledge_cumulative(consumer.receive(20_000))
@@ -62,12 +62,14 @@ def work(url: str, rounds: int) -> None:
     client.close()
 
 
-def record(folder: Path, rounds: int, settings: Mapping[str, str]) -> None:
+def record(
+    folder: Path, rounds: int, settings: Mapping[str, str], lag_rounds: Mapping[str, int] = LAG_ROUNDS
+) -> None:
     """A broker's whole life with that work, its record below `folder`."""
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:
-            work(broker.addresses.pulsar, rounds)
+            work(broker.addresses.pulsar, rounds, lag_rounds)
             broker.stop()
 
 

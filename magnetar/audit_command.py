@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.client import CommandError, fail
+from pipeline.remote_paths import (
+    CannotFetch,
+    Place,
+    fetch,
+    local_folder,
+    name_of,
+    place,
+    refuse_other_machines,
+)
 
 if TYPE_CHECKING:
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -52,9 +62,9 @@ def add_to(jobs: Jobs) -> None:
     parser.add_argument(
         "name", choices=AUDITS, help="; ".join(f"{name}: {text}" for name, text in AUDITS.items())
     )
-    parser.add_argument("snapshot", type=Path, metavar="SNAPSHOT", help="folder of the snapshot")
+    parser.add_argument("snapshot", type=place, metavar="SNAPSHOT", help="folder of the snapshot")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
+        "--out", type=local_folder, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
     )
     parser.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
     for flag, name, default, text in LIMITS:
@@ -87,17 +97,26 @@ def _audit(arguments: argparse.Namespace) -> str:
     def progress(text: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {text}", file=sys.stderr, flush=True)
 
-    folder: Path = arguments.snapshot
-    out: Path = arguments.out or folder.with_name(f"{folder.name}-audit-{arguments.name}")
+    where: Place = arguments.snapshot
+    out: Path = arguments.out or _beside(where, f"{name_of(where)}-audit-{arguments.name}")
     limits = Limits(**{name: getattr(arguments, name) for _, name, _, _ in LIMITS})
     try:
-        taken_ms_of(folder)  # Before Spark starts, which takes seconds.
+        if isinstance(where, Path):
+            taken_ms_of(where)  # Before Spark starts, which takes seconds.
+        else:
+            refuse_other_machines(where, arguments.master)
         session = start_session(f"audit {arguments.name}", master=arguments.master, settings=SPARK_SETTINGS)
         try:
-            text = run_audit(session, arguments.name, folder, out, limits, progress)
+            with tempfile.TemporaryDirectory(prefix="magnetar-snapshot-") as copies:
+                folder = where if isinstance(where, Path) else fetch(session, where, Path(copies))
+                text = run_audit(session, arguments.name, folder, out, limits, progress)
         finally:
             session.stop()
-    except (SnapshotError, NoJava) as error:
+    except (SnapshotError, CannotFetch, NoJava) as error:
         raise CommandError(str(error)) from error
     progress("done")
     return text
+
+
+def _beside(where: Place, name: str) -> Path:
+    return where.with_name(name) if isinstance(where, Path) else Path(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.client import CommandError, fail
@@ -24,12 +23,11 @@ def add_to(jobs: Jobs) -> None:
     add("--service-url", default="pulsar://localhost:6650", metavar="URL", help="(default %(default)s)")
     add(
         "--checkpoint",
-        type=Path,
         required=True,
         metavar="FOLDER",
         help="where a run goes on after the last one",
     )
-    add("--out", type=Path, metavar="FOLDER", help="Parquet with a row per topic and minute")
+    add("--out", metavar="FOLDER", help="Parquet with a row per topic and minute")
     add(
         "--starting", choices=("earliest", "latest"), default="latest", help="of a first run (default latest)"
     )
@@ -47,7 +45,7 @@ def add_to(jobs: Jobs) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0, or 1 after one line on stderr; 130 after Ctrl-C."""
+    """Returns 0, or 1 after one line on stderr; 130 after Ctrl-C. Checkpoint and output are Spark's own paths."""
     try:
         from pyspark.errors import PySparkException
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from magnetar import audit_command, live_command
 from magnetar.client import CommandError, fail
+from pipeline.remote_paths import Place, local_folder, place
 
 if TYPE_CHECKING:
     from pipeline.jobs.answer import Answer
@@ -51,11 +52,15 @@ def _parser() -> argparse.ArgumentParser:
             name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
         )
         job.add_argument(
-            "paths", nargs="+", type=Path, metavar="PATH", help="a record, a part of it, or single files"
+            "paths",
+            nargs="+",
+            type=place,
+            metavar="PATH",
+            help="a record, a part of it, or single files; s3a://… and the like through Spark",
         )
         job.add_argument(
             "--out",
-            type=Path,
+            type=local_folder,
             metavar="DIR",
             default=Path("pipeline-report"),
             help="where the page and the Parquet files go (default pipeline-report)",
@@ -134,18 +139,22 @@ def _run_record_job(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    missing = [str(path) for path in arguments.paths if not path.exists()]
+    places: list[Place] = arguments.paths
+    missing = [str(path) for path in places if isinstance(path, Path) and not path.exists()]
     if missing:
         raise CommandError(f"there is no {', '.join(missing)}")
     session, job = _session_and_job(arguments)
     from broker.recorder.errors import RecordError
+    from pipeline.java import NoJava
+    from pipeline.remote_paths import CannotFetch
 
     began = time.monotonic()
     try:
         with session:
+            arguments.paths = session.local(places)
             answer, good = job(session, arguments)
             page = session.write(answer, arguments.out)
-    except (RecordError, ValueError, OSError) as error:
+    except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
     print("\n".join(answer.text))
     print(f"\n{page} ({time.monotonic() - began:.0f} s)")
@@ -157,15 +166,11 @@ def _session_and_job(
 ) -> tuple[Session, Callable[[Session, argparse.Namespace], tuple[Answer, bool]]]:
     """Everything heavy is imported here."""
     try:
-        from pipeline.java import NoJava
         from pipeline.jobs.run import RUN, Session
     except ImportError as error:
         extra = "magnetar[pipeline,spark]"
         raise CommandError(f"{error.name} is not installed: pip install '{extra}'") from None
-    try:
-        return Session(arguments.master, _say), RUN[arguments.job]
-    except NoJava as error:
-        raise CommandError(str(error)) from None
+    return Session(arguments.master, _say), RUN[arguments.job]
 
 
 def _say(text: str) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
+from threading import Thread
 
 from pyspark.sql import SparkSession
 
@@ -25,7 +26,7 @@ LOCAL_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # How long a Python worker may take to begin; the default of 15 s is short for a machine that does much else.
+    # How long a Python worker's answer may take; the default of 15 s is short for a machine that does much else.
     "spark.python.authenticate.socketTimeout": "120s",
     # The default forks a process for every file of a checkpoint; a local file system needs none of that.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -56,6 +57,9 @@ def start_session(
     """
     folder = cache_folder() if cache is None else cache
     java = find_java(folder)
+    _keep_bytecode(folder)
+    # PySpark imports this, and pandas with it, at its first call into Java; meanwhile Java can start.
+    Thread(target=import_module, args=("pyspark.testing.utils",), daemon=True).start()
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -70,6 +74,19 @@ def start_session(
     # What fails is raised, with Python's trace; Spark would write Java's for every attempt before.
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _keep_bytecode(folder: Path) -> None:
+    """Where Python is told to write none beside its sources, it goes into `folder`.
+
+    Spark starts Python many times over, and gives some of these processes ten seconds to call back, which cannot be
+    set. Those that have to compile PySpark and pandas first take longer on a busy machine: "Python worker failed to
+    connect back".
+    """
+    if os.environ.get("PYTHONDONTWRITEBYTECODE") and not sys.pycache_prefix:
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+        # Empty is the same as not set.
+        os.environ["PYTHONDONTWRITEBYTECODE"] = ""
 
 
 def _let_workers_import(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.jobs.page import write
 from pipeline.jobs.recommend import recommend
 from pipeline.jobs.thrashing import thrashing
 from pipeline.jobs.what_if import what_if
+from pipeline.remote_paths import Place, fetch, name_of, refuse_other_machines
 from pipeline.replays.grid import choices
 from pipeline.session import start_session
 from pipeline.traces.checking import Checked, find_files, no_record
@@ -30,12 +32,13 @@ MS: Final = 1_000_000
 
 
 class Session:
-    """Spark for one job, started when the record has been found."""
+    """Spark for one job, started when the record has been found, or to fetch it."""
 
     def __init__(self, master: str, say: Callable[[str], None]) -> None:
         self._master = master
         self.say = say
         self._spark: SparkSession | None = None
+        self._copies: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -43,6 +46,23 @@ class Session:
     def __exit__(self, *ended: object) -> None:
         if self._spark is not None:
             self._spark.stop()
+        if self._copies is not None:
+            self._copies.cleanup()
+
+    def local(self, places: Sequence[Place]) -> list[Path]:
+        """The same, on this machine: what has a scheme is copied, and goes when the session ends. CannotFetch."""
+        return [one if isinstance(one, Path) else self._fetch(one) for one in places]
+
+    def _fetch(self, where: str) -> Path:
+        refuse_other_machines(where, self._master)
+        if self._spark is None:
+            self.say("starting Spark")
+            self._spark = start_session("magnetar pipeline", master=self._master)
+        if self._copies is None:
+            self._copies = tempfile.TemporaryDirectory(prefix="magnetar-record-")
+        self.say(f"copying {name_of(where)} from {where}")
+        # A folder of its own for each, since two may have the same name.
+        return fetch(self._spark, where, Path(tempfile.mkdtemp(dir=self._copies.name)))
 
     def spark(self, paths: Sequence[Path]) -> SparkSession:
         """RecordError where there is no record to start it for."""

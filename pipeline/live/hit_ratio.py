@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -58,20 +57,20 @@ def by_minute(counts: DataFrame) -> DataFrame:
 def start(
     minutes: DataFrame,
     watch: DropWatch,
-    checkpoint: Path,
+    checkpoint: str,
     *,
-    out: Path | None,
+    out: str | None,
     once: bool,
     tell: Callable[[str], None],
 ) -> StreamingQuery:
     """`tell` hears a line per minute and one per drop. `out`: Parquet with a row per topic and minute. `once`: what
-    there is now, then end."""
+    there is now, then end. Paths may have a scheme."""
 
     def take(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
         if out is not None:
             # A batch that is repeated after a crash overwrites itself.
-            batch.write.mode("overwrite").parquet(str(out / f"batch={batch_id}"))
+            batch.write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
         for row in (
             batch.groupBy("minute")
             .agg(F.sum("hits"), F.sum("reads"), F.count("*"))
@@ -85,7 +84,7 @@ def start(
                 tell(describe_drop(drop))
         batch.unpersist()
 
-    writer = minutes.writeStream.outputMode("append").option("checkpointLocation", str(checkpoint))
+    writer = minutes.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="5 seconds")
     return writer.foreachBatch(take).start()
 

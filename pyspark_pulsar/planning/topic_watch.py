@@ -144,30 +144,36 @@ class TopicWatch:
         if not topics:
             return []
         gone: list[str] = []
-        owners = self._cluster.owners(topics)
-        for owner in dict.fromkeys(owners):
-            names = [topic for topic, one in zip(topics, owners, strict=True) if one == owner]
+        for owner, names in self._cluster.by_owner(topics).items():
             connection = self._cluster.connection(owner)
-            consumer_ids = [connection.next_id() for _ in names]
-            answers = connection.try_all(
-                (
-                    request_id,
-                    requests.subscribe_durable(
-                        request_id, consumer_id, topic, self._subscription, earliest=True
-                    ),
-                    f"subscribing {self._subscription} to {topic}",
-                )
-                for topic, consumer_id in zip(names, consumer_ids, strict=True)
-                for request_id in (connection.next_id(),)
-            )
-            for topic, consumer_id, (_, refused) in zip(names, consumer_ids, answers, strict=True):
-                if refused is None:
-                    self._consumers[topic] = (connection, consumer_id)
-                elif refused.code in NOT_FOUND:
-                    gone.append(topic)
-                else:
-                    raise refused
+            opened = self._open_consumers(connection, names, earliest=True)
+            self._consumers |= {topic: (connection, consumer_id) for topic, consumer_id in opened.items()}
+            gone += [topic for topic in names if topic not in opened]
         return gone
+
+    def _open_consumers(
+        self, connection: Connection, topics: Sequence[str], *, earliest: bool
+    ) -> dict[str, int]:
+        """Consumer ids of the topics that exist. `earliest`: where a subscription begins that is new."""
+        consumer_ids = [connection.next_id() for _ in topics]
+        answers = connection.try_all(
+            (
+                request_id,
+                requests.subscribe_durable(
+                    request_id, consumer_id, topic, self._subscription, earliest=earliest
+                ),
+                f"subscribing {self._subscription} to {topic}",
+            )
+            for topic, consumer_id in zip(topics, consumer_ids, strict=True)
+            for request_id in (connection.next_id(),)
+        )
+        opened = {}
+        for topic, consumer_id, (_, refused) in zip(topics, consumer_ids, answers, strict=True):
+            if refused is None:
+                opened[topic] = consumer_id
+            elif refused.code not in NOT_FOUND:
+                raise refused
+        return opened
 
     def hold(self, offsets: Offsets) -> None:
         """Before the first round: have the subscription keep what is behind these positions.
@@ -186,31 +192,14 @@ class TopicWatch:
 
     def _hold_one_broker(self, connection: Connection, names: Sequence[str], offsets: Offsets) -> None:
         rows = {topic: row for row, topic in enumerate(offsets.topics)}
-        consumer_ids = [connection.next_id() for _ in names]
-        opened = connection.try_all(
-            (
-                request_id,
-                requests.subscribe_durable(
-                    request_id, consumer_id, topic, self._subscription, earliest=False
-                ),
-                f"subscribing {self._subscription} to {topic}",
-            )
-            for topic, consumer_id in zip(names, consumer_ids, strict=True)
-            for request_id in (connection.next_id(),)
-        )
-        there = []
-        for topic, consumer_id, (_, refused) in zip(names, consumer_ids, opened, strict=True):
-            if refused is None:
-                there.append((topic, consumer_id))
-            elif refused.code not in NOT_FOUND:
-                raise refused
+        opened = self._open_consumers(connection, names, earliest=False)
         answers = connection.ask_all(
             (request_id, requests.last_message_id(request_id, consumer_id), f"asking for the end of {topic}")
-            for topic, consumer_id in there
+            for topic, consumer_id in opened.items()
             for request_id in (connection.next_id(),)
         )
         back = []
-        for (topic, consumer_id), answer in zip(there, answers, strict=True):
+        for (topic, consumer_id), answer in zip(opened.items(), answers, strict=True):
             mark = answer.getLastMessageIdResponse.consumer_mark_delete_position
             position = offsets.position(rows[topic])
             if signed(mark.entryId) >= 0 and Position(signed(mark.ledgerId), signed(mark.entryId)) > position:

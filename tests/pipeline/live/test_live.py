@@ -53,7 +53,9 @@ def follow(spark: Any, url: str, topic: str, folder: Path) -> list[str]:
     said: list[str] = []
     minutes = by_minute(counts_of(spark, url, topic, "earliest"))
     watch = DropWatch(0.1, 100)
-    query = start(minutes, watch, folder / "checkpoint", out=folder / "out", once=True, tell=said.append)
+    query = start(
+        minutes, watch, f"{folder}/checkpoint", out=(folder / "out").as_uri(), once=True, tell=said.append
+    )
     query.awaitTermination()
     return said
 

@@ -1,0 +1,77 @@
+"""Paths with a scheme (`s3a://`, `hdfs://`, `file://`): Spark's own file systems know them, pyarrow's files do not.
+
+A record is small beside what it tells of, some 5 bytes per event. So what has a scheme is copied to this machine by
+Spark's file systems, with their settings and credentials, and read from there as any other record.
+"""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentTypeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+
+Place = Path | str
+"""A path of this machine, or the text of one with a scheme, which `Path` would spoil."""
+
+
+class CannotFetch(Exception):
+    """One sentence: what is not there, or which file system Spark does not have."""
+
+
+def place(text: str) -> Place:
+    return text if _SCHEME.match(text) else Path(text)
+
+
+def local_folder(text: str) -> Path:
+    """For what is written without Spark. ArgumentTypeError."""
+    where = place(text)
+    if isinstance(where, str):
+        raise ArgumentTypeError(f"{text!r} is no folder of this machine, where the report goes")
+    return where
+
+
+def name_of(where: Place) -> str:
+    """The last part."""
+    return where.name if isinstance(where, Path) else where.rstrip("/").rpartition("/")[2]
+
+
+def refuse_other_machines(where: str, master: str) -> None:
+    """Tasks of a cluster would not find the copy. CannotFetch."""
+    if not master.startswith("local"):
+        raise CannotFetch(
+            f"{where} would be copied to this machine, where tasks of {master} do not find it: mount it and give a "
+            "path that all machines have, or use --master local[*]"
+        )
+
+
+def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
+    """Copy a file, or a folder and all below it, into `folder`; the path of the copy. CannotFetch."""
+    from py4j.protocol import Py4JJavaError
+
+    target = folder / name_of(where)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    hadoop = jvm.org.apache.hadoop.fs
+    try:
+        source = hadoop.Path(where)
+        files = source.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+        if not files.exists(source):
+            raise CannotFetch(f"there is no {where}")
+        # Neither remove the source nor write checksum files beside the copies.
+        files.copyToLocalFile(False, source, hadoop.Path(target.as_uri()), True)
+    except Py4JJavaError as error:
+        raise CannotFetch(f"{where} cannot be read: {_reason(error.java_exception.getMessage())}") from None
+    return target
+
+
+def _reason(message: str | None) -> str:
+    first = (message or "no reason is given").splitlines()[0]
+    if "No FileSystem for scheme" in first or "ClassNotFound" in first or "not found" in first:
+        first += "; Spark needs the package that has this file system, see S3 in docs/pipeline.md"
+    return first

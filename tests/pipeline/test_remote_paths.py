@@ -1,0 +1,48 @@
+"""Paths with a scheme go through Spark's file systems, and keep their slashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
+
+from pipeline.remote_paths import CannotFetch, fetch, name_of, place
+from pipeline.traces.record_frames import check_record
+
+SAMPLE = Path(__file__).resolve().parents[2] / "pipeline" / "sample"
+
+
+def test_what_has_a_scheme_stays_a_text() -> None:
+    for text in ("s3a://bucket/record", "hdfs://host:8020/record", "file:///record"):
+        assert place(text) == text
+    assert place("record/a:b") == Path("record/a:b")
+    assert [name_of(place(text)) for text in ("s3a://bucket/record/", "a/record")] == ["record", "record"]
+
+
+def test_a_record_behind_a_scheme_is_the_same_record(spark: Any, tmp_path: Path) -> None:
+    copy = fetch(spark, SAMPLE.as_uri(), tmp_path)
+    assert copy == tmp_path / SAMPLE.name
+    found, original = (check_record(spark, [folder]) for folder in (copy, SAMPLE))
+    assert found.rows == original.rows > 0
+    assert found.set_aside == []
+    assert found.runs[0].why_not_exact() == "", "the file of names has come too"
+    files = {path.relative_to(copy) for path in copy.rglob("*")}
+    assert files == {path.relative_to(SAMPLE) for path in SAMPLE.rglob("*")}, "and nothing beside them"
+
+
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ("file:///nowhere/record", "there is no file:///nowhere/record"),
+        ("s3a://bucket/record", "S3AFileSystem not found; Spark needs the package"),
+        ("unknown://host/record", 'No FileSystem for scheme "unknown"; Spark needs the package'),
+    ],
+)
+def test_what_cannot_be_fetched_is_a_sentence(spark: Any, tmp_path: Path, where: str, sentence: str) -> None:
+    with pytest.raises(CannotFetch) as caught:
+        fetch(spark, where, tmp_path)
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
