@@ -23,7 +23,7 @@ from broker.entry_cache.decisions import (
     Obstacle,
     Op,
 )
-from broker.entry_cache.policies.policy import NO_LIMIT, Policy, Removed
+from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of
@@ -63,7 +63,7 @@ class CacheOwner(Protocol):
         """A cache has just taken in entries, at least one; whether any may be a slice of a buffer."""
         ...
 
-    def dismiss(self, removed: Removed, reason: Reason) -> None:
+    def dismiss(self, cache: EntryCache, removed: Removed, reason: Reason, now_ns: int) -> None:
         """A cache has invalidated entries; their slots stay in the removal queue."""
         ...
 
@@ -127,6 +127,20 @@ class EntryCache:
             (ledger,) = ledgers
             return ledger.size_bytes
         return sum([ledger.size_bytes for ledger in ledgers]) if ledgers else 0
+
+    def expected_from(self, ledger_id: int, now_ns: int) -> int:
+        """The lowest entry id of the ledger that a reader is to come for, where the policy sees that by position;
+        NO_LIMIT where it does not, or nobody comes."""
+        if self.readers is None or not self._owner.policy.by_position:
+            return NO_LIMIT
+        return self.readers.expected_from(ledger_id, now_ns)
+
+    def reads_left(self, entry: Entry) -> int | None:
+        """How many reads of a cached entry are expected, at least 0; None where they are not counted."""
+        count = entry.expected_reads
+        if self.readers is not None and self._owner.policy.by_position:
+            return count + self.readers.rank_at(entry.position)
+        return None if count == NOT_COUNTED else max(0, count)
 
     # Filling
 
@@ -327,16 +341,16 @@ class EntryCache:
         """The entry, counted as read, for a replay that has waited for it."""
         entry = self.get(reader, ledger_id, entry_id, HIT_AGAIN)
         if entry is not None:
-            self._owner.policy.taken_again(entry)
+            self._owner.policy.taken_again(reader.number, entry)
         return entry
 
-    def wait_no_longer(self, positions: Iterable[tuple[int, int]]) -> None:
-        """Replays that waited for these entries will not ask for them."""
-        cached = [entry for position in positions if (entry := self.peek(*position)) is not None]
+    def wait_no_longer(self, reader: Reader, positions: Iterable[tuple[int, int]]) -> None:
+        """The reader's replays that waited for these entries will not ask for them."""
+        cached = self.present(positions)
         for entry in cached:
-            self._owner.policy.taken_again(entry)
+            self._owner.policy.taken_again(reader.number, entry)
         if self._owner.decisions.record is not None:
-            self._owner.decisions.counted(Op.GIVEN_UP, cached)
+            self._owner.decisions.counted(Op.GIVEN_UP, cached, reader.number)
 
     def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
         """What is present from `first` to `last`, both included, counted as read; the range may be huge."""
@@ -361,6 +375,10 @@ class EntryCache:
         decisions = self._owner.decisions
         if decisions.on:
             decisions.read(Op.HIT, self.name, reader, ledger_id, first, count, size_bytes, detail)
+
+    def present(self, positions: Iterable[tuple[int, int]]) -> list[Entry]:
+        """What is cached of these, not counted as read."""
+        return [entry for position in positions if (entry := self.peek(*position)) is not None]
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
         """The entry, not counted as read."""
@@ -397,24 +415,31 @@ class EntryCache:
     # Invalidating
 
     def invalidate_ledger(self, ledger_id: int) -> Removed:
-        self._owner.decisions.place(Op.INVALIDATE, self.name, 0, ledger_id, 0, 1)
-        return self._invalidate(EARLIEST, LATEST, Reason.LEDGER, [ledger_id])
+        now_ns = self._owner.decisions.now_ns()
+        self._owner.decisions.place(Op.INVALIDATE, self.name, 0, ledger_id, 0, 1, at_ns=now_ns)
+        return self._invalidate(EARLIEST, LATEST, Reason.LEDGER, [ledger_id], now_ns)
 
     def invalidate_before(self, position: Position) -> Removed:
         """Drop every entry in front of `position`, in whatever ledger."""
+        now_ns = self._owner.decisions.now_ns()
         if self._ledgers:
-            self._owner.decisions.place(Op.INVALIDATE, self.name, 0, *position)
-        return self.invalidate_range(EARLIEST, position)
+            self._owner.decisions.place(Op.INVALIDATE, self.name, 0, *position, at_ns=now_ns)
+        return self._invalidate_range(EARLIEST, position, now_ns)
 
     def invalidate_range(self, first: Position, end: Position) -> Removed:
         """Drop the entries from `first` up to but not including `end`."""
+        return self._invalidate_range(first, end, self._owner.decisions.now_ns())
+
+    def _invalidate_range(self, first: Position, end: Position, now_ns: int) -> Removed:
         ledger_ids = [key for key in self._ledgers if first.ledger_id <= key <= end.ledger_id]
-        return self._invalidate(first, end, Reason.INVALIDATE, sorted(ledger_ids))
+        return self._invalidate(first, end, Reason.INVALIDATE, sorted(ledger_ids), now_ns)
 
     def clear(self) -> Removed:
         return self.invalidate_before(LATEST)
 
-    def _invalidate(self, first: Position, end: Position, reason: Reason, ledger_ids: list[int]) -> Removed:
+    def _invalidate(
+        self, first: Position, end: Position, reason: Reason, ledger_ids: list[int], now_ns: int
+    ) -> Removed:
         removed = Removed()
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
@@ -423,19 +448,17 @@ class EntryCache:
             first_id = first.entry_id if ledger_id == first.ledger_id else -1
             end_id = end.entry_id if ledger_id == end.ledger_id else NO_LIMIT
             popped = ledger.pop_range(first_id, end_id)
-            size_bytes = wanted = 0
+            size_bytes = 0
             for entry in popped:
                 entry.cached = False
                 size_bytes += entry.size
-                wanted += entry.expected_reads > 0
             ledger.size_bytes -= size_bytes
             removed.size_bytes += size_bytes
-            removed.wanted += wanted
             removed.entries += popped
             if not ledger.entries:
                 self._forget_ledger(ledger_id)
         self.evicted_entries[REASONS.index(reason)] += len(removed.entries)
-        self._owner.dismiss(removed, reason)
+        self._owner.dismiss(self, removed, reason, now_ns)
         return removed
 
 

@@ -134,7 +134,7 @@ class EvictionReplay:
         entry = self.cache(op["cache"]).peek(op["ledger"], op["entry"])
         if entry is None:
             return {"found": False, "expected": None}
-        self.manager.put_back([entry] * op["times"])
+        self.manager.put_back(self.reader, [entry] * op["times"])
         return {"found": True, "expected": self.policy.count_of(entry)}
 
     # Evicting
