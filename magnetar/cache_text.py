@@ -39,6 +39,7 @@ class Event(TypedDict, total=False):
     cursor: str
     cursors: list[str]
     expectedReads: int | None
+    expected: bool
     cause: str
     reason: str
 

@@ -46,7 +46,8 @@ steps = st.lists(
         st.tuples(st.just("storage"), st.booleans()),
         st.tuples(st.just("settle")),
     ),
-    max_size=40,
+    min_size=20,
+    max_size=60,
 )
 
 
@@ -176,7 +177,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(
-    max_examples=200,
+    max_examples=300,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -201,3 +202,24 @@ def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ..
         assert not [entry for entry in life.policy if entry.cached and entry.expected_reads]
 
     asyncio.run(play())
+
+
+async def test_a_read_that_ends_when_everybody_has_left_claims_nothing() -> None:
+    stage = Stage(policy="magnetar")
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=10)
+    await stage.publish(topic)
+    caches = stage.ground.caches
+    caches.clear()
+    held: list[Callable[[], None]] = []
+    stage.ledgers.batch_read = lambda *asked: held.append(lambda: asked[-1](RC_IO_ERROR, []))  # type: ignore[method-assign]
+    subscription.redeliver(consumer, port.keys, None)
+    await stage.settle()
+    subscription.remove_consumer(consumer)
+    topic.ledger.cache.insert(Entry(*port.keys[0], b"", b"of another reader", 1), 1, stage.now_ns)
+    await stage.consume(topic)
+    assert held
+    while held:
+        held.pop()()
+        await stage.settle()
+    assert [entry.expected_reads for entry in caches.policy if entry.cached] == [0]
