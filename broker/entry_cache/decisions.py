@@ -152,8 +152,19 @@ Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence
 """An `Event` as it is noted: making a plain tuple costs a fraction."""
 
 
+class TakenRun(list[Entry]):
+    """What one read took from the cache while a recorder listens. Handed over as it is, it is told of without a look at
+    its entries, which costs more than all the rest."""
+
+    __slots__ = ("departures", "hit")
+    departures: int
+    """How often entries had left the cache by then: while none has left since, all of these are cached."""
+    hit: Row
+    """The event of the read."""
+
+
 class Decisions:
-    __slots__ = ("_ledgers", "_looks", "_ring", "_since_ns", "now_ns", "on", "record")
+    __slots__ = ("_departures", "_ledgers", "_looks", "_ring", "_since_ns", "now_ns", "on", "record")
 
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: events in the ring, 0 = none."""
@@ -163,6 +174,8 @@ class Decisions:
         self._since_ns = now_ns()
         """When noting began."""
         self._ledgers: dict[int, str] = {}
+        self._departures = 0
+        """Times that entries have left the cache."""
         self._looks = 0
         """At what entries pin, since the last one that was told."""
         self.record: Callable[[Row], object] | None = None
@@ -271,13 +284,23 @@ class Decisions:
         count: int,
         size_bytes: int,
         detail: int = 0,
-    ) -> None:
+    ) -> Row:
         """HIT, MISS, COALESCED, FAILED."""
         number, who = reader.number, reader.who
         row: Row = (self.now_ns(), op, log, number, ledger_id, first, count, size_bytes, detail, who, ())
         self._ring.append(row)
         if self.record is not None:
             self.record(row)
+        return row
+
+    def taken(self, entries: list[Entry], hit: Row) -> list[Entry]:
+        """The same entries; `hit`: the HIT that has just been noted of all of them."""
+        if self.record is None:
+            return entries
+        run = TakenRun(entries)
+        run.hit = hit
+        run.departures = self._departures
+        return run
 
     def arrived(self, what: Op, log: str, reader: int, entries: Sequence[Entry], size_bytes: int) -> None:
         """Consecutive entries, at least one; `what`: MISS or COALESCED. Of use to a recorder alone."""
@@ -296,6 +319,7 @@ class Decisions:
     def evicted(self, runs: Iterable[LeftRun], reason: int) -> None:
         """EVICT."""
         now_ns = self.now_ns()
+        self._departures += 1
         for ledger_id, first, count, size_bytes, expected in runs:
             log = self._ledgers.get(ledger_id, "")
             detail = reason + STILL_EXPECTED * expected
@@ -305,6 +329,15 @@ class Decisions:
         self._ring.append(row)
         if self.record is not None:
             self.record(row)
+
+    def handed_over(self, entries: list[Entry]) -> None:
+        """DELIVER: any entries, at least one. Of use to a recorder alone."""
+        if type(entries) is TakenRun and entries.departures == self._departures and self.record is not None:
+            at_ns, _, log, _, ledger_id, first, count, size_bytes, _, _, _ = entries.hit
+            if count == len(entries):
+                self.record((at_ns, Op.DELIVER, log, 0, ledger_id, first, count, size_bytes, 0, (), ()))
+                return
+        self.counted(Op.DELIVER, entries)
 
     def counted(self, op: Op, entries: Sequence[Entry], reader: int = 0) -> None:
         """DELIVER, REPLAY, KEPT_BACK, GIVEN_UP: any entries. The first and the last are of use to a recorder

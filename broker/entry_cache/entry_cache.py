@@ -22,6 +22,7 @@ from broker.entry_cache.decisions import (
     Decisions,
     Obstacle,
     Op,
+    Row,
 )
 from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
@@ -325,9 +326,10 @@ class EntryCache:
                 break
             entry.accessed = True
             taken.append(entry)
-        if taken:
-            self._count_hits(reader, ledger_id, first, len(taken), size_bytes, HIT_MOVES)
-        return taken
+        if not taken:
+            return taken
+        row = self._count_hits(reader, ledger_id, first, len(taken), size_bytes, HIT_MOVES)
+        return taken if row is None else self._owner.decisions.taken(taken, row)
 
     def get(self, reader: Reader, ledger_id: int, entry_id: int, detail: int = HIT_STAYS) -> Entry | None:
         """The entry, counted as read."""
@@ -366,15 +368,17 @@ class EntryCache:
 
     def _count_hits(
         self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int, detail: int
-    ) -> None:
+    ) -> Row | None:
+        """The event, if it was noted."""
         reads, own = self.reads, reader.reads
         reads.hit_entries += count
         reads.hit_bytes += size_bytes
         own.hit_entries += count
         own.hit_bytes += size_bytes
         decisions = self._owner.decisions
-        if decisions.on:
-            decisions.read(Op.HIT, self.name, reader, ledger_id, first, count, size_bytes, detail)
+        if not decisions.on:
+            return None
+        return decisions.read(Op.HIT, self.name, reader, ledger_id, first, count, size_bytes, detail)
 
     def present(self, positions: Iterable[tuple[int, int]]) -> list[Entry]:
         """What is cached of these, not counted as read."""

@@ -101,10 +101,10 @@ class EntryCacheManager:
             self.decisions.counted(Op.KEPT_BACK, entries, reader.number)
 
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
-        delivered = entries if type(entries) is list else list(entries)
+        delivered = entries if isinstance(entries, list) else list(entries)
         self.policy.handed_over(delivered)
         if delivered and self.decisions.record is not None:
-            self.decisions.counted(Op.DELIVER, delivered)
+            self.decisions.handed_over(delivered)
 
     def reconfigure(self, settings: EntryCacheSettings) -> None:
         """Every value holds from the next visit on. Policy and profile are for the life of the manager."""

@@ -193,7 +193,8 @@ class SharedDispatcher(Dispatcher):
             consumer = self._next_consumer()
             if consumer is None:
                 break
-            share = entries[at : at + self.settings.round_robin_entries_max]
+            limit = self.settings.round_robin_entries_max
+            share = entries[at : at + limit] if at or len(entries) > limit else entries
             at += self._send(consumer, share)
         return entries[at:]
 
@@ -249,7 +250,7 @@ class SharedDispatcher(Dispatcher):
             size += entry.size
             plain.append(entry)
         self._send_plain(consumer, plain, messages, size)
-        self._count_sent(consumer, entries[:sent], total)
+        self._count_sent(consumer, entries if sent == len(entries) else entries[:sent], total)
         return sent
 
     def _send_plain(self, consumer: Consumer, entries: list[Entry], messages: int, size: int) -> None:
