@@ -35,7 +35,7 @@ def evicted(reason: str) -> str:
 
 
 def evicted_expected(reason: str) -> str:
-    return f"evicted, still expected: {reason}"
+    return f"still expected: {reason}"
 
 
 def requeued(cause: str) -> str:

@@ -24,6 +24,7 @@ class EvictionReplay:
                 ttl_ns=config["ttl_ns"],
                 requeues_max=config["max_requeue"],
                 extend_recently_accessed=config["extend_accessed"],
+                policy="pip430",
                 profile=script["profile"],
             )
         )

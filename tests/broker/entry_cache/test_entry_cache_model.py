@@ -65,6 +65,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
                 watermark=0.5,
                 requeues_max=requeues_max,
                 extend_recently_accessed=extend,
+                policy="pip430",
                 profile=self.profile.name,
             )
         )

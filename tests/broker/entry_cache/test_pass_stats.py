@@ -317,7 +317,7 @@ def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPa
 def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
     """A read since the last look is spent first, then expected reads, then the entry goes."""
     decisions = Decisions(100, lambda: 0)
-    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30), decisions)
+    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30, policy="pip430"), decisions)
     cache = manager.open("log")
     cache.insert_run([entry := Entry(1, 0, b"", b"x", 1)], 1, now_ns=0)
     cache.get(READER, 1, 0)

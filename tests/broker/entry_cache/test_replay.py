@@ -19,7 +19,7 @@ from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import new_entry, new_run
 
 MS = 1_000_000
-SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS)
+SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS, policy="pip430")
 
 
 class Recording:
@@ -222,7 +222,7 @@ def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
     assert "SIZE_CHECK" in text[broker - 1]
     assert any("APPEND 1:5 +8 (80 bytes) detail 0 of log" in line for line in text[before:broker])
     assert any("EVICT 1:0 +1 (10 bytes) detail 9" in line for line in text[broker:repeated])
-    assert any("EVICT 1:0 +3 (30 bytes) detail 1" in line for line in text[repeated:])
+    assert any("EVICT 1:0 +8 (80 bytes) detail 9" in line for line in text[repeated:])
 
 
 def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:

@@ -35,7 +35,11 @@ MICROSECOND = 1000
 MILLISECOND = 1_000_000
 READ_FAILED = 101
 CACHE = EntryCacheSettings(
-    size_bytes_max=20_000, watermark=0.7, ttl_ns=8 * MILLISECOND, ttl_max_ns=30 * MILLISECOND
+    size_bytes_max=20_000,
+    watermark=0.7,
+    ttl_ns=8 * MILLISECOND,
+    ttl_max_ns=30 * MILLISECOND,
+    policy="pip430",
 )
 POLICIES = {
     "4.2": CACHE,
