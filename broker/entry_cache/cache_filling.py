@@ -6,28 +6,62 @@ object per entry: what is inserted is what readers get, so nothing is copied or 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_owner import CacheOwner
-from broker.entry_cache.decisions import BY_MARK_DELETE, COUNTS_READS, Obstacle, Op
+from broker.entry_cache.cache_stats import CacheStats, Reason
+from broker.entry_cache.decisions import BY_MARK_DELETE, COUNTS_READS, REASONS, Decisions, Obstacle, Op
+from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
-
-if TYPE_CHECKING:
-    from broker.entry_cache.entry_cache import EntryCache
 
 PORTIONS: Final = 4
 """A run that is larger than the cache is taken in by parts of it, each of this part of the cache at most."""
 
 
+class CacheOwner(Protocol):
+    """What a cache needs of the manager of all: caches hold the entries, their owner counts and evicts.
+
+    Not with the manager, which makes the caches and therefore stands above them.
+    """
+
+    enabled: bool
+    settings: EntryCacheSettings
+    stats: CacheStats
+    policy: Policy
+    decisions: Decisions
+
+    def ledger_opened(self, ledger_id: int, cache: CacheFilling) -> None:
+        """The cache holds entries of another ledger from now on."""
+        ...
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """It holds none of that ledger any more."""
+        ...
+
+    def is_full(self, size_bytes: int) -> bool:
+        """Whether so many bytes more have no room, for a policy that is strict about it."""
+        ...
+
+    def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
+        """A cache has just taken in entries, at least one; whether any may be a slice of a buffer."""
+        ...
+
+    def dismiss(self, cache: CacheFilling, removed: Removed, reason: Reason, now_ns: int) -> None:
+        """A cache has invalidated entries; their slots stay in the removal queue."""
+        ...
+
+
 class CacheFilling:
-    __slots__ = ("_ledgers", "_owner", "name", "readers")
+    __slots__ = ("_ledgers", "_owner", "evicted_entries", "name", "readers")
 
     def __init__(self, owner: CacheOwner, name: str) -> None:
         self.name = name
         self.readers: ActiveCursors | None = None
         """The log's cursors, for a policy that looks at them; the log says which."""
+        self.evicted_entries = [0] * len(REASONS)
+        """By number of the reason."""
         self._owner = owner
         self._ledgers: dict[int, RangeCache] = {}
 
@@ -46,6 +80,22 @@ class CacheFilling:
             (ledger,) = ledgers
             return ledger.size_bytes
         return sum([ledger.size_bytes for ledger in ledgers]) if ledgers else 0
+
+    def expected_from(self, ledger_id: int, now_ns: int) -> int:
+        """The lowest entry id of the ledger that a reader is to come for, where the policy sees that by position;
+        NO_LIMIT where it does not, or nobody comes."""
+        if self.readers is None or not self._owner.policy.by_position:
+            return NO_LIMIT
+        return self.readers.expected_from(ledger_id, now_ns)
+
+    def reads_left(self, entry: Entry) -> int | None:
+        """How many reads of a cached entry are expected, at least 0; None where they are not counted."""
+        count = entry.expected_reads
+        if self.readers is not None and self._owner.policy.by_position:
+            return count + self.readers.rank_at(entry.position)
+        return None if count == NOT_COUNTED else max(0, count)
+
+    # Filling
 
     def insert_run(self, entries: list[Entry], expected_reads: int, now_ns: int) -> int:
         """Cache consecutive entries of one ledger; answer how many were not present before.
@@ -198,7 +248,7 @@ class CacheFilling:
         for ledger_id in [key for key, ledger in self._ledgers.items() if not ledger.entries]:
             self._forget_ledger(ledger_id)
         ledger = self._ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
-        self._owner.ledger_opened(head.ledger_id, cast("EntryCache", self))
+        self._owner.ledger_opened(head.ledger_id, self)
         return ledger
 
     def _forget_ledger(self, ledger_id: int) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from broker.entry_cache.cache_filling import CacheFilling
-from broker.entry_cache.cache_owner import CacheOwner
+from broker.entry_cache.cache_filling import CacheFilling, CacheOwner
 from broker.entry_cache.cache_stats import PendingReadStats, ReadStats, Reason
 from broker.entry_cache.decisions import HIT_AGAIN, HIT_MOVES, HIT_STAYS, REASONS, Op, Row
-from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Removed
+from broker.entry_cache.policies.policy import NO_LIMIT, Removed
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of
 from broker.model.entry import Entry
@@ -20,15 +19,13 @@ from broker.model.position import EARLIEST, LATEST, Position
 
 
 class EntryCache(CacheFilling):
-    __slots__ = ("_last_number", "_readers", "evicted_entries", "reads")
+    __slots__ = ("_last_number", "_readers", "reads")
 
     def __init__(self, owner: CacheOwner, name: str) -> None:
         """Opened through `EntryCacheManager.open`."""
         super().__init__(owner, name)
         self.reads = ReadStats()
         """Of all readers, those that have gone included."""
-        self.evicted_entries = [0] * len(REASONS)
-        """By number of the reason."""
         self._readers: dict[str, Reader] = {}
         self._last_number = 0
 
@@ -49,20 +46,6 @@ class EntryCache(CacheFilling):
     def pending_reads(self) -> PendingReadStats:
         """Those of the broker: nobody asks for them by log."""
         return self._owner.stats.pending_reads
-
-    def expected_from(self, ledger_id: int, now_ns: int) -> int:
-        """The lowest entry id of the ledger that a reader is to come for, where the policy sees that by position;
-        NO_LIMIT where it does not, or nobody comes."""
-        if self.readers is None or not self._owner.policy.by_position:
-            return NO_LIMIT
-        return self.readers.expected_from(ledger_id, now_ns)
-
-    def reads_left(self, entry: Entry) -> int | None:
-        """How many reads of a cached entry are expected, at least 0; None where they are not counted."""
-        count = entry.expected_reads
-        if self.readers is not None and self._owner.policy.by_position:
-            return count + self.readers.rank_at(entry.position)
-        return None if count == NOT_COUNTED else max(0, count)
 
     # Reading
 

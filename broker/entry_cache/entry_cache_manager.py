@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from broker.entry_cache.cache_filling import CacheFilling
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
@@ -75,7 +76,7 @@ class EntryCacheManager:
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._caches: dict[str, EntryCache] = {}
-        self._by_ledger: dict[int, EntryCache] = {}
+        self._by_ledger: dict[int, CacheFilling] = {}
         """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
         self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
@@ -144,7 +145,7 @@ class EntryCacheManager:
 
     # Called by the caches
 
-    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+    def ledger_opened(self, ledger_id: int, cache: CacheFilling) -> None:
         """The cache holds entries of another ledger from now on."""
         self._by_ledger[ledger_id] = cache
         self.decisions.ledger_opened(ledger_id, cache.name)
@@ -205,7 +206,7 @@ class EntryCacheManager:
             copy_out_of_idle_buffers(entries, ratio_max)
         self._pinned.add(entries)
 
-    def dismiss(self, cache: EntryCache, removed: Removed, reason: Reason, now_ns: int) -> None:
+    def dismiss(self, cache: CacheFilling, removed: Removed, reason: Reason, now_ns: int) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
         if removed.entries:
             self._invalidated_bytes += removed.size_bytes
