@@ -47,6 +47,20 @@ class Counted:
         wait_until(lambda: self("entries") == 0, "what nobody needs has left")
 
 
+def read_together(consumers: list[pulsar.Consumer], counted: Counted) -> int:
+    """All of it from storage, until some of it was asked for at the same time; how often each has read it by then."""
+    rounds = 1
+    while not counted("coalesced_total"):
+        assert rounds < ROUNDS_MAX, "they never asked for the same at the same time"
+        counted.cache_is_empty()
+        for consumer in consumers:
+            consumer.redeliver_unacknowledged_messages()
+        for consumer in consumers:
+            assert receive(consumer, COUNT, acknowledge=False) == BODIES
+        rounds += 1
+    return rounds
+
+
 def test_what_the_cache_does_is_counted(
     broker: BrokerProcess, connected: Callable[[str], pulsar.Client], topic: str
 ) -> None:
@@ -74,15 +88,7 @@ def test_what_the_cache_does_is_counted(
     assert counted("visits_total", reason="ttl") > 0
     assert counted("pass_slice_seconds_count", trigger="periodic") > 0
 
-    rounds = 1
-    while not counted("coalesced_total"):
-        assert rounds < ROUNDS_MAX, "they never asked for the same at the same time"
-        counted.cache_is_empty()
-        for consumer in consumers:
-            consumer.redeliver_unacknowledged_messages()
-        for consumer in consumers:
-            assert receive(consumer, COUNT, acknowledge=False) == BODIES
-        rounds += 1
+    rounds = read_together(consumers, counted)
     misses, coalesced = counted("misses_total"), counted("coalesced_total")
     assert counted("hits_total") + misses + coalesced == rounds * 5 * COUNT
     assert misses >= (rounds - 1) * COUNT
@@ -102,6 +108,11 @@ def test_what_the_cache_does_is_counted(
     for consumer in consumers:
         consumer.unsubscribe()
 
+    lag_behind(client, producer, counted, topic)
+
+
+def lag_behind(client: pulsar.Client, producer: pulsar.Producer, counted: Counted, topic: str) -> None:
+    """A subscription that takes next to nothing: what it is expected to read stays, and leaves for want of room."""
     slow = client.subscribe(topic, "slow", receiver_queue_size=1)
     publish(producer, BODIES)
     counted.comes("requeues_total", cause="expected_reads")
