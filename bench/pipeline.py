@@ -31,7 +31,9 @@ from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import WhatIf
 from pipeline.replays.replay import replay_with
 
-SETTINGS: Final = EntryCacheSettings(64 << 20, ttl_ns=1_000_000_000, extend_recently_accessed=False)
+SETTINGS: Final = EntryCacheSettings(
+    64 << 20, ttl_ns=1_000_000_000, extend_recently_accessed=False, policy="pip430"
+)
 START: Final = "20260101T000000.000000"
 TOPICS: Final = 2000
 RUN_ENTRIES: Final = 8

@@ -85,8 +85,7 @@ class MetricsSource:
     def count_levels(self) -> Iterator[None]:
         """What takes a walk over the cache, in slices; `broker_stats` says it until the next walk."""
         caches = self._broker.caches
-        keeps_no_count = caches.policy.initial_count(1) <= 0
-        self._expected = yield from count_expected(caches.caches, by_position=keeps_no_count)
+        self._expected = yield from count_expected(caches.caches, self._broker.ground.now_ns())
 
     def topics(self) -> Iterator[TopicStats]:
         for topic in list(self._broker.registry.topics.values()):
@@ -249,8 +248,8 @@ class MetricsSource:
             insertions=caches.inserted_entries,
             evictions=_by_name(stats.evicted_entries),
             evicted_bytes=_by_name(stats.evicted_bytes),
-            evicted_expected=_by_name(stats.evicted_wanted_entries),
-            evicted_expected_bytes=_by_name(stats.evicted_wanted_bytes),
+            evicted_expected=_by_name(stats.evicted_expected_entries),
+            evicted_expected_bytes=_by_name(stats.evicted_expected_bytes),
             evicted_ages={reason: _histogram(each.age) for reason, each in passes.items()},
             evicted_idle={reason: _histogram(each.idle) for reason, each in passes.items()},
             passes={reason: each.passes for reason, each in passes.items()},

@@ -39,6 +39,7 @@ class Event(TypedDict, total=False):
     cursor: str
     cursors: list[str]
     expectedReads: int | None
+    expected: bool
     cause: str
     reason: str
 
@@ -141,7 +142,8 @@ def _event(why: Why, event: Event) -> str:
         case "requeue":
             return f"requeued: {_words(CAUSES, event['cause'])}"
         case "evict":
-            return f"evicted: {_words(REASONS, event['reason'])}"
+            expected = ", although reads of it were expected" if event["expected"] else ""
+            return f"evicted: {_words(REASONS, event['reason'])}{expected}"
         case "not_cached":
             return f"not cached: {_words(OBSTACLES, event['reason'])}"
         case other:

@@ -317,7 +317,7 @@ class _Cursor:
         chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
         back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
         if back:
-            self.log.simulation.caches.kept_back(back)
+            self.log.simulation.caches.kept_back(self.reader, back)
             due = self._now_s + self.plan.replay_delay_s
             self._replays += [(due, entry.entry_id) for entry in back]
         return [entry for entry, yes in zip(entries, chosen, strict=True) if not yes]

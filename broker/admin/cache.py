@@ -20,7 +20,7 @@ from broker.admin.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
 from broker.entry_cache import EntryCacheManager, Event, Op, ReadStats
 from broker.entry_cache.decisions import CAUSES, REASONS, Obstacle
-from broker.entry_cache.explain import Kept, Present, explain
+from broker.entry_cache.explain import Kept, Present, explain, reason_of, was_expected
 from broker.entry_cache.usage import SORTS, CacheUsage, usage_of
 from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
 from broker.managed_ledger.managed_ledger import ManagedLedger
@@ -58,7 +58,7 @@ async def levels(request: web.Request) -> web.Response:
             "insertedEntries": caches.inserted_entries,
             "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
             "evictedWithExpectedReads": {
-                reason.value: stats.evicted_wanted_entries[reason] for reason in REASONS
+                reason.value: stats.evicted_expected_entries[reason] for reason in REASONS
             },
             "requeuedEntries": dict(caches.policy.requeues),
             "decisions": _kept(kept, broker.ground.now_ns()) | {"events": caches.decisions.kept},
@@ -201,7 +201,7 @@ _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.COALESCED: lambda event: {"cursor": event.who[0]},
     Op.FAILED: lambda event: {"cursor": event.who[0]},
     Op.REQUEUE: lambda event: {"cause": CAUSES[event.detail]},
-    Op.EVICT: lambda event: {"reason": REASONS[event.detail].value},
+    Op.EVICT: lambda event: {"reason": reason_of(event).value, "expected": was_expected(event)},
     Op.NOT_CACHED: lambda event: {"reason": Obstacle(event.detail).name.lower()},
 }
 """What is particular to some events."""

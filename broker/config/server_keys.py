@@ -22,8 +22,9 @@ MAGNETAR: Section = (
             "magnetarProfile",
             "string",
             "4.2",
-            "Pulsar release whose defaults hold for every key that is not set. Dashboards, limits and cache"
-            " decisions then behave as in that release.",
+            "Pulsar release whose defaults hold for every key that is not set, so that dashboards and limits behave as"
+            " in that release. Which entries stay cached is decided as in it only with entryCachePolicy=pip430, or"
+            " with fifo-ttl for 4.0.",
             choices=PROFILES,
             ours=True,
         ),

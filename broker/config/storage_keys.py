@@ -378,7 +378,10 @@ ENTRY_CACHE: Section = (
             "cacheEvictionByExpectedReadCount",
             "bool",
             True,
-            "Keep an entry longer while subscriptions are still going to read it (PIP-430).",
+            "Cache entries for the subscriptions that are still going to read them (PIP-430). false: the older rules"
+            " beside entryCachePolicy: what stands before the slowest reader is dropped at once, reads from storage fill"
+            " the cache only where others follow closely, and nobody who left is waited for. fifo-ttl is meant for"
+            " that; magnetar still decides by where the readers stand, among what these rules leave.",
             v40=False,
         ),
         Key(

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from broker.entry_cache.policies.policy import NO_LIMIT
 from broker.entry_cache.reader_view import NOBODY, ReaderView, ReadingAt, entries_moved
 from broker.model.position import LATEST, Position
 
@@ -168,6 +169,15 @@ class ActiveCursors:
 
     def slowest(self) -> Position | None:
         return self._sorted[0] if self._sorted else None
+
+    def expected_from(self, ledger_id: int, now_ns: int) -> int:
+        """The lowest entry id of the ledger that a reader is to come for: one that is active, however slow, or one that
+        has left and is expected back. NO_LIMIT where nobody is."""
+        places = [one.next_read for one in self._departed.values() if one.until_ns > now_ns]
+        places += self._sorted[:1]
+        if not places or (first := min(places)).ledger_id > ledger_id:
+            return NO_LIMIT
+        return first.entry_id if first.ledger_id == ledger_id else 0
 
     def should_cache_added(self, now_ns: int) -> bool:
         """Whether a new entry is worth a place: somebody reads, or somebody did a short while ago."""

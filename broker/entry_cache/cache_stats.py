@@ -79,8 +79,8 @@ class CacheStats:
     __slots__ = (
         "evicted_bytes",
         "evicted_entries",
-        "evicted_wanted_bytes",
-        "evicted_wanted_entries",
+        "evicted_expected_bytes",
+        "evicted_expected_entries",
         "passes",
         "pending_reads",
         "refused_entries",
@@ -93,9 +93,9 @@ class CacheStats:
         """Offered for a position that was present already."""
         self.evicted_entries = dict.fromkeys(Reason, 0)
         self.evicted_bytes = dict.fromkeys(Reason, 0)
-        self.evicted_wanted_entries = dict.fromkeys(Reason, 0)
+        self.evicted_expected_entries = dict.fromkeys(Reason, 0)
         """Those that left although expected reads remained."""
-        self.evicted_wanted_bytes = dict.fromkeys(Reason, 0)
+        self.evicted_expected_bytes = dict.fromkeys(Reason, 0)
         self.size_evictions = 0
         """Size checks, submitted or periodic, that found something to free."""
         self.pending_reads = PendingReadStats()

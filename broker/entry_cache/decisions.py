@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.reader import Reader
-from broker.entry_cache.runs import Run
+from broker.entry_cache.runs import LeftRun, Run
 from broker.model.entry import Entry
 
 LEDGERS_KNOWN_MAX: Final = 65_536
@@ -45,11 +45,11 @@ class Op(IntEnum):
     """They were written to a consumer: one expected read of each is done. `detail` 1 = they were not, or no longer,
     what the cache holds, so that nothing was counted there."""
     REPLAY = 8
-    """They were handed over and wait to be read once more; `detail` as of DELIVER."""
+    """They were handed over and wait to be read once more by the reader; `detail` as of DELIVER."""
     REQUEUE = 9
     """They could have gone and stay for another while; `detail` = a number of CAUSES."""
     EVICT = 10
-    """They left the cache; `detail` = a number of REASONS."""
+    """They left the cache; `detail` = a number of REASONS, plus STILL_EXPECTED."""
     CURSOR_ADDED = 11
     """A cursor became active; it stands at (`ledger_id`, `first`)."""
     CURSOR_MOVED = 12
@@ -68,7 +68,7 @@ class Op(IntEnum):
     OFFER = 19
     """Entries were offered that are present already; `detail` = expected reads."""
     KEPT_BACK = 20
-    """They were read and not handed over, and wait to be read once more; `detail` as of DELIVER."""
+    """They were read and not handed over, and wait to be read once more by the reader; `detail` as of DELIVER."""
     READER = 21
     """A cursor got its number; `who` has its name."""
     FETCHED = 22
@@ -86,7 +86,7 @@ class Op(IntEnum):
     """A log was opened: `size_bytes` = microseconds that new entries are still cached for after the last cursor has
     left, `detail` = the sum of COUNTS_READS and BY_MARK_DELETE where they hold."""
     GIVEN_UP = 28
-    """The replays that waited for them are forgotten."""
+    """The reader's replays that waited for them are forgotten."""
     NOT_CACHED = 100
     """They did not enter the cache; `detail` = an `Obstacle`. In the ring alone: a replay finds out itself."""
 
@@ -105,6 +105,9 @@ BY_MARK_DELETE: Final = 2
 
 REASONS: Final = tuple(Reason)
 """By number: the `detail` of EVICT."""
+
+STILL_EXPECTED: Final = 8
+"""Added to the `detail` of EVICT: they left although reads of them were expected."""
 
 CAUSES: Final = ("expected_reads", "recently_accessed", "may_return")
 """By number: the `detail` of REQUEUE."""
@@ -149,16 +152,30 @@ Row = tuple[int, int, str, int, int, int, int, int, int, Sequence[str], Sequence
 """An `Event` as it is noted: making a plain tuple costs a fraction."""
 
 
+class TakenRun(list[Entry]):
+    """What one read took from the cache while a recorder listens. Handed over as it is, it is told of without a look at
+    its entries, which costs more than all the rest."""
+
+    __slots__ = ("departures", "hit")
+    departures: int
+    """How often entries had left the cache by then: while none has left since, all of these are cached."""
+    hit: Row
+    """The event of the read."""
+
+
 class Decisions:
-    __slots__ = ("_ledgers", "_looks", "_now_ns", "_ring", "_since_ns", "on", "record")
+    __slots__ = ("_departures", "_ledgers", "_looks", "_ring", "_since_ns", "now_ns", "on", "record")
 
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: events in the ring, 0 = none."""
-        self._now_ns = now_ns
+        self.now_ns = now_ns
+        """The time of an event that is noted now."""
         self._ring: deque[Row] = deque(maxlen=keep)
         self._since_ns = now_ns()
         """When noting began."""
         self._ledgers: dict[int, str] = {}
+        self._departures = 0
+        """Times that entries have left the cache."""
         self._looks = 0
         """At what entries pin, since the last one that was told."""
         self.record: Callable[[Row], object] | None = None
@@ -175,7 +192,7 @@ class Decisions:
         """Another length of the ring; what is kept already stays as far as it fits."""
         began_anew = not self._ring.maxlen
         self._ring = deque(self._ring, events)
-        self._since_ns = self._now_ns() if began_anew else self.since_ns
+        self._since_ns = self.now_ns() if began_anew else self.since_ns
         self.on = self.record is not None or events > 0
 
     # Looking back
@@ -267,40 +284,69 @@ class Decisions:
         count: int,
         size_bytes: int,
         detail: int = 0,
-    ) -> None:
+    ) -> Row:
         """HIT, MISS, COALESCED, FAILED."""
         number, who = reader.number, reader.who
-        row: Row = (self._now_ns(), op, log, number, ledger_id, first, count, size_bytes, detail, who, ())
+        row: Row = (self.now_ns(), op, log, number, ledger_id, first, count, size_bytes, detail, who, ())
         self._ring.append(row)
         if self.record is not None:
             self.record(row)
+        return row
+
+    def taken(self, entries: list[Entry], hit: Row) -> list[Entry]:
+        """The same entries; `hit`: the HIT that has just been noted of all of them."""
+        if self.record is None:
+            return entries
+        run = TakenRun(entries)
+        run.hit = hit
+        run.departures = self._departures
+        return run
 
     def arrived(self, what: Op, log: str, reader: int, entries: Sequence[Entry], size_bytes: int) -> None:
         """Consecutive entries, at least one; `what`: MISS or COALESCED. Of use to a recorder alone."""
         if self.record is not None:
-            now_ns, head = self._now_ns(), entries[0]
+            now_ns, head = self.now_ns(), entries[0]
             at = (reader, head.ledger_id, head.entry_id, len(entries), size_bytes)
             self.record((now_ns, Op.ARRIVED, log, *at, what, (), ()))
 
-    def runs(self, op: Op, runs: Iterable[Run], detail: int) -> None:
-        """REQUEUE, EVICT."""
-        now_ns = self._now_ns()
-        names = self._ledgers
+    def requeued(self, runs: Iterable[Run], cause: int) -> None:
+        """REQUEUE."""
+        now_ns = self.now_ns()
         for ledger_id, first, count, size_bytes in runs:
-            log = names.get(ledger_id, "")
-            row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, detail, (), ())
-            self._ring.append(row)
-            if self.record is not None:
-                self.record(row)
+            log = self._ledgers.get(ledger_id, "")
+            self._note((now_ns, Op.REQUEUE, log, 0, ledger_id, first, count, size_bytes, cause, (), ()))
 
-    def counted(self, op: Op, entries: Sequence[Entry]) -> None:
+    def evicted(self, runs: Iterable[LeftRun], reason: int) -> None:
+        """EVICT."""
+        now_ns = self.now_ns()
+        self._departures += 1
+        for ledger_id, first, count, size_bytes, expected in runs:
+            log = self._ledgers.get(ledger_id, "")
+            detail = reason + STILL_EXPECTED * expected
+            self._note((now_ns, Op.EVICT, log, 0, ledger_id, first, count, size_bytes, detail, (), ()))
+
+    def _note(self, row: Row) -> None:
+        self._ring.append(row)
+        if self.record is not None:
+            self.record(row)
+
+    def handed_over(self, entries: list[Entry]) -> None:
+        """DELIVER: any entries, at least one. Of use to a recorder alone."""
+        if type(entries) is TakenRun and entries.departures == self._departures and self.record is not None:
+            at_ns, _, log, _, ledger_id, first, count, size_bytes, _, _, _ = entries.hit
+            if count == len(entries):
+                self.record((at_ns, Op.DELIVER, log, 0, ledger_id, first, count, size_bytes, 0, (), ()))
+                return
+        self.counted(Op.DELIVER, entries)
+
+    def counted(self, op: Op, entries: Sequence[Entry], reader: int = 0) -> None:
         """DELIVER, REPLAY, KEPT_BACK, GIVEN_UP: any entries. The first and the last are of use to a recorder
         alone."""
-        now_ns = self._now_ns()
+        now_ns = self.now_ns()
         names = self._ledgers
         for ledger_id, first, count, size_bytes, gone in _runs_by_absence(entries):
             log = names.get(ledger_id, "")
-            row: Row = (now_ns, op, log, 0, ledger_id, first, count, size_bytes, gone, (), ())
+            row: Row = (now_ns, op, log, reader, ledger_id, first, count, size_bytes, gone, (), ())
             if op is not Op.DELIVER and op is not Op.GIVEN_UP:
                 self._ring.append(row)
             if self.record is not None:
@@ -318,7 +364,7 @@ class Decisions:
     ) -> None:
         """CURSOR_…, ACK, INVALIDATE, CLOSE: of use to a recorder alone."""
         if self.record is not None:
-            now_ns = self._now_ns() if at_ns is None else at_ns
+            now_ns = self.now_ns() if at_ns is None else at_ns
             self.record((now_ns, op, log, reader, ledger_id, entry_id, 0, 0, detail, (), ()))
 
     def passed(self, op: Op, now_ns: int, visits_max: int) -> None:
@@ -331,7 +377,7 @@ class Decisions:
         a record."""
         self._looks += 1
         if (matters or self._looks == LOOKS_UNTOLD_MAX) and self.record is not None:
-            self.record((self._now_ns(), Op.PINNED, "", 0, 0, 0, self._looks, size_bytes, 0, (), ()))
+            self.record((self.now_ns(), Op.PINNED, "", 0, 0, 0, self._looks, size_bytes, 0, (), ()))
             self._looks = 0
 
     # What makes a record readable by itself
@@ -344,11 +390,11 @@ class Decisions:
 
     def reader_made(self, log: str, number: int, name: str) -> None:
         if self.record is not None:
-            self.record((self._now_ns(), Op.READER, log, number, 0, 0, 0, 0, 0, (name,), ()))
+            self.record((self.now_ns(), Op.READER, log, number, 0, 0, 0, 0, 0, (name,), ()))
 
     def configured(self, settings: str) -> None:
         if self.record is not None:
-            self.record((self._now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (settings,), ()))
+            self.record((self.now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (settings,), ()))
 
 
 def _event(row: Row) -> Event:

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from broker.entry_cache.cache_filling import CacheFilling
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
 from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy
 from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
-from broker.entry_cache.runs import Run, runs_of
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.runs import LeftRun, left_runs_of, runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
@@ -74,7 +76,7 @@ class EntryCacheManager:
         self.on_size_check: Callable[[], None] | None = None
         """Told once when a size check is wanted, in the middle of an insert: it must not evict at once."""
         self._caches: dict[str, EntryCache] = {}
-        self._by_ledger: dict[int, EntryCache] = {}
+        self._by_ledger: dict[int, CacheFilling] = {}
         """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
         self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
         self._retired_reads = ReadStats()
@@ -87,23 +89,23 @@ class EntryCacheManager:
         """Call with the entries of a delivery written to a consumer: one read of each is done."""
         self._apply(settings)
 
-    def put_back(self, entries: Sequence[Entry]) -> None:
-        """Call with entries that go to a replay queue: one more read of each is to come."""
-        self.policy.put_back(entries)
+    def put_back(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Call with entries that go to the reader's replay: it is to read each of them once more."""
+        self.policy.put_back(reader.number, entries)
         if self.decisions.on and entries:
-            self.decisions.counted(Op.REPLAY, entries)
+            self.decisions.counted(Op.REPLAY, entries, reader.number)
 
-    def kept_back(self, entries: Sequence[Entry]) -> None:
-        """Call with entries that were read and go to a replay queue without having been handed over."""
-        self.policy.kept_back(entries)
+    def kept_back(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Call with entries that the reader read and that go to its replay without having been handed over."""
+        self.policy.kept_back(reader.number, entries)
         if self.decisions.on and entries:
-            self.decisions.counted(Op.KEPT_BACK, entries)
+            self.decisions.counted(Op.KEPT_BACK, entries, reader.number)
 
     def _note_handed_over(self, entries: Iterable[Entry]) -> None:
-        delivered = entries if type(entries) is list else list(entries)
+        delivered = entries if isinstance(entries, list) else list(entries)
         self.policy.handed_over(delivered)
         if delivered and self.decisions.record is not None:
-            self.decisions.counted(Op.DELIVER, delivered)
+            self.decisions.handed_over(delivered)
 
     def reconfigure(self, settings: EntryCacheSettings) -> None:
         """Every value holds from the next visit on. Policy and profile are for the life of the manager."""
@@ -143,7 +145,7 @@ class EntryCacheManager:
 
     # Called by the caches
 
-    def ledger_opened(self, ledger_id: int, cache: EntryCache) -> None:
+    def ledger_opened(self, ledger_id: int, cache: CacheFilling) -> None:
         """The cache holds entries of another ledger from now on."""
         self._by_ledger[ledger_id] = cache
         self.decisions.ledger_opened(ledger_id, cache.name)
@@ -204,13 +206,14 @@ class EntryCacheManager:
             copy_out_of_idle_buffers(entries, ratio_max)
         self._pinned.add(entries)
 
-    def dismiss(self, removed: Removed, reason: Reason) -> None:
+    def dismiss(self, cache: CacheFilling, removed: Removed, reason: Reason, now_ns: int) -> None:
         """Entries that a cache has invalidated; their slots stay in the queue."""
         if removed.entries:
             self._invalidated_bytes += removed.size_bytes
-            self._account(removed, reason, runs_of(removed.entries))
+            runs = left_runs_of(removed.entries, lambda ledger_id: cache.expected_from(ledger_id, now_ns))
+            self._account(removed, reason, list(runs))
 
-    def _account(self, removed: Removed, reason: Reason, runs: Iterable[Run]) -> None:
+    def _account(self, removed: Removed, reason: Reason, runs: Sequence[LeftRun]) -> None:
         """What has left the caches, at least one entry; `runs`: the same in short."""
         entries = removed.entries
         self.entries -= len(entries)
@@ -218,15 +221,16 @@ class EntryCacheManager:
         stats = self.stats
         stats.evicted_entries[reason] += len(entries)
         stats.evicted_bytes[reason] += removed.size_bytes
-        if removed.wanted:
-            stats.evicted_wanted_entries[reason] += removed.wanted
-            stats.evicted_wanted_bytes[reason] += _wanted_bytes(removed)
+        for run in runs:
+            if run.expected:
+                stats.evicted_expected_entries[reason] += run.entries
+                stats.evicted_expected_bytes[reason] += run.size_bytes
         if self._pinned:
             self._pinned.remove(entries)
         if self.on_evicted is not None:
             self.on_evicted(entries, reason)
         if self.decisions.on:
-            self.decisions.runs(Op.EVICT, runs, REASONS.index(reason))
+            self.decisions.evicted(runs, REASONS.index(reason))
 
     # Evicting
 
@@ -302,15 +306,21 @@ class EntryCacheManager:
         stats.passes += removed.done
         # Before what was removed, and reads before expected reads: so it was for an entry that met all of it.
         for cause in sorted(removed.requeued, key=CAUSES.index, reverse=True):
-            self.decisions.runs(Op.REQUEUE, runs_of(removed.requeued[cause]), CAUSES.index(cause))
+            self.decisions.requeued(runs_of(removed.requeued[cause]), CAUSES.index(cause))
         if removed.entries:
-            runs = list(runs_of(removed.entries))
+            by_ledger = self._by_ledger
+
+            def expected_from(ledger_id: int) -> int:
+                cache = by_ledger.get(ledger_id)
+                return NO_LIMIT if cache is None else cache.expected_from(ledger_id, now_ns)
+
+            runs = list(left_runs_of(removed.entries, expected_from))
             stats.removed(removed.entries, runs, now_ns)
             number = REASONS.index(reason)
-            for ledger_id, _, count, _ in runs:
-                cache = self._by_ledger.get(ledger_id)
+            for run in runs:
+                cache = by_ledger.get(run.ledger_id)
                 if cache is not None:
-                    cache.evicted_entries[number] += count
+                    cache.evicted_entries[number] += run.entries
             self._account(removed, reason, runs)
 
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
@@ -365,13 +375,3 @@ class EntryCacheManager:
         for cache in self._caches.values():
             total.add(cache.reads)
         return total
-
-
-def _wanted_bytes(removed: Removed) -> int:
-    """Of the entries that still had expected reads. Where the policy judges by something else than the counts at the
-    entries, which are then gone, and has removed both kinds together: their share by number."""
-    entries = removed.entries
-    if removed.wanted == len(entries):
-        return removed.size_bytes
-    sizes = [entry.size for entry in entries if entry.expected_reads > 0]
-    return sum(sizes) if len(sizes) == removed.wanted else removed.size_bytes * removed.wanted // len(entries)

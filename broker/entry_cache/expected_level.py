@@ -10,9 +10,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.policies.policy import NO_LIMIT
 from broker.model.entry import Entry
-from broker.model.position import Position
 
 LOOKS_PER_SLICE: Final = 20_000
 """Entries, present or not, that take 2 to 4 ms to look at."""
@@ -26,18 +24,14 @@ class ExpectedLevel(NamedTuple):
     size_bytes: int
 
 
-def count_expected(
-    caches: Iterable[EntryCache], *, by_position: bool
-) -> Generator[None, None, ExpectedLevel]:
-    """Yields between two slices and returns the level. `by_position`: for a policy that keeps no count of the readers
-    to come; then an entry has expected reads if an active cursor stands at it or before, or a replay waits for it."""
+def count_expected(caches: Iterable[EntryCache], now_ns: int) -> Generator[None, None, ExpectedLevel]:
+    """Yields between two slices and returns the level."""
     entries = size_bytes = looked_at = 0
     for cache in caches:
-        slowest = cache.readers.slowest() if by_position and cache.readers is not None else None
         for ledger in cache.range_caches():
             for part in ledger.slices(LOOKS_PER_SLICE):
                 if part:
-                    expected = _expected_sizes(part, slowest)
+                    expected = _expected_sizes(part, cache.expected_from(part[0].ledger_id, now_ns))
                     entries += len(expected)
                     size_bytes += sum(expected)
                 looked_at += max(len(part), LOOKS_PER_LEDGER) if ledger.is_small else LOOKS_PER_SLICE
@@ -47,11 +41,5 @@ def count_expected(
     return ExpectedLevel(entries, size_bytes)
 
 
-def _expected_sizes(part: Sequence[Entry], slowest: Position | None) -> list[int]:
-    """`part`: entries of one ledger, at least one."""
-    ledger_id = part[0].ledger_id
-    if slowest is None or slowest.ledger_id > ledger_id:
-        from_id = NO_LIMIT
-    else:
-        from_id = slowest.entry_id if slowest.ledger_id == ledger_id else 0
+def _expected_sizes(part: Sequence[Entry], from_id: int) -> list[int]:
     return [entry.size for entry in part if entry.expected_reads > 0 or entry.entry_id >= from_id]

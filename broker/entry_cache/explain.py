@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.decisions import REASONS, Decisions, Event, Obstacle, Op
+from broker.entry_cache.decisions import REASONS, STILL_EXPECTED, Decisions, Event, Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.policies.policy import NOT_COUNTED
 from broker.model.entry import Entry
@@ -59,7 +58,7 @@ class Present:
     unvisited_ns: int
     """Since it was inserted or last requeued."""
     expected_reads: int | None
-    """As the policy counts them, at least 0; None = not counted."""
+    """As the policy sees them, at least 0; None = not counted."""
     requeues: int
     accessed: bool
     """Read since the policy last looked at it."""
@@ -97,7 +96,7 @@ def explain(
     """`events`: those kept that tell of the entry (`Decisions.about`), oldest first."""
     entry = cache.peek(*position)
     if entry is not None:
-        present = _present(entry, cache.readers, now_ns)
+        present = _present(cache, entry, now_ns)
         return Explanation(Verdict.CACHED, events, present, _why_cached(present))
     eviction = _last(events, Op.EVICT)
     if eviction is not None:
@@ -113,17 +112,27 @@ def _last(events: Sequence[Event], op: Op) -> int | None:
     return next((n for n in range(len(events) - 1, -1, -1) if events[n].op is op), None)
 
 
-def _present(entry: Entry, readers: ActiveCursors | None, now_ns: int) -> Present:
-    count = entry.expected_reads
+def _present(cache: EntryCache, entry: Entry, now_ns: int) -> Present:
+    readers = cache.readers
     return Present(
         size_bytes=entry.size,
         age_ns=now_ns - entry.inserted_at_ns,
         unvisited_ns=now_ns - entry.queued_at_ns,
-        expected_reads=None if count == NOT_COUNTED else max(0, count),
+        expected_reads=cache.reads_left(entry),
         requeues=entry.requeue_count,
         accessed=entry.accessed,
         to_come=() if readers is None else readers.names_at_or_before(entry.position),
     )
+
+
+def reason_of(evicted: Event) -> Reason:
+    """Of an EVICT."""
+    return REASONS[evicted.detail % STILL_EXPECTED]
+
+
+def was_expected(evicted: Event) -> bool:
+    """Whether reads of what an EVICT removed were still expected."""
+    return evicted.detail >= STILL_EXPECTED
 
 
 # Sentences
@@ -141,7 +150,7 @@ def _why_cached(present: Present) -> str:
 def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
     evicted, later = events[end], events[end + 1 :]
     inserted = _last(events[:end], Op.INSERT)
-    text = f"Not cached: it was evicted {_ago(evicted, now_ns)} because {REMOVED[REASONS[evicted.detail]]}"
+    text = f"Not cached: it was evicted {_ago(evicted, now_ns)} because {REMOVED[reason_of(evicted)]}"
     if inserted is None:
         text += "; it had been inserted before the time that is kept"
     else:
@@ -151,7 +160,7 @@ def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
         if requeues:
             text += f" and requeued {_times(requeues)}"
         before = _last(events[:inserted], Op.EVICT)
-        text += _unread(life[0], events[0 if before is None else before : end])
+        text += _unread(life[0], evicted, events[0 if before is None else before : end])
     asked = _asked_storage(later)
     if asked:
         text += f". Since then it was read from storage by {names(asked)}"
@@ -161,17 +170,23 @@ def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
     return text + "."
 
 
-def _unread(inserted: Event, events: Iterable[Event]) -> str:
+def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
     """Who of those expected had, or had not, read it. `events`: since it was not cached, for the storage read that
-    brought it there served readers too."""
+    brought it there served readers too. Whether somebody was still to come is as the cache counted it."""
+    read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
+    unread = [name for name in inserted.who if name not in read]
+    if was_expected(evicted):
+        return (
+            f", although {names(unread)} had not read it"
+            if unread
+            else ", although reads of it were expected"
+        )
     if inserted.detail == NOT_COUNTED:
         return "; its reads were not counted"
     if not inserted.who:
         return "; nobody was expected to read it"
-    read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
-    unread = [name for name in inserted.who if name not in read]
     if unread:
-        return f", although {names(unread)} had not read it"
+        return f"; {names(unread)} had not read it, and nobody was expected any more"
     return "; all who were expected had read it"
 
 

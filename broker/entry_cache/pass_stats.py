@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from broker.entry_cache.runs import Run
+from broker.entry_cache.runs import LeftRun
 from broker.model.entry import Entry
 
 NS_PER_SECOND: Final = 1_000_000_000
@@ -55,10 +55,11 @@ class PassStats:
         """From the insertion, or the last time that the entry was put back, to the removal. Where reads extend, no
         read lies between; a policy that puts back without a new time shows the age once more."""
 
-    def removed(self, entries: Sequence[Entry], runs: Iterable[Run], now_ns: int) -> None:
+    def removed(self, entries: Sequence[Entry], runs: Iterable[LeftRun], now_ns: int) -> None:
         """`runs`: those of `entries`, in their order."""
         start = 0
-        for _, _, count, _ in runs:
+        for run in runs:
+            count = run.entries
             first, last = entries[start], entries[start + count - 1]
             if not self.age.add_run(now_ns - first.inserted_at_ns, now_ns - last.inserted_at_ns, count):
                 for entry in entries[start : start + count]:

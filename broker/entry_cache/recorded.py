@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from broker.entry_cache.decisions import CAUSES, REASONS, Op
-from broker.entry_cache.totals import evicted, requeued
+from broker.entry_cache.decisions import CAUSES, REASONS, STILL_EXPECTED, Op
+from broker.entry_cache.totals import evicted, evicted_expected, requeued
 
 
 class Recorded(NamedTuple):
@@ -78,7 +78,9 @@ def add_up(events: Iterable[Recorded], totals: dict[str, int]) -> None:
         elif op is Op.REQUEUE:
             totals[requeued(CAUSES[detail])] += event.entries
         elif op is Op.EVICT:
-            totals[evicted(REASONS[detail].value)] += event.entries
+            totals[evicted(REASONS[detail % STILL_EXPECTED].value)] += event.entries
+            if detail >= STILL_EXPECTED:
+                totals[evicted_expected(REASONS[detail % STILL_EXPECTED].value)] += event.entries
         if op is Op.INSERT or op is Op.EVICT:
             sign = 1 if op is Op.INSERT else -1
             totals["entries"] += sign * event.entries

@@ -234,7 +234,7 @@ class Replay:
         taken = log.cache.take_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
         if event.detail == HIT_AGAIN:
             for entry in taken:
-                self.manager.policy.taken_again(entry)
+                self.manager.policy.taken_again(reader.number, entry)
         size_bytes = sum([entry.size for entry in taken])
         if (len(taken), size_bytes) != (event.entries, event.size_bytes):
             self._problems.append(f"the replay finds {len(taken)} entries of {size_bytes} bytes")
@@ -266,15 +266,19 @@ class Replay:
 
     def _put_back(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.put_back(self._run_of(event))
+            self.manager.policy.put_back(self._number_of(event), self._run_of(event))
 
     def _keep_back(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.kept_back(self._run_of(event))
+            self.manager.policy.kept_back(self._number_of(event), self._run_of(event))
 
     def _wait_no_longer(self, event: Recorded) -> None:
         for entry in self._run_of(event):
-            self.manager.policy.taken_again(entry)
+            self.manager.policy.taken_again(self._number_of(event), entry)
+
+    def _number_of(self, event: Recorded) -> int:
+        """Of the reader, in this replay."""
+        return self._log_of(event).cache.reader(event.reader).number
 
     def _cursor_added(self, event: Recorded) -> None:
         log = self._log_of(event)

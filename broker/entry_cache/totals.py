@@ -23,6 +23,7 @@ def totals_of(manager: EntryCacheManager) -> dict[str, int]:
         "inserted_bytes": manager.inserted_bytes,
         "refused": stats.refused_entries,
         **{evicted(reason.value): count for reason, count in stats.evicted_entries.items()},
+        **{evicted_expected(reason.value): count for reason, count in stats.evicted_expected_entries.items()},
         **{requeued(cause): count for cause, count in manager.policy.requeues.items()},
         "entries": manager.entries,
         "used_bytes": manager.used_bytes,
@@ -31,6 +32,10 @@ def totals_of(manager: EntryCacheManager) -> dict[str, int]:
 
 def evicted(reason: str) -> str:
     return f"evicted: {reason}"
+
+
+def evicted_expected(reason: str) -> str:
+    return f"still expected: {reason}"
 
 
 def requeued(cause: str) -> str:

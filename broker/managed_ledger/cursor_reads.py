@@ -250,15 +250,19 @@ class CursorReads:
         does not exist is in neither."""
         found: list[Entry] = []
         missing: list[Position] = []
+        over: list[Position] = []
         get = self._cache.get_again
         for position in positions:
             if self._acks.is_acknowledged(position) or not self._ledgers.has_entry(*position):
+                over.append(position)
                 continue
             entry = get(self.reader, *position)
             if entry is None:
                 missing.append(position)
             else:
                 found.append(entry)
+        if over:
+            self._cache.wait_no_longer(self.reader, over)
         self.ledger.stats.took(found)
         return found, missing
 

@@ -1,8 +1,7 @@
 """ServerCnx: one client connection, from bytes to commands and back.
 
-In: frames are cut as they arrive; SEND goes straight to its producer, every other command to its handler.
-Out: what handlers and ports say gathers in `out` and is written once at the end of the turn.
-Reading stops while too much is pending (publishes of this connection, of all, or answers the client does not take).
+Frames are cut as they arrive; SEND goes straight to its producer, every other command to its handler. When it is read
+and how answers leave stands in `CnxFlow`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from broker.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.net.cnx_flow import UNHANDLED_FRAMES, UNSENT_ANSWERS, CnxFlow
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.net_ground import NetGround
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
@@ -34,15 +34,6 @@ log = logging.getLogger("magnetar.net")
 _SEND_PREFIX = b"\x08\x06\x32"
 """How a SEND begins when its type comes first, as every client writes it; then one byte of length."""
 
-_JOIN_BYTES_MAX = 32 * 1024
-"""Frames of this mean size and above are handed to the transport one by one instead of being joined first."""
-
-PENDING_PUBLISHES = 1
-PUBLISH_BUFFER = 2
-UNSENT_ANSWERS = 4
-UNHANDLED_FRAMES = 8
-"""Reasons not to read."""
-
 CLOSED_PRODUCERS_MAX = 1000
 """Producers closed by the broker that a connection remembers, so that ids that never come back do not pile up."""
 
@@ -50,10 +41,10 @@ FRAMES_PER_TURN_MAX = 2000
 """A megabyte of the smallest commands is 75,000 frames: the other connections get their turn in between."""
 
 
-class ServerCnx(asyncio.BufferedProtocol):
+class ServerCnx(CnxFlow):
     def __init__(self, ground: NetGround) -> None:
+        super().__init__(ground)
         settings = ground.settings
-        self.ground = ground
         self.protocol_version = 0
         self.client_version = ""
         self.accepts_entry_metadata = False
@@ -65,10 +56,6 @@ class ServerCnx(asyncio.BufferedProtocol):
         """Closed by the broker: SENDs that were on their way are dropped in silence."""
         self.consumers: dict[int, ConsumerOnConnection] = {}
         self.watchers: dict[int, TopicListWatcher] = {}
-        self.out: list[bytes | memoryview] = []
-        self.unsent_bytes = 0
-        """Gathered in `out` since the last write."""
-        self.writable = True
         self._inbox = ReceiveBuffer(
             ReceiveBufferSizer(
                 settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
@@ -77,15 +64,6 @@ class ServerCnx(asyncio.BufferedProtocol):
             shared=not settings.copy_entries,
         )
         self._copy = settings.copy_entries
-        self._transport: asyncio.Transport | None = None
-        self._touched = False
-        self._waiting_for_room: list[Callable[[], None]] = []
-        self._pending_publishes = 0
-        self._pending_bytes = 0
-        self._counted_bytes = 0
-        """How much of the pending bytes the common buffer knows of."""
-        self._not_reading = 0
-        self._heard = True
         self._pinged = False
         self._unsent_before = 0
         """Bytes in the transport when keep-alive looked last."""
@@ -300,103 +278,11 @@ class ServerCnx(asyncio.BufferedProtocol):
                 chunk=send.is_chunk,
             )
 
-    def publish_done(self, size: int) -> None:
-        """A publish was answered, well or badly; the answer was sent before, so the turn's end will account for it."""
-        self._pending_publishes -= 1
-        self._pending_bytes -= size
-
-    def _account(self) -> None:
-        """Once per arrival and once per turn: tell the common buffer, and read only while little enough is pending."""
-        change = self._pending_bytes - self._counted_bytes
-        if change:
-            self._counted_bytes = self._pending_bytes
-            buffer = self.ground.publish_buffer
-            if change < 0:
-                buffer.give_back(-change)
-            elif buffer.take(change) and not self._not_reading & PUBLISH_BUFFER:
-                self._stop_reading(PUBLISH_BUFFER)
-                buffer.wait(self)
-        limit = self.ground.settings.pending_publishes_max
-        if 0 < limit <= self._pending_publishes:
-            self._stop_reading(PENDING_PUBLISHES)
-        elif self._not_reading & PENDING_PUBLISHES and self._pending_publishes <= limit // 2:
-            self._read_on(PENDING_PUBLISHES)
-
     def ignore_sends_of(self, producer_id: int) -> None:
         """The broker closed the producer; the client does not know yet."""
         self.closed_producers[producer_id] = None
         if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]
-
-    def resume_publishing(self) -> None:
-        self._read_on(PUBLISH_BUFFER)
-
-    def _stop_reading(self, reason: int) -> None:
-        if not self._not_reading and self._transport is not None:
-            self._transport.pause_reading()
-        self._not_reading |= reason
-
-    def _read_on(self, reason: int) -> None:
-        if self._not_reading and not self._not_reading & ~reason and self._transport is not None:
-            self._transport.resume_reading()
-        self._not_reading &= ~reason
-
-    # Out
-
-    def send(self, frame: bytes) -> None:
-        self.out.append(frame)
-        self.unsent_bytes += len(frame)
-        if not self._touched:
-            self.touch()
-
-    def touch(self) -> None:
-        """There is something in `out`: write it at the end of the turn."""
-        if not self._touched:
-            self._touched = True
-            self.ground.turn.write(self._flush)
-
-    def _flush(self, now_ns: int) -> None:
-        self._touched = False
-        if self._transport is None:
-            self.out.clear()
-            return
-        self._account()
-        self._write_now()
-        if self._waiting_for_room and self.writable:
-            self._wake_waiting()
-
-    def _write_now(self) -> None:
-        out = self.out
-        if not out:
-            return
-        self.out = []
-        size, self.unsent_bytes = self.unsent_bytes, 0
-        if self._transport is None:
-            return
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif size < _JOIN_BYTES_MAX * len(out):
-            self._transport.write(b"".join(out))
-        else:
-            self._transport.writelines(out)
-
-    def pause_writing(self) -> None:
-        self.writable = False
-        self._stop_reading(UNSENT_ANSWERS)
-
-    def resume_writing(self) -> None:
-        self.writable = self._heard = True
-        self._read_on(UNSENT_ANSWERS)
-        self._wake_waiting()
-
-    def when_writable(self, wake: Callable[[], None]) -> None:
-        if wake not in self._waiting_for_room:
-            self._waiting_for_room.append(wake)
-
-    def _wake_waiting(self) -> None:
-        waiting, self._waiting_for_room = self._waiting_for_room, []
-        for wake in waiting:
-            wake()
 
     # Requests that take time
 

@@ -21,7 +21,7 @@ from broker.entry_cache.recorded import Recorded
 from broker.recorder.errors import RecordError
 from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA
-from broker.recorder.schema import COLUMNS, FACTS_KEY, FileFacts, names_name
+from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
 
 BATCH_ROWS: Final = 65_536
 _OPS: Final = {op.value: op for op in Op}
@@ -133,7 +133,7 @@ def look_at(path: Path) -> FileOnDisk:
         raise RecordError("a Parquet file, but not of an access record")
     facts = FileFacts.from_bytes(text)
     if not schema.remove_metadata().equals(SCHEMA):
-        raise RecordError("its columns are not those of version 1 of the format")
+        raise RecordError(f"its columns are not those of version {VERSION} of the format")
     return FileOnDisk(path, metadata.num_rows, path.stat().st_size, facts)
 
 

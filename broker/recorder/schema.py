@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.recorder.errors import RecordError
 
-VERSION: Final = 1
+VERSION: Final = 2
 FACTS_KEY: Final = b"magnetar.record"
 """Under this key a file's metadata has its `FileFacts`."""
 

@@ -194,7 +194,7 @@ class KeySharedDispatcher(SharedDispatcher):
             for entry in share[sent:]:
                 key = (entry.ledger_id, entry.entry_id)
                 self.replay.add((key,), consumer.hashes.pop(key))
-        self._keep_back(kept)
+        self._keep_back([(entry.ledger_id, entry.entry_id) for entry in kept])
 
     def _may_take(
         self,

@@ -69,20 +69,21 @@ class SharedDispatcher(Dispatcher):
         self._expect_again(keys)
         self.replay.add(keys)
 
-    def _expect_again(self, keys: list[Key]) -> None:
-        """One more read of each is to come, so that the cache keeps what it still has (PIP-430)."""
-        peek = self.cursor.ledger.cache.peek
-        cached = [entry for key in keys if (entry := peek(*key)) is not None]
-        self.cursor.ledger.ground.caches.put_back(cached)
+    # What waits in the replay and is cached has this cursor's claim, each position one: the cache keeps it (PIP-430).
+
+    def _expect_again(self, keys: Iterable[Key]) -> None:
+        """They were sent and go to the replay."""
+        cursor = self.cursor
+        cursor.ledger.ground.caches.put_back(cursor.reader, cursor.ledger.cache.present(keys))
+
+    def _keep_back(self, keys: Iterable[Key]) -> None:
+        """They go to the replay without having been sent."""
+        cursor = self.cursor
+        cursor.ledger.ground.caches.kept_back(cursor.reader, cursor.ledger.cache.present(keys))
 
     def _forget_replay(self) -> None:
-        self.cursor.ledger.cache.wait_no_longer(self.replay.keys())
+        self.cursor.ledger.cache.wait_no_longer(self.cursor.reader, self.replay.keys())
         self.replay.clear()
-
-    def _keep_back(self, entries: list[Entry]) -> None:
-        """They go to the replay without having been sent; the cache keeps what is going to be asked for."""
-        if entries:
-            self.cursor.ledger.ground.caches.kept_back(entries)
 
     # Dispatch
 
@@ -132,8 +133,8 @@ class SharedDispatcher(Dispatcher):
         if not entries:
             return False
         rest = self._hand_out(entries)
-        self._keep_back(rest)
-        self.replay.add((entry.ledger_id, entry.entry_id) for entry in rest)
+        if rest:
+            self._wait_again({(entry.ledger_id, entry.entry_id): 0 for entry in rest})
         return len(rest) < len(entries)
 
     def _from_replay(self, taken: dict[Key, int]) -> list[Entry]:
@@ -156,12 +157,13 @@ class SharedDispatcher(Dispatcher):
         self.cursor.request_positions(asked, lambda entries: self._fetch_done(asked, entries))
 
     def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
-        """What could not be read waits in the replay again."""
+        """What could not be read waits in the replay again, unless nobody is there: who comes begins anew."""
         missing: dict[Key, int] = {key: self._fetching.pop(key) for key in asked}
         for entry in entries:
             del missing[entry.position]
-        self._fetched += entries
-        self._wait_again(missing)
+        if self.consumers:
+            self._fetched += entries
+            self._wait_again(missing)
         if self.cursor.last_error is None:
             self._retry_ms = 0
         else:
@@ -172,10 +174,11 @@ class SharedDispatcher(Dispatcher):
         """Nobody can take what was fetched. It is not kept here, since what was read is within a budget; the
         cache is likely to have it when its turn comes."""
         fetched, self._fetched = self._fetched, []
-        self._keep_back(fetched)
         self._wait_again({entry.position: self._hash_of(entry) for entry in fetched})
 
     def _wait_again(self, hashes: Mapping[Key, int]) -> None:
+        """Positions that were taken out of the replay and not sent."""
+        self._keep_back(hashes)
         for key, sticky_hash in hashes.items():
             self.replay.add((key,), sticky_hash)
 
@@ -190,7 +193,8 @@ class SharedDispatcher(Dispatcher):
             consumer = self._next_consumer()
             if consumer is None:
                 break
-            share = entries[at : at + self.settings.round_robin_entries_max]
+            limit = self.settings.round_robin_entries_max
+            share = entries[at : at + limit] if at or len(entries) > limit else entries
             at += self._send(consumer, share)
         return entries[at:]
 
@@ -246,7 +250,7 @@ class SharedDispatcher(Dispatcher):
             size += entry.size
             plain.append(entry)
         self._send_plain(consumer, plain, messages, size)
-        self._count_sent(consumer, entries[:sent], total)
+        self._count_sent(consumer, entries if sent == len(entries) else entries[:sent], total)
         return sent
 
     def _send_plain(self, consumer: Consumer, entries: list[Entry], messages: int, size: int) -> None:
@@ -281,7 +285,7 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.redeliveries.pop(key, None)
             if len(self.replay) and self.replay.discard(key):
-                self.cursor.ledger.cache.wait_no_longer((key,))
+                self.cursor.ledger.cache.wait_no_longer(self.cursor.reader, (key,))
 
     def _owner(self, key: Key) -> Consumer | None:
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)

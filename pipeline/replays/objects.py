@@ -145,7 +145,7 @@ class WhatIf(Replay):
         present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
         if event.detail == HIT_AGAIN:
             for entry in present:
-                self.manager.policy.taken_again(entry)
+                self.manager.policy.taken_again(reader.number, entry)
         held = {entry.entry_id for entry in present}
         missing = [entry_id for entry_id in _ids(event) if entry_id not in held]
         mean = event.size_bytes // max(event.entries, 1)
@@ -202,10 +202,10 @@ class WhatIf(Replay):
         self.manager.policy.handed_over(self._run_of(event))
 
     def _put_back_otherwise(self, event: Recorded) -> None:
-        self.manager.policy.put_back(self._run_of(event))
+        self.manager.policy.put_back(self._number_of(event), self._run_of(event))
 
     def _keep_back_otherwise(self, event: Recorded) -> None:
-        self.manager.policy.kept_back(self._run_of(event))
+        self.manager.policy.kept_back(self._number_of(event), self._run_of(event))
 
     def _tick_otherwise(self, event: Recorded) -> None:
         self.manager.tick(event.at_ns)

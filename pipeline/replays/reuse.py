@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.decisions import REASONS, Op
+from broker.entry_cache.decisions import REASONS, STILL_EXPECTED, Op
 from broker.recorder.record_reader import RunOfBroker
 from pipeline.replays.columns import read_columns
 from pipeline.replays.numbering import number_entries, sizes_of
@@ -111,7 +111,8 @@ def _look(
             if kind == _INSERT:
                 state[x] = _CACHED
             elif kind == _EVICT:
-                state[x] = _TIME if detail[i] == _BY_TTL else _SIZE if detail[i] == _BY_SIZE else _OTHERWISE
+                reason = detail[i] % STILL_EXPECTED
+                state[x] = _TIME if reason == _BY_TTL else _SIZE if reason == _BY_SIZE else _OTHERWISE
             elif kind in (_MISS, _COALESCED):
                 asked[x] = state[x]
             elif kind in (_HIT, _ARRIVED):

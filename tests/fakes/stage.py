@@ -45,6 +45,7 @@ class Stage:
         entries_per_ledger: int = 50_000,
         reads_budget: int = 0,
         reads_queue: int = 1000,
+        policy: str = "pip430",
         **settings: object,
     ) -> None:
         """`reads_budget`: bytes that may be read and not handed over yet, 0 = any; nobody waits too long."""
@@ -60,7 +61,7 @@ class Stage:
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
-            caches=EntryCacheManager(EntryCacheSettings(cache_bytes)),
+            caches=EntryCacheManager(EntryCacheSettings(cache_bytes, policy=policy)),
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,

@@ -153,7 +153,7 @@ def test_a_line_per_event_and_the_conclusion() -> None:
             {"secondsAgo": 0.25, "event": "kept_back"},
             {"secondsAgo": 0.1, "event": "replay"},
             {"secondsAgo": 0.0001, "event": "requeue", "cause": "may_return"},
-            {"secondsAgo": 0, "event": "evict", "reason": "a_new_reason"},
+            {"secondsAgo": 0, "event": "evict", "reason": "a_new_reason", "expected": True},
         )
     )
     assert text.splitlines() == [
@@ -168,7 +168,7 @@ def test_a_line_per_event_and_the_conclusion() -> None:
         "      250 ms ago  kept back undelivered, to be read once more",
         "      100 ms ago  to be delivered once more",
         "  under 1 ms ago  requeued: somebody who had not acknowledged it may return",
-        "  under 1 ms ago  evicted: a new reason",
+        "  under 1 ms ago  evicted: a new reason, although reads of it were expected",
         "So it is.",
     ]
 

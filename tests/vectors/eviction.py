@@ -24,6 +24,7 @@ class EvictionReplay:
                 ttl_ns=config["ttl_ns"],
                 requeues_max=config["max_requeue"],
                 extend_recently_accessed=config["extend_accessed"],
+                policy="pip430",
                 profile=script["profile"],
             )
         )
@@ -134,7 +135,7 @@ class EvictionReplay:
         entry = self.cache(op["cache"]).peek(op["ledger"], op["entry"])
         if entry is None:
             return {"found": False, "expected": None}
-        self.manager.put_back([entry] * op["times"])
+        self.manager.put_back(self.reader, [entry] * op["times"])
         return {"found": True, "expected": self.policy.count_of(entry)}
 
     # Evicting

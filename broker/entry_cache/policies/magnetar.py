@@ -80,12 +80,13 @@ class Magnetar:
         "_order_ns",
         "_patience_ns",
         "_quota_bytes",
-        "_replays",
         "_returns_max",
         "_segments",
         "_size_bytes_max",
         "_slots",
         "_views",
+        "_waiting",
+        "by_position",
         "name",
         "requeues",
         "strict",
@@ -95,6 +96,7 @@ class Magnetar:
     def __init__(self, settings: EntryCacheSettings) -> None:
         self.name = MAGNETAR
         self.strict = True
+        self.by_position = True
         self.requeues = {EXPECTED_READS: 0, MAY_RETURN: 0}
         self.watched = False
         self._segments: deque[Segment] = deque()
@@ -105,8 +107,9 @@ class Magnetar:
         self._kept: list[Segment] = []
         """What the lap of a size pass has looked at: the front of the queue until the pass ends."""
         self._slots = 0
-        self._replays = 0
-        """Counted at cached entries; while it is 0 no segment needs to be searched for them."""
+        self._waiting: dict[Entry, set[int]] = {}
+        """The readers whose replays wait for a cached entry; while there are none no segment needs to be searched for
+        them. Who waits twice claims once, and nobody takes back the claim of another."""
         self._order: VictimOrder | None = None
         """Of the last lap: it serves further passes for a while."""
         self._views: dict[CachedLog, ReaderView] = {}
@@ -164,19 +167,23 @@ class Magnetar:
     def handed_over(self, entries: Iterable[Entry]) -> None:
         """The cursor has moved on, which is all there is to know."""
 
-    def put_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, reader: int, entries: Iterable[Entry]) -> None:
         for entry in entries:
             if entry.cached:
-                entry.expected_reads += 1
-                self._replays += 1
+                waiting = self._waiting.setdefault(entry, set())
+                waiting.add(reader)
+                entry.expected_reads = len(waiting)
 
     kept_back = put_back
     """The cursor has moved past it all the same."""
 
-    def taken_again(self, entry: Entry) -> None:
-        if entry.expected_reads > 0:
-            entry.expected_reads -= 1
-            self._replays -= 1
+    def taken_again(self, reader: int, entry: Entry) -> None:
+        waiting = self._waiting.get(entry)
+        if waiting is not None:
+            waiting.discard(reader)
+            entry.expected_reads = len(waiting)
+            if not waiting:
+                del self._waiting[entry]
 
     # Too old
 
@@ -218,13 +225,13 @@ class Magnetar:
             self._note(segment, _CAUSES[claim], removed)
         else:
             removed.visits += len(segment.entries)
-            self._remove(segment, segment.entries, claim, removed)
+            self._remove(segment, segment.entries, removed)
 
     def _claim(self, segment: Segment, view: ReaderView, now_ns: int) -> tuple[Claim, bool]:
         """The strongest claim, and whether it holds without an end. That of a replay does not: an entry that is
         acknowledged while it waits is never asked for."""
         claim = segment.claim(view, now_ns, self._patience_ns)
-        if claim is not Claim.EXPECTED and self._replays and segment.awaited_by_replay():
+        if claim is not Claim.EXPECTED and self._waiting and segment.awaited_by_replay():
             return Claim.EXPECTED, False
         return claim, claim is Claim.EXPECTED
 
@@ -250,8 +257,7 @@ class Magnetar:
     def _forget(self, segment: Segment, entry: Entry) -> None:
         """The entry has no slot any more."""
         if entry.expected_reads > 0:
-            self._replays -= entry.expected_reads
-            entry.expected_reads = 0
+            self._waiting.pop(entry, None)
         log = segment.holder.log
         left = self._held[log] - entry.size
         if left:
@@ -416,9 +422,9 @@ class Magnetar:
         else:
             taken, segment.entries = entries[:count], entries[count:]
         removed.visits += len(taken)
-        self._remove(segment, taken, claim, removed)
+        self._remove(segment, taken, removed)
 
-    def _remove(self, segment: Segment, taken: list[Entry], claim: Claim, removed: Removed) -> None:
+    def _remove(self, segment: Segment, taken: list[Entry], removed: Removed) -> None:
         holder = segment.holder
         size_bytes = 0
         for entry in taken:
@@ -430,7 +436,6 @@ class Magnetar:
             entry.cached = False
             size_bytes += entry.size
             removed.entries.append(entry)
-            removed.wanted += claim is Claim.EXPECTED
         holder.size_bytes -= size_bytes
         removed.size_bytes += size_bytes
         self._slots -= len(taken)
@@ -448,20 +453,6 @@ class Magnetar:
     def drop_invalidated(self) -> None:
         for segment in (*self._kept, *self._segments):
             self._tidy(segment)
-
-    def count_wanted(self) -> tuple[int, int]:
-        """Those that a reader who gets on, or a replay, will come to."""
-        self.drop_invalidated()
-        wanted = [
-            entry.size
-            for segment in (*self._kept, *self._segments)
-            if segment.entries
-            and self._claim(segment, self._view(segment, segment.born_ns), segment.born_ns)[0]
-            is Claim.EXPECTED
-            for entry in segment.entries
-        ]
-        self._views.clear()
-        return len(wanted), sum(wanted)
 
 
 def _visits(segment: Segment) -> int:

@@ -47,9 +47,9 @@ class Pip430:
         "_requeues_max",
         "_slots",
         "admit",
+        "by_position",
         "handed_over",
         "name",
-        "put_back",
         "requeues",
         "strict",
         "watched",
@@ -61,8 +61,8 @@ class Pip430:
         self._slots: deque[Entry] = deque()
         self.admit = self._slots.extend
         self.handed_over = profile.handed_over
-        self.put_back = profile.put_back
         self.strict = False
+        self.by_position = False
         self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
         """An entry that was read since the last visit counts as that, expected reads or not."""
         self.watched = False
@@ -88,10 +88,13 @@ class Pip430:
         """The expected reads as the release counts them, possibly below zero; none = not counted."""
         return self._profile.count_of(entry)
 
-    def kept_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, reader: int, entries: Iterable[Entry]) -> None:
+        self._profile.put_back(entries)
+
+    def kept_back(self, reader: int, entries: Iterable[Entry]) -> None:
         """Its read is still counted, since it was not handed over."""
 
-    def taken_again(self, entry: Entry) -> None:
+    def taken_again(self, reader: int, entry: Entry) -> None:
         """The hand-over will be counted."""
 
     def __len__(self) -> int:
@@ -140,7 +143,7 @@ class Pip430:
         requeued: dict[str, list[Entry]] | None = (
             {name: [] for name in self.requeues} if self.watched else None
         )
-        size_bytes = wanted = visits = requeued_accessed = requeued_expected = 0
+        size_bytes = visits = requeued_accessed = requeued_expected = 0
         extend_accessed, requeues_max = self._extend_recently_accessed, self._requeues_max
         done = True
         while slots:
@@ -179,13 +182,11 @@ class Pip430:
                 entry.holder = None
                 entry.cached = False
                 size_bytes += size
-                if entry.expected_reads > 0:
-                    wanted += 1
                 removed.append(entry)
             visits += 1
         self.requeues[RECENTLY_ACCESSED] += requeued_accessed
         self.requeues[EXPECTED_READS] += requeued_expected
-        return Removed(removed, size_bytes, wanted, visits, done, requeued or {})
+        return Removed(removed, size_bytes, visits, done, requeued or {})
 
     def count_wanted(self) -> tuple[int, int]:
         """(entries, bytes) that no rule could remove at once: expected reads left, or never counted.

@@ -18,7 +18,6 @@ from broker.entry_cache.policies.names import PIP430_STASH
 from broker.entry_cache.policies.policy import (
     EXPECTED_READS,
     NO_LIMIT,
-    NOT_COUNTED,
     Removed,
     SizePass,
     positive,
@@ -44,9 +43,9 @@ class Pip430Stash:
         "_stash",
         "_stashed_left",
         "_ttl_max_ns",
+        "by_position",
         "handed_over",
         "name",
-        "put_back",
         "requeues",
         "strict",
         "watched",
@@ -55,8 +54,8 @@ class Pip430Stash:
     def __init__(self, settings: EntryCacheSettings) -> None:
         self.name = PIP430_STASH
         self.handed_over = handed_over_below_zero
-        self.put_back = put_back_below_zero
         self.strict = False
+        self.by_position = False
         self.requeues = {EXPECTED_READS: 0}
         """How often an entry was set aside."""
         self.watched = False
@@ -70,10 +69,13 @@ class Pip430Stash:
         self._ttl_max_ns = max(settings.ttl_max_ns, settings.ttl_ns)
         self._longer_ns = self._ttl_max_ns - settings.ttl_ns
 
-    def kept_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, reader: int, entries: Iterable[Entry]) -> None:
+        put_back_below_zero(entries)
+
+    def kept_back(self, reader: int, entries: Iterable[Entry]) -> None:
         """Its read is still counted, since it was not handed over."""
 
-    def taken_again(self, entry: Entry) -> None:
+    def taken_again(self, reader: int, entry: Entry) -> None:
         """The hand-over will be counted."""
 
     def __len__(self) -> int:
@@ -93,7 +95,7 @@ class Pip430Stash:
         """The counts are added up."""
         if count > 0:
             for _ in range(count):
-                self.put_back((present,))
+                put_back_below_zero((present,))
         return False
 
     def admit(self, entries: list[Entry]) -> None:
@@ -186,11 +188,6 @@ class Pip430Stash:
             slots.extend(kept)
         self._stashed_left = None
 
-    def count_wanted(self) -> tuple[int, int]:
-        self.drop_invalidated()
-        wanted = [e.size for e in self if e.expected_reads > 0 or e.expected_reads == NOT_COUNTED]
-        return len(wanted), sum(wanted)
-
 
 def _remove(entry: Entry, removed: Removed) -> None:
     holder = entry.holder
@@ -201,4 +198,3 @@ def _remove(entry: Entry, removed: Removed) -> None:
     entry.cached = False
     removed.entries.append(entry)
     removed.size_bytes += entry.size
-    removed.wanted += entry.expected_reads > 0

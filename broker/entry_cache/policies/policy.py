@@ -24,7 +24,7 @@ NOT_COUNTED: Final = -1
 """Initial expected reads of an entry whose readers nobody counts."""
 
 CountReads = Callable[[Iterable[Entry]], None]
-"""Given entries of one delivery or of one replay."""
+"""Given entries of one delivery."""
 
 EXPECTED_READS: Final = "expected_reads"
 RECENTLY_ACCESSED: Final = "recently_accessed"
@@ -37,9 +37,6 @@ class Removed:
 
     entries: list[Entry] = field(default_factory=list)
     size_bytes: int = 0
-    wanted: int = 0
-    """How many of the entries still had expected reads."""
-
     visits: int = 0
     done: bool = True
     """Whether the pass has ended; otherwise it used up its visits."""
@@ -59,6 +56,10 @@ class Policy(Protocol):
     requeues: dict[str, int]
     """By cause, how often an entry that could have gone got another while."""
 
+    by_position: bool
+    """Whether the readers to come of an entry are those that stand at it or before, and its own count is of replays
+    alone; otherwise it counts all of them."""
+
     watched: bool
     """Whether to report in `Removed.requeued` which entries those were."""
 
@@ -71,17 +72,16 @@ class Policy(Protocol):
         """One expected read of each entry is done: it was written to a consumer."""
         ...
 
-    @property
-    def put_back(self) -> CountReads:
-        """Each entry waits for one more read: it was handed over and goes to a replay."""
+    def put_back(self, reader: int, entries: Iterable[Entry]) -> None:
+        """Each entry waits for one more read by that reader: it was handed over and goes to its replay."""
         ...
 
-    def kept_back(self, entries: Iterable[Entry]) -> None:
-        """Each entry was read and not handed over: it goes to a replay."""
+    def kept_back(self, reader: int, entries: Iterable[Entry]) -> None:
+        """Each entry was read and not handed over: it goes to the reader's replay."""
         ...
 
-    def taken_again(self, entry: Entry) -> None:
-        """The entry was read for a replay; if it goes back there, that will be told."""
+    def taken_again(self, reader: int, entry: Entry) -> None:
+        """The entry was read for the reader's replay, or will not be; if it goes back there, that will be told."""
         ...
 
     def configure(self, settings: EntryCacheSettings) -> None:
@@ -131,10 +131,6 @@ class Policy(Protocol):
 
     def drop_invalidated(self) -> None:
         """Let go of the slots of invalidated entries, wherever they stand; their bytes become free."""
-        ...
-
-    def count_wanted(self) -> tuple[int, int]:
-        """(entries, bytes) with expected reads left, or never counted. A diagnosis: it looks at every slot."""
         ...
 
 

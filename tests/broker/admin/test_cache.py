@@ -205,7 +205,7 @@ async def test_metrics_of_the_cache_come_out_of_a_scrape(broker: BrokerService, 
     assert float(lines[f'pulsar_ml_cache_x_evicted_bytes_total{{{cluster},reason="ttl"}}']) > MESSAGES * 1000
     assert float(lines[f'pulsar_ml_cache_x_pass_slice_seconds_count{{{cluster},trigger="periodic"}}']) > 0
     assert float(lines[f'pulsar_ml_cache_x_visits_total{{{cluster},reason="ttl"}}']) >= MESSAGES
-    wanted = broker.caches.stats.evicted_wanted_entries[Reason.TTL]
+    wanted = broker.caches.stats.evicted_expected_entries[Reason.TTL]
     assert float(lines[f'pulsar_ml_cache_x_evicted_expected_total{{{cluster},reason="ttl"}}']) == wanted
     of = f'{cluster},namespace="public/default",topic="persistent://public/default/busy"'
     assert lines[f'pulsar_ml_cache_x_subscription_hits_total{{{of},subscription="quick"}}'] == str(MESSAGES)

@@ -6,19 +6,28 @@ its policy may remove. It drives the caches as a broker does: cursors that read,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader, Reason
+from broker.entry_cache import (
+    ActiveCursors,
+    Decisions,
+    EntryCacheManager,
+    EntryCacheSettings,
+    Reader,
+    Reason,
+)
 from broker.model.entry import Entry
 from broker.model.position import Position
 
 LOGS = 2
 SIZE_MAX = 200
 TTL_NS = 50
+RETURN_NS = 100
+"""For so long one that left is expected back."""
 NAMES = ("a", "b", "c")
 logs = strategies.integers(0, LOGS - 1)
 names = strategies.sampled_from(NAMES)
@@ -43,13 +52,16 @@ class PolicyMachine(RuleBasedStateMachine):
                 watermark=0.5,
                 requeues_max=requeues_max,
                 policy=self.policy,
-            )
+            ),
+            Decisions(0, lambda: self.now),
         )
         self.manager.on_evicted = self.left
         self.caches = [self.manager.open(str(number)) for number in range(LOGS)]
-        self.cursors = [ActiveCursors(100, 0) for _ in range(LOGS)]
+        self.cursors = [ActiveCursors(RETURN_NS, 0) for _ in range(LOGS)]
         self.acknowledged: dict[tuple[int, str], Position] = {}
         self.came_ns: dict[tuple[int, str], int] = {}
+        self.departed: dict[tuple[int, str], tuple[Position, int]] = {}
+        """What those that left had acknowledged, and until when they are expected back."""
         self.readers: list[dict[str, Reader]] = [
             {name: cache.reader(name) for name in NAMES} for cache in self.caches
         ]
@@ -59,13 +71,22 @@ class PolicyMachine(RuleBasedStateMachine):
         """What should be cached, by (ledger id, entry id); a log has the ledger of its number."""
         self.inserted = 0
         self.gone: list[Entry] = []
+        self.claims: set[tuple[Entry, int]] = set()
+        """(cached entry, reader whose replay waits for it): once each, however often it was put back."""
+        self.expected_gone = 0
 
     def left(self, entries: list[Entry], reason: Reason) -> None:
+        self.expected_gone += sum(map(self.is_expected, entries))
+        self.claims = {claim for claim in self.claims if claim[0].cached}
         for entry in entries:
             assert self.held.pop((entry.ledger_id, entry.entry_id)) is entry
             assert not entry.cached
         self.gone += entries
         self.check_removal(entries, reason)
+
+    def is_expected(self, entry: Entry) -> bool:
+        """Whether reads of an entry that is leaving were expected: its count says."""
+        return entry.expected_reads > 0
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """What a policy must not do."""
@@ -98,10 +119,13 @@ class PolicyMachine(RuleBasedStateMachine):
         self.acknowledged[log, name] = Position(log, entry - 1)
         if name not in self.cursors[log]:
             self.came_ns[log, name] = self.now
+        self.departed.pop((log, name), None)
         self.cursors[log].add(name, Position(log, entry), lambda: self.acknowledged[log, name])
 
     @rule(log=logs, name=names)
     def leave(self, log: int, name: str) -> None:
+        if name in self.cursors[log]:
+            self.departed[log, name] = (self.acknowledged[log, name], self.now + RETURN_NS)
         self.cursors[log].remove(name, self.now)
 
     @rule(log=logs, name=names, count=strategies.integers(1, 6), kept=strategies.booleans())
@@ -120,7 +144,7 @@ class PolicyMachine(RuleBasedStateMachine):
         assert taken == expected
         self.cursors[log].update(name, Position(log, first + max(1, len(taken))))
         if kept:
-            self.manager.kept_back(taken)
+            self.put_back(self.manager.kept_back, log, name, taken)
         else:
             self.manager.handed_over(taken)
 
@@ -132,16 +156,32 @@ class PolicyMachine(RuleBasedStateMachine):
     def acknowledge(self, log: int, name: str, entry: int) -> None:
         self.acknowledged[log, name] = Position(log, entry)
 
-    @rule(log=logs, entry=entry_ids)
-    def replay(self, log: int, entry: int) -> None:
+    @rule(log=logs, name=names, entry=entry_ids)
+    def replay(self, log: int, name: str, entry: int) -> None:
         held = self.held.get((log, entry))
         if held is not None:
-            self.manager.put_back([held])
+            self.put_back(self.manager.put_back, log, name, [held])
+
+    def put_back(
+        self, tell: Callable[[Reader, list[Entry]], None], log: int, name: str, entries: list[Entry]
+    ) -> None:
+        reader = self.readers[log][name]
+        tell(reader, entries)
+        self.claims |= {(entry, reader.number) for entry in entries}
 
     @rule(log=logs, name=names, entry=entry_ids)
     def read_again(self, log: int, name: str, entry: int) -> None:
         found = self.caches[log].get_again(self.readers[log][name], log, entry)
         assert found is self.held.get((log, entry))
+        if found is not None:
+            self.claims.discard((found, self.readers[log][name].number))
+
+    @rule(log=logs, name=names, places=strategies.lists(entry_ids, max_size=3))
+    def give_up(self, log: int, name: str, places: list[int]) -> None:
+        reader = self.readers[log][name]
+        self.caches[log].wait_no_longer(reader, [(log, entry_id) for entry_id in places])
+        gone = {self.held[log, entry_id] for entry_id in places if (log, entry_id) in self.held}
+        self.claims = {claim for claim in self.claims if claim[0] not in gone or claim[1] != reader.number}
 
     @rule(log=logs, entry=entry_ids, whole=strategies.booleans())
     def invalidate(self, log: int, entry: int, whole: bool) -> None:
@@ -185,12 +225,13 @@ class PolicyMachine(RuleBasedStateMachine):
     def delete_and_create(self, log: int) -> None:
         """The log's cursors leave, too."""
         for name in NAMES:
-            self.cursors[log].remove(name, self.now)
+            self.leave(log, name)
         self.manager.remove(str(log))
         assert not [key for key in self.held if key[0] == log]
         self.caches[log] = self.manager.open(str(log))
         self.readers[log] = {name: self.caches[log].reader(name) for name in NAMES}
-        self.cursors[log] = self.caches[log].readers = ActiveCursors(100, self.now)
+        self.cursors[log] = self.caches[log].readers = ActiveCursors(RETURN_NS, self.now)
+        self.departed = {key: value for key, value in self.departed.items() if key[0] != log}
 
     @rule(visits=strategies.sampled_from([None, 1, 2]))
     def run_pending(self, visits: int | None) -> None:
@@ -218,6 +259,7 @@ class PolicyMachine(RuleBasedStateMachine):
         assert manager.used_bytes == sum(cache.size_bytes for cache in self.caches)
         assert manager.inserted_entries == self.inserted
         assert sum(manager.stats.evicted_entries.values()) == len(self.gone)
+        assert sum(manager.stats.evicted_expected_entries.values()) == self.expected_gone
 
     @invariant()
     def the_cache_has_what_the_model_has(self) -> None:

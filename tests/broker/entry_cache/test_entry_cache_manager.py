@@ -52,13 +52,13 @@ def test_expected_reads_extend_the_life_until_they_are_done() -> None:
     manager.tick(SECOND + 1)
     assert ids(list(manager.policy)) == [1]
     assert manager.policy.requeues["expected_reads"] == 1
-    manager.put_back(run[1:])
+    manager.put_back(READER, run[1:])
     for round_number in range(2, 6):
         manager.tick(round_number * (SECOND + 1))
     assert manager.entries == 1
     manager.tick(6 * (SECOND + 1))
     assert manager.entries == 0
-    assert manager.stats.evicted_wanted_entries[Reason.TTL] == 1
+    assert manager.stats.evicted_expected_entries[Reason.TTL] == 1
 
 
 @pytest.mark.parametrize("profile", ["4.2", "5.0"])

@@ -65,6 +65,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
                 watermark=0.5,
                 requeues_max=requeues_max,
                 extend_recently_accessed=extend,
+                policy="pip430",
                 profile=self.profile.name,
             )
         )
@@ -153,7 +154,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         slot = self.find(cache, ledger, entry)
         assert (cached is None) == (slot is None)
         if cached is not None and slot is not None:
-            self.manager.put_back([cached])
+            self.manager.put_back(READER, [cached])
             slot.expected = None if slot.expected is None else slot.expected + 1
 
     @rule(pick=picks, whole_ledger=strategies.booleans())

@@ -155,7 +155,9 @@ def test_whoever_had_it_read_from_storage_has_read_it() -> None:
     room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 5)
     room.cache.note_asked(Op.COALESCED, room.cache.reader("later"), 1, 0, 5)
     room.cursors.add("later", Position(1, 0))
-    room.insert(*new_run(0, 4), expected=2)
+    entries = new_run(0, 4)
+    room.insert(*entries, expected=2)
+    room.manager.handed_over(entries * 2)
     room.after(30)
     room.manager.evict_bytes(1, room.now)
     told = room.why(0)
@@ -382,7 +384,9 @@ def step(room: Room, what: str, entry_id: int, count: int) -> None:
         case "free":
             room.manager.evict_bytes(1 + 10 * entry_id, room.now)
         case "put back":
-            room.manager.put_back(room.cache.get_present(room.cache.reader("s"), 1, entry_id, 9))
+            room.manager.put_back(
+                room.cache.reader("s"), room.cache.get_present(room.cache.reader("s"), 1, entry_id, 9)
+            )
         case "invalidate":
             room.cache.invalidate_before(Position(1, entry_id))
         case "refuse":

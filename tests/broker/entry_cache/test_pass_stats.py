@@ -13,14 +13,16 @@ from broker.entry_cache import (
     EntryCacheManager,
     EntryCacheSettings,
     Op,
+    Reader,
     Reason,
 )
 from broker.entry_cache import expected_level as expected_level_module
 from broker.entry_cache import range_cache as range_cache_module
-from broker.entry_cache.decisions import HIT_STAYS, REASONS
+from broker.entry_cache.decisions import HIT_STAYS, REASONS, STILL_EXPECTED
 from broker.entry_cache.expected_level import ExpectedLevel, count_expected
 from broker.entry_cache.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
-from broker.entry_cache.runs import runs_of
+from broker.entry_cache.policies.pip430 import Pip430
+from broker.entry_cache.runs import left_runs_of
 from broker.entry_cache.usage import SORTS, usage_of
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -49,7 +51,7 @@ def test_ages_of_a_run_that_was_inserted_over_a_while() -> None:
     for entry in entries:
         entry.inserted_at_ns = entry.entry_id * SECOND // 2
         entry.queued_at_ns = 4 * SECOND
-    stats.removed(entries, runs_of(entries), now_ns=5 * SECOND)
+    stats.removed(entries, left_runs_of(entries, lambda _: 0), now_ns=5 * SECOND)
     assert ages(stats.age) == {0.5: 1, 1: 1, 2: 2, 5: 6}
     assert stats.age.sum_ns == sum(5 * SECOND - entry.inserted_at_ns for entry in entries)
     assert ages(stats.idle) == {1: 10}
@@ -90,28 +92,90 @@ def test_what_was_still_expected_is_counted_in_entries_and_bytes() -> None:
     cache.insert_run(run, 1, now_ns=0)
     manager.handed_over(run[:2])
     manager.evict_bytes(100, 1)
-    assert manager.stats.evicted_wanted_entries[Reason.SIZE] == 2
-    assert manager.stats.evicted_wanted_bytes[Reason.SIZE] == 70
+    assert manager.stats.evicted_expected_entries[Reason.SIZE] == 2
+    assert manager.stats.evicted_expected_bytes[Reason.SIZE] == 70
     cache.insert_run([new_entry(9, b"x" * 7)], 1, now_ns=2)
     cache.invalidate_ledger(1)
-    assert manager.stats.evicted_wanted_entries[Reason.LEDGER] == 1
-    assert manager.stats.evicted_wanted_bytes[Reason.LEDGER] == 7
+    assert manager.stats.evicted_expected_entries[Reason.LEDGER] == 1
+    assert manager.stats.evicted_expected_bytes[Reason.LEDGER] == 7
 
 
-def test_the_policy_that_keeps_no_counts_shares_out_the_bytes() -> None:
+@pytest.fixture
+def by_position() -> EntryCacheManager:
+    """Of the policy that keeps no counts, with entries 0 to 3 of 10, 20, 30 and 40 bytes."""
     manager = EntryCacheManager(
         EntryCacheSettings(size_bytes_max=1000, policy="magnetar", pinned_ratio_max=0)
     )
-    cursors = ActiveCursors(0, 0)
-    for name, place in (("a", 0), ("b", 4)):
-        cache = manager.open(name)
-        cache.readers = cursors if name == "a" else ActiveCursors(0, 0)
-        ledger_id = 1 + (name == "b")
-        cache.insert_run([new_entry(n, b"x" * 10, ledger_id) for n in range(place, place + 4)], 1, now_ns=0)
+    cache = manager.open("log")
+    cache.readers = ActiveCursors(SECOND, 0)
+    cache.insert_run([new_entry(number, b"x" * (10 * number + 10)) for number in range(4)], 1, now_ns=0)
+    return manager
+
+
+def expected_in(manager: EntryCacheManager, reason: Reason) -> tuple[int, int]:
+    stats = manager.stats
+    return stats.evicted_expected_entries[reason], stats.evicted_expected_bytes[reason]
+
+
+@pytest.mark.parametrize(
+    ("stands", "expected"), [(Position(1, 2), (2, 70)), (Position(1, 4), (0, 0)), (Position(0, 9), (4, 100))]
+)
+def test_by_position_what_a_cursor_was_to_read_was_expected(
+    by_position: EntryCacheManager, stands: Position, expected: tuple[int, int]
+) -> None:
+    """Whether a pass removes it or an invalidation, and up to the entry: not by segments."""
+    cache = by_position.open("log")
+    assert cache.readers is not None
+    cache.readers.add("tail", stands)
+    assert walked([cache])[0] == expected
+    assert sum(bool(cache.reads_left(entry)) for entry in by_position.policy) == expected[0]
+    by_position.evict_bytes(100, 1)
+    assert expected_in(by_position, Reason.SIZE) == expected
+    cache.insert_run([new_entry(number, b"x" * (10 * number + 10)) for number in range(4)], 1, now_ns=2)
+    cache.clear()
+    assert expected_in(by_position, Reason.INVALIDATE) == expected
+
+
+def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: EntryCacheManager) -> None:
+    cache = by_position.open("log")
+    assert cache.readers is not None
+    cache.readers.add("tail", Position(1, 4), lambda: Position(1, 1))
+    cache.readers.remove("tail", 0)
+    assert walked([cache])[0] == (2, 70), "it begins behind what it has acknowledged"
+    assert end_of(count_expected([cache], SECOND))[0] == (0, 0)
+    by_position.evict_bytes(100, SECOND - 1)
+    assert expected_in(by_position, Reason.SIZE) == (2, 70)
+
+
+def test_by_position_what_a_replay_waits_for_is_expected(by_position: EntryCacheManager) -> None:
+    cache = by_position.open("log")
+    entries = list(by_position.policy)
+    by_position.put_back(READER, entries[1:3])
+    by_position.put_back(READER, entries[2:3])
+    by_position.put_back(Reader("other", 2), entries[1:2])
+    assert [cache.reads_left(entry) for entry in entries] == [0, 2, 1, 0]
+    cache.wait_no_longer(READER, [(1, 1), (1, 2)])
+    cache.wait_no_longer(READER, [(1, 1), (1, 2)])
+    assert [cache.reads_left(entry) for entry in entries] == [0, 1, 0, 0]
+    cache.invalidate_ledger(1)
+    assert expected_in(by_position, Reason.LEDGER) == (1, 20)
+
+
+def test_an_order_of_an_earlier_lap_does_not_say_who_is_expected_now() -> None:
+    """What was expected when the order was made is taken by it later, when its reader has read it."""
+    manager = EntryCacheManager(
+        EntryCacheSettings(size_bytes_max=10_000, policy="magnetar", pinned_ratio_max=0, requeues_max=5)
+    )
+    cache = manager.open("log")
+    cursors = cache.readers = ActiveCursors(0, 0)
     cursors.add("tail", Position(1, 0))
-    manager.evict_bytes(80, 1)
-    assert manager.stats.evicted_wanted_entries[Reason.SIZE] == 4
-    assert manager.stats.evicted_wanted_bytes[Reason.SIZE] == 40
+    cache.insert_run([new_entry(number) for number in range(640)], 1, now_ns=0)
+    manager.evict_bytes(10, 1)
+    assert expected_in(manager, Reason.SIZE) == (1, 10)
+    cursors.update("tail", Position(1, 640))
+    manager.evict_bytes(10, 2)
+    assert expected_in(manager, Reason.SIZE) == (1, 10)
+    assert sum(manager.stats.evicted_entries.values()) == 2
 
 
 def test_each_topic_knows_what_left_it_and_why() -> None:
@@ -170,9 +234,9 @@ def test_coalesced_reads_outlive_their_topic() -> None:
 # The level of what is expected
 
 
-def walked(caches: list[EntryCache], *, by_position: bool = False) -> tuple[ExpectedLevel, int]:
+def walked(caches: list[EntryCache]) -> tuple[ExpectedLevel, int]:
     """The level, and how often the loop could turn while it was counted."""
-    return end_of(count_expected(caches, by_position=by_position))
+    return end_of(count_expected(caches, 0))
 
 
 def end_of(walk: Generator[None, None, ExpectedLevel]) -> tuple[ExpectedLevel, int]:
@@ -197,6 +261,7 @@ def test_what_has_expected_reads_left(copied_max: int, monkeypatch: pytest.Monke
     manager.handed_over(run)
     manager.handed_over(run[:4])
     assert walked([one, two])[0] == ExpectedLevel(16, 160)
+    assert isinstance(manager.policy, Pip430)
     assert manager.policy.count_wanted()[0] == 16 + 5  # Which counts what nobody counts as well.
 
 
@@ -209,13 +274,13 @@ def test_by_position_an_entry_is_expected_from_the_slowest_cursor_on(
     cache = manager.open("log")
     for ledger_id in (1, 2, 3):
         cache.insert_run(new_run(0, 9, ledger_id), 1, now_ns=0)
-    assert walked([cache], by_position=True)[0].entries == 0
+    assert walked([cache])[0].entries == 0
     cursors = cache.readers = ActiveCursors(0, 0)
     cursors.add("quick", Position(3, 9))
     cursors.add("slow", Position(2, 4))
-    assert walked([cache], by_position=True)[0] == ExpectedLevel(16, 160)
-    manager.put_back(cache.get_present(READER, 1, 0, 2))
-    assert walked([cache], by_position=True)[0].entries == 19
+    assert walked([cache])[0] == ExpectedLevel(16, 160)
+    manager.put_back(READER, cache.get_present(READER, 1, 0, 2))
+    assert walked([cache])[0].entries == 19
 
 
 def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
@@ -228,7 +293,7 @@ def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
     for first in range(0, 100, 10):
         cache.insert_run(new_run(first, first + 9), 1, now_ns=first)
     assert walked([cache]) == (ExpectedLevel(100, 1000), 10)
-    walk = count_expected([cache], by_position=False)
+    walk = count_expected([cache], 0)
     next(walk)
     cache.invalidate_before(Position(1, 50))
     cache.insert_run(new_run(100, 109), 1, now_ns=100)
@@ -252,7 +317,7 @@ def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPa
 def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
     """A read since the last look is spent first, then expected reads, then the entry goes."""
     decisions = Decisions(100, lambda: 0)
-    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30), decisions)
+    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30, policy="pip430"), decisions)
     cache = manager.open("log")
     cache.insert_run([entry := Entry(1, 0, b"", b"x", 1)], 1, now_ns=0)
     cache.get(READER, 1, 0)
@@ -263,6 +328,6 @@ def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
         (Op.HIT, HIT_STAYS),
         (Op.REQUEUE, 1),
         *[(Op.REQUEUE, 0)] * 4,
-        (Op.EVICT, 1),
+        (Op.EVICT, 1 + STILL_EXPECTED),
     ]
     assert not entry.cached

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import Phase, settings
 from hypothesis.stateful import invariant
 
@@ -60,12 +62,29 @@ class Magnetar(PolicyMachine):
         return expected <= 0 and not len(self.cursors[log]) and self.manager.used_bytes >= self.size_max
 
     @invariant()
-    def replays_are_counted_at_the_entries(self) -> None:
+    def bytes_in_slots_are_counted_by_log(self) -> None:
         policy = self.manager.policy
         assert isinstance(policy, Ours)
-        assert policy._replays == sum(entry.expected_reads for entry in policy)
         held = sum(policy._held.values())
         assert held == sum(entry.size for entry in policy)
+
+    @invariant()
+    def a_replay_claims_once_and_takes_back_its_own(self) -> None:
+        waiting = Counter(entry for entry, _ in self.claims)
+        assert all(entry.expected_reads == waiting[entry] for entry in self.held.values())
+
+    def is_expected(self, entry: Entry) -> bool:
+        """By the replays that wait, and by cursors that stand at it or before or come back there."""
+        place = (entry.ledger_id, entry.entry_id)
+        cursors = self.cursors[entry.ledger_id]
+        stands = [cursors.position(name) for name in NAMES if name in cursors]
+        back = [
+            Position(at.ledger_id, at.entry_id + 1)
+            for (log, _), (at, until_ns) in self.departed.items()
+            if log == entry.ledger_id and until_ns > self.now
+        ]
+        claimed = any(claim[0] is entry for claim in self.claims)
+        return claimed or any(at is not None and at <= place for at in [*stands, *back])
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """Nothing grows too old before a reader who gets on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.entry_cache.policies.pip430 import Pip430
-from tests.broker.entry_cache.cache_fakes import new_entry, new_manager
+from tests.broker.entry_cache.cache_fakes import READER, new_entry, new_manager
 
 
 @pytest.mark.parametrize(
@@ -25,8 +25,11 @@ def test_counts(profile: str, initial: int, down: int, up: int, counts: list[int
     assert isinstance(policy, Pip430)
     manager.open("log").insert(entry := new_entry(0), initial, now_ns=0)
     found = [policy.count_of(entry)]
-    for step in [manager.handed_over] * down + [manager.put_back] * up:
-        step([entry])
+    for step in ["down"] * down + ["up"] * up:
+        if step == "down":
+            manager.handed_over([entry])
+        else:
+            manager.put_back(READER, [entry])
         found.append(policy.count_of(entry))
     assert found == counts
 

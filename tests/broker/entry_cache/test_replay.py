@@ -19,7 +19,7 @@ from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import new_entry, new_run
 
 MS = 1_000_000
-SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS)
+SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS, policy="pip430")
 
 
 class Recording:
@@ -112,7 +112,9 @@ def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> No
     recording = Recording(settings)
     recording.append(new_run(0, 2))
     recording.fetch([new_entry(at) for at in (1, 2, 3, 4)], 3)
-    recording.manager.put_back([entry for at in (1, 4) if (entry := recording.cache.peek(1, at))])
+    recording.manager.put_back(
+        recording.reader, [entry for at in (1, 4) if (entry := recording.cache.peek(1, at))]
+    )
     recording.now = 12 * MS
     recording.manager.tick(recording.now)
     replay = replay_of(recording.record(), settings)
@@ -219,8 +221,8 @@ def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
     )
     assert "SIZE_CHECK" in text[broker - 1]
     assert any("APPEND 1:5 +8 (80 bytes) detail 0 of log" in line for line in text[before:broker])
-    assert any("EVICT 1:0 +1 (10 bytes) detail 1" in line for line in text[broker:repeated])
-    assert any("EVICT 1:0 +8 (80 bytes) detail 1" in line for line in text[repeated:])
+    assert any("EVICT 1:0 +1 (10 bytes) detail 9" in line for line in text[broker:repeated])
+    assert any("EVICT 1:0 +8 (80 bytes) detail 9" in line for line in text[repeated:])
 
 
 def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:

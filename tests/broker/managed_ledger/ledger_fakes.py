@@ -27,7 +27,7 @@ PLENTY = 1 << 30
 EVERY_CHANGE = 0.0
 """As `mark_delete_rate`: no throttle."""
 
-A_CACHE = EntryCacheSettings(64 << 20)
+A_CACHE = EntryCacheSettings(64 << 20, policy="pip430")
 
 NAME = "t/n/persistent/x"
 OK, NO_LEDGER, NO_ENTRY, WRITE_FAILED, FENCED = 0, 1, 2, 101, 104

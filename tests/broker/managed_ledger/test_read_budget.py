@@ -31,7 +31,7 @@ async def a_full_log(
     world = World()
     await fill(await world.open(), ENTRIES)
     limiter = InflightReadsLimiter(budget, queue, WAIT_NS)
-    world = world.after_crash(limiter=limiter, cache=EntryCacheSettings(cache_bytes))
+    world = world.after_crash(limiter=limiter, cache=EntryCacheSettings(cache_bytes, policy="pip430"))
     return world, await world.open(**options)
 
 

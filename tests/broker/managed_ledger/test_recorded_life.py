@@ -35,7 +35,11 @@ MICROSECOND = 1000
 MILLISECOND = 1_000_000
 READ_FAILED = 101
 CACHE = EntryCacheSettings(
-    size_bytes_max=20_000, watermark=0.7, ttl_ns=8 * MILLISECOND, ttl_max_ns=30 * MILLISECOND
+    size_bytes_max=20_000,
+    watermark=0.7,
+    ttl_ns=8 * MILLISECOND,
+    ttl_max_ns=30 * MILLISECOND,
+    policy="pip430",
 )
 POLICIES = {
     "4.2": CACHE,
@@ -118,7 +122,7 @@ class Life:
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
         elif rest:
-            self.caches.kept_back(rest)
+            self.caches.kept_back(cursor.reader, rest)
             self.taken[log.name] += rest
 
     async def request(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
@@ -158,7 +162,7 @@ class Life:
         wanted = self.rng.sample(taken, min(len(taken), 4))
         peek = log.cache.peek
         cached = [entry for old in wanted if (entry := peek(*old.position)) is not None]
-        self.caches.put_back(cached)
+        self.caches.put_back(cursor.reader, cached)
         self.clock.advance(self.rng.randint(0, 500) * MICROSECOND)
         found, missing = cursor.get_positions([entry.position for entry in wanted])
         if missing:

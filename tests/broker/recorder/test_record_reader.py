@@ -55,7 +55,7 @@ def rewrite(path: Path, facts: bytes, *left_out: str) -> None:
 
 
 def of_another_version(path: Path) -> None:
-    rewrite(path, facts_of(path).replace(b'"version": 1', b'"version": 2'))
+    rewrite(path, facts_of(path).replace(b'"version": 2', b'"version": 1'))
 
 
 def with_damaged_facts(path: Path) -> None:
@@ -63,7 +63,7 @@ def with_damaged_facts(path: Path) -> None:
 
 
 def with_facts_missing(path: Path) -> None:
-    rewrite(path, b'{"version": 1}')
+    rewrite(path, b'{"version": 2}')
 
 
 def of_other_columns(path: Path) -> None:
@@ -76,10 +76,10 @@ def of_other_columns(path: Path) -> None:
         (empty, "not a whole Parquet file: .*0 bytes"),
         (cut, "not a whole Parquet file: .*magic bytes"),
         (foreign, "a Parquet file, but not of an access record"),
-        (of_another_version, "it has version 2 of the format, this is for version 1"),
+        (of_another_version, "it has version 1 of the format, this is for version 2"),
         (with_damaged_facts, "its metadata is damaged"),
         (with_facts_missing, "its metadata is damaged: .*clock_offset_us"),
-        (of_other_columns, "its columns are not those of version 1 of the format"),
+        (of_other_columns, "its columns are not those of version 2 of the format"),
     ],
 )
 def test_a_bad_file_is_set_aside_with_the_reason(

@@ -64,7 +64,7 @@ def test_bad_files_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "_half.parquet.part").write_bytes(whole[:100])
     pq.write_table(pa.table({"a": [1]}), tmp_path / "foreign.parquet")
     table = pq.read_table(good, partitioning=None)
-    newer = facts().to_bytes().replace(b'"version": 1', b'"version": 2')
+    newer = facts().to_bytes().replace(b'"version": 2', b'"version": 3')
     pq.write_table(table.replace_schema_metadata({FACTS_KEY: newer}), tmp_path / "newer.parquet")
     damaged = bytearray(whole)
     damaged[40] ^= 0xFF

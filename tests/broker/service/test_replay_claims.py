@@ -1,0 +1,225 @@
+"""What waits in a replay and is cached has one claim of its subscription on it, whatever comes between.
+
+A plain model stands beside: for each position in a replay, the entry that the cache held when it went in. While that
+entry is cached the subscription claims it; nobody else's replay, and nothing that was done twice, changes that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.entry_cache.policies.magnetar import Magnetar
+from broker.model.entry import Entry
+from broker.model.position import Position
+from broker.service import shared_dispatcher
+from broker.service.consumer import Consumer
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.replay import Key, Replay
+from broker.service.shared_dispatcher import SharedDispatcher
+from broker.service.subscription import Subscription
+from protocol.bookie_frame import RC_IO_ERROR
+from tests.fakes.ports import FakeConsumerPort
+from tests.fakes.stage import KEY_SHARED, SHARED, Stage
+
+SUBSCRIPTIONS = {"a": SHARED, "b": SHARED, "k": KEY_SHARED}
+MS = 1_000_000
+which, few = st.sampled_from(sorted(SUBSCRIPTIONS)), st.integers(1, 6)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("join"), which, st.integers(0, 12)),
+        st.tuples(st.just("flow"), which, few),
+        st.tuples(st.just("acknowledge"), which, few),
+        st.tuples(st.just("acknowledge_behind_the_back"), which, few),
+        st.tuples(st.just("refuse"), which, few),
+        st.tuples(st.just("leave"), which),
+        st.tuples(st.just("slow"), which, st.booleans()),
+        st.tuples(st.just("seek"), which, st.integers(0, 20)),
+        st.tuples(st.just("publish"), st.lists(st.sampled_from("xyz"), min_size=1, max_size=8)),
+        st.tuples(st.just("evict"), st.integers(1, 900)),
+        st.tuples(st.just("invalidate"), st.integers(0, 20)),
+        st.tuples(st.just("storage"), st.booleans()),
+        st.tuples(st.just("settle")),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+class WatchedReplay(Replay):
+    """Notes what the cache held of each position when it came."""
+
+    __slots__ = ("held",)
+    peek: Callable[[int, int], Entry | None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: dict[Key, Entry | None] = {}
+
+    def add(self, keys: Iterable[Key], sticky_hash: int = 0) -> None:
+        asked = list(keys)
+        super().add(asked, sticky_hash)
+        for key in asked:
+            self.held[key] = WatchedReplay.peek(*key)
+
+    def claimed(self) -> set[Entry]:
+        held = [self.held[key] for key in self.keys()]
+        return {entry for entry in held if entry is not None and entry.cached}
+
+
+class Life:
+    def __init__(self, stage: Stage, topic: PersistentTopic, subscriptions: dict[str, Subscription]) -> None:
+        self.stage = stage
+        self.topic = topic
+        self.subscriptions = subscriptions
+        self.dispatchers: set[SharedDispatcher] = set()
+        self.policy = stage.ground.caches.policy
+        self.read = stage.ledgers.batch_read
+
+    async def step(self, name: str, *arguments: Any) -> None:
+        self.stage.now_ns += MS
+        await getattr(self, name)(*arguments)
+        self.check()
+
+    def check(self) -> None:
+        """Also between the operation and what it wakes."""
+        assert isinstance(self.policy, Magnetar)
+        model: dict[Entry, set[int]] = {}
+        for subscription in self.subscriptions.values():
+            if isinstance(subscription.dispatcher, SharedDispatcher):
+                self.dispatchers.add(subscription.dispatcher)
+        for dispatcher in self.dispatchers:
+            assert isinstance(dispatcher.replay, WatchedReplay)
+            for entry in dispatcher.replay.claimed():
+                model.setdefault(entry, set()).add(dispatcher.cursor.reader.number)
+        found = {entry: readers for entry, readers in self.policy._waiting.items() if entry.cached}
+        assert found == model
+        assert all(entry.expected_reads == len(model.get(entry, ())) for entry in self.policy if entry.cached)
+
+    def _consumer(self, which: str) -> Consumer | None:
+        consumers = self.subscriptions[which].consumers
+        return consumers[0] if consumers else None
+
+    # What happens
+
+    async def settle(self) -> None:
+        await self.stage.settle()
+
+    async def join(self, which: str, permits: int) -> None:
+        await self.stage.consume(self.topic, SUBSCRIPTIONS[which], permits=permits, subscription=which)
+
+    async def flow(self, which: str, permits: int) -> None:
+        if consumer := self._consumer(which):
+            self.subscriptions[which].flow(consumer, permits)
+
+    async def leave(self, which: str) -> None:
+        if consumer := self._consumer(which):
+            self.subscriptions[which].remove_consumer(consumer)
+
+    async def slow(self, which: str, writable: bool) -> None:
+        if consumer := self._consumer(which):
+            assert isinstance(consumer.port, FakeConsumerPort)
+            if writable:
+                consumer.port.becomes_writable()
+            else:
+                consumer.port.writable = False
+
+    async def acknowledge(self, which: str, count: int) -> None:
+        """What is pending, and what waits for its redelivery."""
+        if consumer := self._consumer(which):
+            dispatcher = self.subscriptions[which].dispatcher
+            assert isinstance(dispatcher, SharedDispatcher)
+            keys = [*list(consumer.pending)[:count], *dispatcher.replay.keys()[:2]]
+            self.subscriptions[which].acknowledge(consumer, keys)
+
+    async def acknowledge_behind_the_back(self, which: str, count: int) -> None:
+        """Of the dispatcher, as the admin API skips."""
+        if consumer := self._consumer(which):
+            self.subscriptions[which].cursor.acknowledge(list(consumer.pending)[:count])
+
+    async def refuse(self, which: str, count: int) -> None:
+        if consumer := self._consumer(which):
+            keys = list(consumer.pending)[-count:]
+            self.subscriptions[which].redeliver(consumer, keys + keys, None)
+
+    async def seek(self, which: str, number: int) -> None:
+        place = self.topic.ledger.ledgers.position_at(number % max(1, self.topic.ledger.number_of_entries))
+        await self.stage.run(self.subscriptions[which].seek(place))
+
+    async def publish(self, keys: list[str]) -> None:
+        await self.stage.publish(self.topic, keys=keys)
+
+    async def evict(self, size_bytes: int) -> None:
+        self.stage.ground.caches.evict_bytes(size_bytes, self.stage.now_ns)
+
+    async def invalidate(self, number: int) -> None:
+        self.topic.ledger.cache.invalidate_before(
+            Position(self.topic.ledger.last_confirmed.ledger_id, number)
+        )
+
+    async def storage(self, answers: bool) -> None:
+        def refuse(
+            ledger_id: int, first: int, count: int, size: int, done: Callable[[int, list[bytes]], None]
+        ) -> None:
+            self.stage.soon.append(lambda: done(RC_IO_ERROR, []))
+
+        self.stage.ledgers.batch_read = self.read if answers else refuse  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_dispatcher, "Replay", WatchedReplay)
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(steps)
+def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ...]]) -> None:
+    async def play() -> None:
+        stage = Stage(policy="magnetar", cache_bytes=1 << 20)
+        topic = await stage.open()
+        subscriptions = {
+            name: await stage.run(topic.create_subscription(name, Position(-1, -1))) for name in SUBSCRIPTIONS
+        }
+        WatchedReplay.peek = topic.ledger.cache.peek
+        life = Life(stage, topic, subscriptions)
+        for step in [("publish", list("xyxz")), *[("join", name, 3) for name in SUBSCRIPTIONS], *steps]:
+            await life.step(*step)
+        await life.step("storage", True)
+        for name in SUBSCRIPTIONS:
+            while subscriptions[name].consumers:
+                await life.step("leave", name)
+        await stage.fire()
+        await life.step("settle")
+        assert not [entry for entry in life.policy if entry.cached and entry.expected_reads]
+
+    asyncio.run(play())
+
+
+async def test_a_read_that_ends_when_everybody_has_left_claims_nothing() -> None:
+    stage = Stage(policy="magnetar")
+    topic = await stage.open()
+    subscription, consumer, port = await stage.consume(topic, permits=10)
+    await stage.publish(topic)
+    caches = stage.ground.caches
+    caches.clear()
+    held: list[Callable[[], None]] = []
+    stage.ledgers.batch_read = lambda *asked: held.append(lambda: asked[-1](RC_IO_ERROR, []))  # type: ignore[method-assign]
+    subscription.redeliver(consumer, port.keys, None)
+    await stage.settle()
+    subscription.remove_consumer(consumer)
+    topic.ledger.cache.insert(Entry(*port.keys[0], b"", b"of another reader", 1), 1, stage.now_ns)
+    await stage.consume(topic)
+    assert held
+    while held:
+        held.pop()()
+        await stage.settle()
+    assert [entry.expected_reads for entry in caches.policy if entry.cached] == [0]
