@@ -20,6 +20,7 @@ from broker.entry_cache.policies.policy import (
     NO_LIMIT,
     NOT_COUNTED,
     RECENTLY_ACCESSED,
+    MakeRoom,
     Removed,
     SizePass,
     positive,
@@ -48,10 +49,10 @@ class Pip430:
         "_slots",
         "admit",
         "handed_over",
+        "make_room",
         "name",
         "put_back",
         "requeues",
-        "strict",
         "watched",
     )
 
@@ -62,7 +63,7 @@ class Pip430:
         self.admit = self._slots.extend
         self.handed_over = profile.handed_over
         self.put_back = profile.put_back
-        self.strict = False
+        self.make_room: MakeRoom | None = None
         self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
         """An entry that was read since the last visit counts as that, expected reads or not."""
         self.watched = False

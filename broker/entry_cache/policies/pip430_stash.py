@@ -19,6 +19,7 @@ from broker.entry_cache.policies.policy import (
     EXPECTED_READS,
     NO_LIMIT,
     NOT_COUNTED,
+    MakeRoom,
     Removed,
     SizePass,
     positive,
@@ -45,10 +46,10 @@ class Pip430Stash:
         "_stashed_left",
         "_ttl_max_ns",
         "handed_over",
+        "make_room",
         "name",
         "put_back",
         "requeues",
-        "strict",
         "watched",
     )
 
@@ -56,7 +57,7 @@ class Pip430Stash:
         self.name = PIP430_STASH
         self.handed_over = handed_over_below_zero
         self.put_back = put_back_below_zero
-        self.strict = False
+        self.make_room: MakeRoom | None = None
         self.requeues = {EXPECTED_READS: 0}
         """How often an entry was set aside."""
         self.watched = False

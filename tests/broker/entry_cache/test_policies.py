@@ -8,7 +8,7 @@ from hypothesis.stateful import invariant
 from broker.entry_cache import Reason
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
-from broker.entry_cache.policies.magnetar import Magnetar as Ours
+from broker.entry_cache.policies.magnetar.magnetar import Magnetar as Ours
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -63,8 +63,8 @@ class Magnetar(PolicyMachine):
     def replays_are_counted_at_the_entries(self) -> None:
         policy = self.manager.policy
         assert isinstance(policy, Ours)
-        assert policy._replays == sum(entry.expected_reads for entry in policy)
-        held = sum(policy._held.values())
+        assert policy._queue.replays == sum(entry.expected_reads for entry in policy)
+        held = sum(policy._queue.held.values())
         assert held == sum(entry.size for entry in policy)
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
