@@ -13,7 +13,7 @@ What it has not seen yet errs on the side of keeping.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -59,7 +59,7 @@ class ActiveCursors:
         """Of the others with a position, sorted."""
         self._names: tuple[str, ...] | None = None
         """All of them, once somebody has asked."""
-        self._departed: dict[str, DepartedCursor] = {}
+        self._departed: OrderedDict[str, DepartedCursor] = OrderedDict()
         """In the order in which they left, and are expected no more."""
         self._returning: list[Place] = []
         """Of these, sorted."""
@@ -200,7 +200,8 @@ class ActiveCursors:
         if version != self._version:
             self._unseen = len(self._round)
         self._now_ns = now_ns
-        self._expect_no_more(now_ns, looks_max)
+        if self._departed:
+            self._expect_no_more(now_ns, looks_max)
         self._look_around(now_ns, patience_ns, looks_max)
         view = ReaderView(
             self._going, self._returning, self._stopped, self._acknowledged_by_all(), self._speed_of

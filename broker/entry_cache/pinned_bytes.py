@@ -178,8 +178,8 @@ class PinnedBytes:
 
     def _copy(self) -> None:
         while self._leaving and self._left > 0:
-            key = next(iter(self._leaving))
-            for entry in self._leaving.pop(key).survivors():
+            _, buffer = self._leaving.popitem()
+            for entry in buffer.survivors():
                 body = entry.body
                 if type(body) is memoryview:
                     entry.body = bytes(body)

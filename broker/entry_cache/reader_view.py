@@ -42,11 +42,13 @@ class ReaderView:
         `unacknowledged` has not been acknowledged by everybody."""
         self._going = going
         self._returning = returning
-        self._stopped = _first(stopped) or LATEST
+        self._stopped = stopped[0][:2] if stopped else LATEST
         self._unacknowledged = unacknowledged
         self._speed_of = speed_of
-        first = [place for place in (_first(going), _first(returning)) if place is not None]
-        self.slowest: Position | None = min(first) if first else None
+        first = going[0] if going else None
+        if returning and (first is None or returning[0] < first):
+            first = returning[0]
+        self.slowest: Position | None = None if first is None else Position(first[0], first[1])
         """Of those that get on, and those expected back."""
 
     def is_expected(self, position: tuple[int, int]) -> bool:
@@ -80,10 +82,6 @@ def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Pla
         return ()
     end = count_to(places, position)
     return places[max(0, end - READERS_ASKED_MAX) : end]
-
-
-def _first(places: Sequence[Place]) -> Position | None:
-    return Position(places[0][0], places[0][1]) if places else None
 
 
 def _distance(reader: Place, position: tuple[int, int]) -> int:

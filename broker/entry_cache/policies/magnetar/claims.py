@@ -11,7 +11,7 @@ from broker.entry_cache.policies.policy import Removed
 from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader_view import NOBODY, ReaderView
 
-VISITS_PER_VIEW: Final = 15
+VISITS_PER_VIEW: Final = 25
 """What it costs to ask a log for its readers, besides one visit for each that is looked at."""
 
 

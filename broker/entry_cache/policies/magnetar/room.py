@@ -23,6 +23,9 @@ STEPS_PER_VISIT: Final = 8
 LOGS_PER_VISIT: Final = 32
 """Logs whose share can be compared for the price of a visit."""
 
+VISITS_PER_TIME: Final = 5
+"""What it costs to work out when somebody will come."""
+
 DROPS_MAX: Final = 100
 """Victims to which somebody has come back since, met in a row where there is no time for more."""
 
@@ -138,7 +141,7 @@ class Room:
             claim, _ = self._claims.claim(segment, view, now_ns)
             if claim is Claim.EXPECTED:
                 self._queue.close(segment)
-                order.add(segment, claim, segment.due_us(view), over=order.holds_more(segment))
+                self._add(segment, claim, view, order, removed)
         order.seen_ns = max(order.seen_ns, until_ns)
 
     def _go_on(
@@ -194,12 +197,20 @@ class Room:
         order: VictimOrder,
         removed: Removed,
     ) -> None:
-        over = order.holds_more(segment)
-        if claim is Claim.NOBODY and over:
+        if claim is Claim.NOBODY and order.holds_more(segment):
             self._take(segment, claim, bytes_to_free, removed)
         if segment.entries:
             self._queue.keep(segment)
-            order.add(segment, claim, segment.due_us(view) if claim is Claim.EXPECTED else 0, over=over)
+            self._add(segment, claim, view, order, removed)
+
+    def _add(
+        self, segment: Segment, claim: Claim, view: ReaderView, order: VictimOrder, removed: Removed
+    ) -> None:
+        due_us = 0
+        if claim is Claim.EXPECTED:
+            removed.visits += VISITS_PER_TIME
+            due_us = segment.due_us(view)
+        order.add(segment, claim, due_us)
 
     def _somebody_is_back(
         self, segment: Segment, claim: Claim, now_ns: int, removed: Removed, looks_max: int = LOOKS_PER_VIEW

@@ -45,9 +45,10 @@ class VictimOrder:
     def holds_more(self, segment: Segment) -> bool:
         return segment.holder.log.size_bytes > self.share_bytes
 
-    def add(self, segment: Segment, claim: Claim, due_us: int, *, over: bool) -> None:
-        """Segments come oldest first."""
-        group = 2 * (claim if claim is not Claim.EXPECTED else claim + _LATEST - _grade(due_us)) + (not over)
+    def add(self, segment: Segment, claim: Claim, due_us: int) -> None:
+        """Segments come oldest first. `due_us`: when the first of those who are sure to come does."""
+        grade = _LATEST - _grade(due_us) if claim is Claim.EXPECTED else 0
+        group = 2 * (claim + grade) + (not self.holds_more(segment))
         self._group(group).append(segment)
 
     def _group(self, group: int) -> deque[Segment]:
