@@ -56,7 +56,9 @@ def many_topics(topics: int) -> None:
         for part, spent_ns in (("inserts", inserts_ns), ("slice", slice_ns), ("turn", inserts_ns + slice_ns)):
             longest[part] = max(longest[part], spent_ns)
     parts = ", ".join(f"{part} {spent_ns / MS:.1f} ms" for part, spent_ns in longest.items())
-    print(f"{topics} topics of one entry, {RUNS_PER_TURN} runs a turn: longest {parts}; peak {peak:.2%} of the size")
+    print(
+        f"{topics} topics of one entry, {RUNS_PER_TURN} runs a turn: longest {parts}; peak {peak:.2%} of the size"
+    )
 
 
 def many_cursors(count: int) -> None:
@@ -68,7 +70,9 @@ def many_cursors(count: int) -> None:
     for name in at:
         cursors.add(name, Position(1, 0), lambda name=name: Position(1, at[name] - 1))  # type: ignore[misc]
     for first in range(0, entries, 20):
-        cache.insert_run([Entry(1, entry_id, b"", BODY, 1) for entry_id in range(first, first + 20)], 1, first)
+        cache.insert_run(
+            [Entry(1, entry_id, b"", BODY, 1) for entry_id in range(first, first + 20)], 1, first
+        )
     longest = {"time": 0.0, "size": 0.0}
     now_ns = 200 * MS
     for kind in longest:

@@ -57,7 +57,7 @@ class Magnetar(PolicyMachine):
     policy = "magnetar"
 
     def refuses(self, log: int, expected: int) -> bool:
-        return expected <= 0 and not len(self.cursors[log]) and self.manager.used_bytes >= self.size_max
+        return expected <= 0 and not len(self.cursors[log]) and self.charged_bytes >= self.size_max
 
     @invariant()
     def replays_are_counted_at_the_entries(self) -> None:
@@ -80,7 +80,14 @@ class Magnetar(PolicyMachine):
                     assert self.now - self.came_ns[entry.ledger_id, name] > patience_ns
 
     def after_pass(self) -> None:
-        assert self.manager.used_bytes <= int(self.size_max * 0.98)
+        assert self.charged_bytes <= int(self.size_max * 0.98)
+
+    @invariant()
+    def the_size_is_a_bound(self) -> None:
+        """For one run alone what it came in may be more."""
+        if self.charged_bytes <= self.size_max:
+            self.bound = self.size_max
+        assert self.charged_bytes <= max(self.bound, self.last_run_bytes)
 
 
 STEPS = settings(
