@@ -105,7 +105,8 @@ class PolicyMachine(RuleBasedStateMachine):
             return  # It comes in portions, which a test of its own looks at.
         refused = not self.size_max or self.refuses(log, expected)
         before = dict(self.held)
-        self.last_run_bytes = int(sum(sizes) * PINNED_RATIO_MAX)
+        if not refused:
+            self.last_run_bytes = int(sum(sizes) * PINNED_RATIO_MAX)
         for entry in run:
             if not refused:
                 self.held.setdefault((log, entry.entry_id), entry)
