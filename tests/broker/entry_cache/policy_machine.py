@@ -105,12 +105,12 @@ class PolicyMachine(RuleBasedStateMachine):
             return  # It comes in portions, which a test of its own looks at.
         refused = not self.size_max or self.refuses(log, expected)
         before = dict(self.held)
-        if not refused:
-            self.last_run_bytes = int(sum(sizes) * PINNED_RATIO_MAX)
         for entry in run:
             if not refused:
                 self.held.setdefault((log, entry.entry_id), entry)
         new = 0 if refused else sum((log, entry.entry_id) not in before for entry in offered)
+        if new:
+            self.last_run_bytes = int(sum(sizes) * PINNED_RATIO_MAX)
         assert self.caches[log].insert_run(run, expected, self.now) == new
         self.inserted += new
 
