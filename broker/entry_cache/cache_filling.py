@@ -110,7 +110,7 @@ class CacheFilling:
         if not owner.enabled:
             self.note_not_cached(entries, Obstacle.DISABLED, now_ns)
             return 0
-        if owner.policy.strict:
+        if owner.policy.make_room is not None:
             if expected_reads <= 0 and not self.readers and owner.is_full(0):
                 self.note_not_cached(entries, Obstacle.FULL, now_ns)
                 return 0

@@ -7,7 +7,7 @@ and names, never entries, so that it keeps no memory alive.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -173,7 +173,7 @@ class Decisions:
         self._ring: deque[Row] = deque(maxlen=keep)
         self._since_ns = now_ns()
         """When noting began."""
-        self._ledgers: dict[int, str] = {}
+        self._ledgers: OrderedDict[int, str] = OrderedDict()
         self._departures = 0
         """Times that entries have left the cache."""
         self._looks = 0
@@ -236,7 +236,7 @@ class Decisions:
         self._ledgers.pop(ledger_id, None)
         self._ledgers[ledger_id] = log
         if len(self._ledgers) > LEDGERS_KNOWN_MAX:
-            del self._ledgers[next(iter(self._ledgers))]
+            self._ledgers.popitem(last=False)
 
     def entries(
         self,

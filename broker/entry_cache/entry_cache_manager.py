@@ -3,8 +3,11 @@
 One thread calls everything here, and the manager owns no timer: an insert that crosses the trigger only
 asks for a size check (`on_size_check`), and the owner calls `run_pending` soon and `tick` every
 `managedLedgerCacheEvictionIntervalMs`. Inserts are never refused for lack of room (PIP-430), so the
-bytes may pass the maximum until the check has run. A call with `visits_max` looks at no more slots than
-that and answers whether more is to do, so that the loop is never held for long.
+bytes may pass the maximum until the check has run; not so under a strict policy. A call with `visits_max` looks at
+no more slots than that and answers whether more is to do, so that the loop is never held for long.
+
+What is decided depends on the calls, their times and the levels that a record has (`replay.py`), on nothing else: not
+on how long anything took, nor on whether buffers could be copied in time.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy
-from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, Policy, Removed, SizePass
+from broker.entry_cache.policies.policy import NO_LIMIT, CountReads, MakeRoom, Policy, Removed, SizePass
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import LeftRun, left_runs_of, runs_of
 from broker.entry_cache.settings import EntryCacheSettings
@@ -30,6 +33,10 @@ TRIGGER: Final = 0.98
 VISITS_PER_SLICE: Final = 10_000
 """Slots that take 3 to 8 ms to visit: what a slice may look at between two turns of the loop."""
 
+VISITS_OF_INSERTS: Final = VISITS_PER_SLICE // 4
+"""What inserts that meet a full cache may look at between two checks, all of them together. A check follows at the end
+of the turn, so it is so much in one turn."""
+
 INVALIDATED_BYTES_KEPT: Final = 16 * 1024 * 1024
 """Invalidated entries may hold so many bytes, or as many as are cached, until the head reaches them."""
 
@@ -39,6 +46,7 @@ Observer = Callable[[list[Entry], Reason], None]
 class EntryCacheManager:
     __slots__ = (
         "_admit",
+        "_bound_bytes",
         "_by_ledger",
         "_caches",
         "_check_in_flight",
@@ -49,6 +57,7 @@ class EntryCacheManager:
         "_size_pass",
         "_target_bytes",
         "_trigger_bytes",
+        "_visits_of_inserts",
         "decisions",
         "enabled",
         "entries",
@@ -84,6 +93,8 @@ class EntryCacheManager:
         self._size_checks = 0
         self._check_in_flight = False
         self._size_pass: SizePass | None = None
+        self._visits_of_inserts = VISITS_OF_INSERTS
+        """Those left until the next check."""
         recorded = self.decisions.record is not None
         self.handed_over: CountReads = self._note_handed_over if recorded else self.policy.handed_over
         """Call with the entries of a delivery written to a consumer: one read of each is done."""
@@ -120,7 +131,10 @@ class EntryCacheManager:
         self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
         self._target_bytes = int(settings.size_bytes_max * settings.watermark)
         self.policy.configure(settings)
+        self._pinned.configure(settings.pinned_ratio_max)
         self.decisions.configured(settings.to_text())
+        self._bound_bytes = max(settings.size_bytes_max, self._charged_bytes() if self.entries else 0)
+        """What a strict policy never exceeds. A cache that was made smaller does not grow until it fits."""
 
     # Caches
 
@@ -156,11 +170,12 @@ class EntryCacheManager:
 
     def is_full(self, size_bytes: int) -> bool:
         """Whether so many bytes more have no room, for a policy that is strict about it."""
-        return self.policy.strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
+        strict = self.policy.make_room is not None
+        return strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
 
     def _charged_bytes(self) -> int:
         """What counts against the limits."""
-        if not self.policy.strict:
+        if self.policy.make_room is None:
             return self.used_bytes
         pinned_bytes = self._pinned.count
         charged = self.used_bytes + pinned_bytes
@@ -168,6 +183,8 @@ class EntryCacheManager:
             # With less there is room, however much less; only a pass that was cut has its own mark.
             matters = charged > self._trigger_bytes or self._size_pass is not None
             self.decisions.looked_at_pinned(pinned_bytes, matters=matters)
+        if charged < self._bound_bytes:
+            self._bound_bytes = max(charged, self.settings.size_bytes_max)
         return charged
 
     def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
@@ -176,23 +193,33 @@ class EntryCacheManager:
             self._admit_slices(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes or self.policy.strict:
+        if self.used_bytes > self._trigger_bytes or self.policy.make_room is not None:
             self._mind_the_size(now_ns)
         self._admit(entries)
 
     def _mind_the_size(self, now_ns: int) -> None:
         """The entries that ask for it are not in the policy's hands yet, so none of them goes before it was read."""
         charged = self._charged_bytes()
-        if charged <= self._trigger_bytes:
-            return
-        if self.policy.strict and charged > self.settings.size_bytes_max:
-            self._check_size(now_ns, VISITS_PER_SLICE)
-            charged = self._charged_bytes()
+        if self.policy.make_room is not None and charged > self._bound_bytes:
+            charged = self._bring_down(charged, self.policy.make_room, now_ns)
         if charged > self._trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
             if self.on_size_check is not None:
                 self.on_size_check()
+
+    def _bring_down(self, charged: int, make_room: MakeRoom, now_ns: int) -> int:
+        """Below the bound: by a slice of a size pass while inserts have visits left, then at once. What is charged
+        then, at most."""
+        if self._visits_of_inserts > 0:
+            visits_before = self.stats.passes[Reason.SIZE].visits
+            self._check_size(now_ns, self._visits_of_inserts)
+            self._visits_of_inserts -= self.stats.passes[Reason.SIZE].visits - visits_before
+            charged = self._charged_bytes()
+        if charged > self._bound_bytes:
+            self._left(make_room(charged - self._bound_bytes, now_ns), Reason.SIZE, now_ns)
+            charged = self._bound_bytes
+        return charged
 
     def _admit_slices(self, entries: list[Entry]) -> None:
         """Entries leave their buffer by setting, and where they use so little of it that sharing is not worth it."""
@@ -226,7 +253,9 @@ class EntryCacheManager:
                 stats.evicted_expected_entries[reason] += run.entries
                 stats.evicted_expected_bytes[reason] += run.size_bytes
         if self._pinned:
-            self._pinned.remove(entries)
+            # What goes for want of room must make room, or the cache would be emptied around a few large buffers.
+            makes_room = reason is Reason.SIZE and self.policy.make_room is not None
+            self._pinned.remove(entries, makes_room=makes_room)
         if self.on_evicted is not None:
             self.on_evicted(entries, reason)
         if self.decisions.on:
@@ -241,7 +270,10 @@ class EntryCacheManager:
 
     def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """The periodic pass: what is too old, then the size check. Whether to call again at once."""
+        if self._pinned.copy_out():
+            return True
         self.decisions.passed(Op.TICK, now_ns, visits_max)
+        self._visits_of_inserts = VISITS_OF_INSERTS
         if self._size_pass is None:
             removed = self._expire(now_ns - self.settings.ttl_ns, now_ns, visits_max)
             if not removed.done:
@@ -251,7 +283,7 @@ class EntryCacheManager:
             return True
         self._check_in_flight = False
         self._let_go_of_invalidated()
-        return False
+        return self._pinned.behind
 
     def _expire(self, threshold_ns: int, now_ns: int, visits_max: int) -> Removed:
         policy = self.policy
@@ -262,13 +294,16 @@ class EntryCacheManager:
 
     def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """The size checks asked for. Whether to call again at once."""
+        if self._pinned.copy_out():
+            return True
         self.decisions.passed(Op.SIZE_CHECK, now_ns, visits_max)
+        self._visits_of_inserts = VISITS_OF_INSERTS
         while self._size_checks:
             if self._check_size(now_ns, visits_max):
                 return True
             self._size_checks -= 1
             self._check_in_flight = False
-        return False
+        return self._pinned.behind
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
         """Begin or go on with a size pass if there is need; whether it is unfinished. What was inserted while one
@@ -301,12 +336,16 @@ class EntryCacheManager:
 
     def _passed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
         """A pass, or a slice of it, has run."""
-        stats = self.stats.passes[reason]
-        stats.visits += removed.visits
-        stats.passes += removed.done
+        self.stats.passes[reason].passes += removed.done
         # Before what was removed, and reads before expected reads: so it was for an entry that met all of it.
         for cause in sorted(removed.requeued, key=CAUSES.index, reverse=True):
             self.decisions.requeued(runs_of(removed.requeued[cause]), CAUSES.index(cause))
+        self._left(removed, reason, now_ns)
+
+    def _left(self, removed: Removed, reason: Reason, now_ns: int) -> None:
+        """A policy has taken out entries, or found none."""
+        stats = self.stats.passes[reason]
+        stats.visits += removed.visits
         if removed.entries:
             by_ledger = self._by_ledger
 

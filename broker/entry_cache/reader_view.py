@@ -7,9 +7,9 @@ down, a cursor that leaves takes its claims along, and one that comes back bring
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from broker.model.position import LATEST, Position
 
@@ -19,40 +19,41 @@ LEDGER_ENTRIES_GUESS: Final = 50_000
 READERS_ASKED_MAX: Final = 8
 """Of many readers only so many, the nearest, are asked how soon they come."""
 
-
-class ReadingAt(NamedTuple):
-    """A cursor that gets on."""
-
-    position: Position
-    """Where it reads next."""
-    speed: float
-    """Entries a second, above 0."""
+Place = tuple[int, int, str]
+"""(ledger id, entry id, name): where a reader stands, in lists that are sorted by it."""
 
 
 class ReaderView:
-    __slots__ = ("_places", "_reading", "_stopped", "_unacknowledged")
+    """It copies nothing, so that making one costs the same however many readers there are: it holds until one of
+    them moves."""
+
+    __slots__ = ("_going", "_returning", "_speed_of", "_stopped", "_unacknowledged", "slowest")
 
     def __init__(
         self,
-        reading: Sequence[ReadingAt],
-        stopped: Sequence[Position] = (),
-        unacknowledged: Position = LATEST,
+        going: Sequence[Place],
+        returning: Sequence[Place],
+        stopped: Sequence[Place],
+        unacknowledged: Position,
+        speed_of: Callable[[str], float],
     ) -> None:
-        """`reading`: cursors that get on, and those expected back; `stopped`: those that have not moved for a long
-        time; what stands behind `unacknowledged` has not been acknowledged by everybody."""
-        self._reading = sorted(reading)
-        self._places = [one.position for one in self._reading]
-        self._stopped = min(stopped, default=LATEST)
+        """`going`: cursors that get on, each of which has a speed in entries a second, above 0; `returning`: those that
+        left and are expected back; `stopped`: those that have not moved for a long time; what stands behind
+        `unacknowledged` has not been acknowledged by everybody."""
+        self._going = going
+        self._returning = returning
+        self._stopped = stopped[0][:2] if stopped else LATEST
         self._unacknowledged = unacknowledged
-
-    @property
-    def slowest(self) -> Position | None:
-        """Of those that get on."""
-        return self._places[0] if self._places else None
+        self._speed_of = speed_of
+        first = going[0] if going else None
+        if returning and (first is None or returning[0] < first):
+            first = returning[0]
+        self.slowest: Position | None = None if first is None else Position(first[0], first[1])
+        """Of those that get on, and those expected back."""
 
     def is_expected(self, position: tuple[int, int]) -> bool:
         """Whether a reader who gets on will come to the position."""
-        return bool(self._places) and self._places[0] <= position
+        return self.slowest is not None and self.slowest <= position
 
     def has_stopped_before(self, position: tuple[int, int]) -> bool:
         return self._stopped <= position
@@ -62,18 +63,28 @@ class ReaderView:
 
     def due_us(self, position: tuple[int, int]) -> int | None:
         """In how many microseconds the first reader who gets on is likely to come to the position."""
-        reading = self._reading
-        end = bisect_right(self._places, position)
-        if not end:
-            return None
-        readers = reading[max(0, end - READERS_ASKED_MAX) : end]
-        return int(min([(_distance(place, position) + 1) / speed for place, speed in readers]) * 1e6)
+        soonest = [
+            (_distance(place, position) + 1) / self._speed_of(place[2])
+            for places in (self._going, self._returning)
+            for place in _nearest(places, position)
+        ]
+        return int(min(soonest) * 1e6) if soonest else None
 
 
-NOBODY: Final = ReaderView(())
+def count_to(places: Sequence[Place], position: tuple[int, int]) -> int:
+    """How many stand at the position or before."""
+    return bisect_left(places, (position[0], position[1] + 1))
 
 
-def _distance(reader: Position, position: tuple[int, int]) -> int:
+def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Place]:
+    """Those that come to the position first, if all are equally fast."""
+    if not places:
+        return ()
+    end = count_to(places, position)
+    return places[max(0, end - READERS_ASKED_MAX) : end]
+
+
+def _distance(reader: Place, position: tuple[int, int]) -> int:
     """How many entries the reader is away, as well as that can be told without the log's list of ledgers."""
     ledger_id, entry_id = position
     if reader[0] == ledger_id:
@@ -81,6 +92,4 @@ def _distance(reader: Position, position: tuple[int, int]) -> int:
     return entry_id + max(0, LEDGER_ENTRIES_GUESS - reader[1])
 
 
-def entries_moved(before: Position, after: Position) -> int:
-    """How far a cursor has come within a ledger; 0 if it went back, or into another one."""
-    return max(0, after.entry_id - before.entry_id) if before.ledger_id == after.ledger_id else 0
+NOBODY: Final = ReaderView((), (), (), LATEST, lambda name: 1.0)

@@ -68,11 +68,21 @@ class _RecordedPinned:
     def __bool__(self) -> bool:
         return False
 
+    @property
+    def behind(self) -> bool:
+        return False
+
+    def configure(self, ratio_max: float) -> None:
+        """Nobody copies here."""
+
     def add(self, entries: Iterable[Entry]) -> None:
         """The bodies are not there."""
 
-    def remove(self, entries: Iterable[Entry]) -> None:
+    def remove(self, entries: Iterable[Entry], *, makes_room: bool) -> None:
         """Nothing was added."""
+
+    def copy_out(self) -> bool:
+        return False
 
 
 class _Log:

@@ -43,8 +43,9 @@ class EntryCacheSettings:
     an equal share; for the policy `magnetar`."""
 
     pinned_ratio_max: float = 1.5
-    """`entryCachePinnedRatioMax`: entries that are inserted together are copied out of a receive buffer that is
-    more than so many times as long as they are. 0 = never."""
+    """`entryCachePinnedRatioMax`: entries are copied out of a receive buffer that is more than so many times as long as
+    those of them that are inserted together, and later as those of them that are still cached. 0 = never, unless a
+    strict policy wants room."""
 
     def __post_init__(self) -> None:
         if self.size_bytes_max < 0:

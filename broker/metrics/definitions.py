@@ -398,7 +398,7 @@ BROKER_BY: Final = (
         "ttl size",
         "pulsar_ml_cache_x_visits_total",
         "cache.visits",
-        "Slots of the removal queue that passes have looked at.",
+        "What passes have looked at, in slots of the removal queue; under magnetar in units of about that cost.",
     ),
     _by(
         "cause",

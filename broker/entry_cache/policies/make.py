@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.entry_cache.policies.magnetar import Magnetar
+from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.entry_cache.policies.names import FIFO_TTL, MAGNETAR, PIP430_STASH
 from broker.entry_cache.policies.pip430 import Pip430
 from broker.entry_cache.policies.pip430_stash import Pip430Stash

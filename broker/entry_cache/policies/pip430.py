@@ -20,6 +20,7 @@ from broker.entry_cache.policies.policy import (
     NO_LIMIT,
     NOT_COUNTED,
     RECENTLY_ACCESSED,
+    MakeRoom,
     Removed,
     SizePass,
     positive,
@@ -49,9 +50,9 @@ class Pip430:
         "admit",
         "by_position",
         "handed_over",
+        "make_room",
         "name",
         "requeues",
-        "strict",
         "watched",
     )
 
@@ -61,7 +62,7 @@ class Pip430:
         self._slots: deque[Entry] = deque()
         self.admit = self._slots.extend
         self.handed_over = profile.handed_over
-        self.strict = False
+        self.make_room: MakeRoom | None = None
         self.by_position = False
         self.requeues = {EXPECTED_READS: 0, RECENTLY_ACCESSED: 0}
         """An entry that was read since the last visit counts as that, expected reads or not."""

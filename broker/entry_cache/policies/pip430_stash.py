@@ -18,6 +18,7 @@ from broker.entry_cache.policies.names import PIP430_STASH
 from broker.entry_cache.policies.policy import (
     EXPECTED_READS,
     NO_LIMIT,
+    MakeRoom,
     Removed,
     SizePass,
     positive,
@@ -45,16 +46,16 @@ class Pip430Stash:
         "_ttl_max_ns",
         "by_position",
         "handed_over",
+        "make_room",
         "name",
         "requeues",
-        "strict",
         "watched",
     )
 
     def __init__(self, settings: EntryCacheSettings) -> None:
         self.name = PIP430_STASH
         self.handed_over = handed_over_below_zero
-        self.strict = False
+        self.make_room: MakeRoom | None = None
         self.by_position = False
         self.requeues = {EXPECTED_READS: 0}
         """How often an entry was set aside."""

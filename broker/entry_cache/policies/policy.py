@@ -45,6 +45,10 @@ class Removed:
     """By cause, what stays for another while. Only filled while somebody watches (`Policy.watched`)."""
 
 
+MakeRoom = Callable[[int, int], Removed]
+"""Given bytes and the time: remove so many now, without looking at what stays. It costs by what is removed."""
+
+
 class SizePass(Protocol):
     """A pass for want of room that has begun: what is left to do. A policy may keep more in it."""
 
@@ -63,9 +67,10 @@ class Policy(Protocol):
     watched: bool
     """Whether to report in `Removed.requeued` which entries those were."""
 
-    strict: bool
-    """Whether the size is a bound and not a wish: what entries pin counts too, an insert that goes over it makes
-    room at once, and an entry that nobody is known to come for is kept out while there is none."""
+    make_room: MakeRoom | None
+    """Of a strict policy, for which the size is a bound and not a wish: what entries pin counts too, an insert that goes
+    over it makes room at once, by this where a pass would take too long, and an entry that nobody is known to come for is
+    kept out while there is none."""
 
     @property
     def handed_over(self) -> CountReads:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import accumulate
 
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -28,10 +29,24 @@ SIZE_MAX = 200
 TTL_NS = 50
 RETURN_NS = 100
 """For so long one that left is expected back."""
+PINNED_RATIO_MAX = 1.5
 NAMES = ("a", "b", "c")
 logs = strategies.integers(0, LOGS - 1)
 names = strategies.sampled_from(NAMES)
 entry_ids = strategies.integers(0, 12)
+
+
+def content(size: int) -> bytes:
+    return bytes(range(size))
+
+
+def bodies(sizes: list[int], slack: int | None) -> list[bytes | memoryview]:
+    """Slices of one receive buffer, which is so much longer; or bytes of their own."""
+    if slack is None:
+        return [content(size) for size in sizes]
+    whole = memoryview(bytearray(b"".join(map(content, sizes)) + bytes(slack)))
+    ends = list(accumulate(sizes))
+    return [whole[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 class PolicyMachine(RuleBasedStateMachine):
@@ -42,6 +57,10 @@ class PolicyMachine(RuleBasedStateMachine):
         self.requeues_max = requeues_max
         self.now = 0
         self.size_max, self.ttl_ns = SIZE_MAX, TTL_NS
+        self.bound = SIZE_MAX
+        """The size; or of a cache that was made smaller, what it held then."""
+        self.last_run_bytes = 0
+        """With what it may pin."""
         self.looked_since_change = True
         """Whether a periodic pass has run since the settings changed: an insert alone asks for none then."""
         self.manager = EntryCacheManager(
@@ -52,6 +71,7 @@ class PolicyMachine(RuleBasedStateMachine):
                 watermark=0.5,
                 requeues_max=requeues_max,
                 policy=self.policy,
+                pinned_ratio_max=PINNED_RATIO_MAX,
             ),
             Decisions(0, lambda: self.now),
         )
@@ -96,9 +116,11 @@ class PolicyMachine(RuleBasedStateMachine):
         first=entry_ids,
         sizes=strategies.lists(strategies.integers(1, 40), min_size=1, max_size=6),
         expected=strategies.integers(-1, 3),
+        slack=strategies.one_of(strategies.none(), strategies.integers(0, 60)),
     )
-    def insert(self, log: int, first: int, sizes: list[int], expected: int) -> None:
-        run = [Entry(log, first + number, b"", bytes(size), 1) for number, size in enumerate(sizes)]
+    def insert(self, log: int, first: int, sizes: list[int], expected: int, slack: int | None) -> None:
+        """`slack`: bytes of the receive buffer that are nobody's; None = each entry has its own bytes."""
+        run = [Entry(log, first + number, b"", body, 1) for number, body in enumerate(bodies(sizes, slack))]
         offered = list(run)
         if self.policy == "magnetar" and sum(sizes) > self.size_max > 0:
             return  # It comes in portions, which a test of its own looks at.
@@ -108,6 +130,8 @@ class PolicyMachine(RuleBasedStateMachine):
             if not refused:
                 self.held.setdefault((log, entry.entry_id), entry)
         new = 0 if refused else sum((log, entry.entry_id) not in before for entry in offered)
+        if new:
+            self.last_run_bytes = int(sum(sizes) * PINNED_RATIO_MAX)
         assert self.caches[log].insert_run(run, expected, self.now) == new
         self.inserted += new
 
@@ -220,6 +244,7 @@ class PolicyMachine(RuleBasedStateMachine):
         self.looked_since_change = False
         settings = replace(self.manager.settings, size_bytes_max=size, ttl_ns=ttl_ns)
         self.manager.reconfigure(settings)
+        self.bound = max(size, self.charged_bytes)
 
     @rule(log=logs)
     def delete_and_create(self, log: int) -> None:
@@ -260,6 +285,26 @@ class PolicyMachine(RuleBasedStateMachine):
         assert manager.inserted_entries == self.inserted
         assert sum(manager.stats.evicted_entries.values()) == len(self.gone)
         assert sum(manager.stats.evicted_expected_entries.values()) == self.expected_gone
+
+    @property
+    def charged_bytes(self) -> int:
+        return self.manager.used_bytes + self.manager.pinned_bytes
+
+    @invariant()
+    def little_is_pinned_whatever_has_left(self) -> None:
+        slices: dict[int, tuple[int, int]] = {}
+        for entry in self.held.values():
+            body = entry.body
+            if type(body) is memoryview:
+                whole, used = slices.get(id(body.obj), (len(body.obj), 0))  # type: ignore[arg-type]
+                slices[id(body.obj)] = (whole, used + len(body))
+        assert self.manager.pinned_bytes == sum(whole - used for whole, used in slices.values())
+        assert all(whole <= used * PINNED_RATIO_MAX for whole, used in slices.values())
+        assert self.charged_bytes <= self.manager.used_bytes * PINNED_RATIO_MAX
+
+    @invariant()
+    def bodies_are_what_came(self) -> None:
+        assert all(bytes(entry.body) == content(len(entry.body)) for entry in self.held.values())
 
     @invariant()
     def the_cache_has_what_the_model_has(self) -> None:

@@ -10,7 +10,7 @@ from hypothesis.stateful import invariant
 from broker.entry_cache import Reason
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
-from broker.entry_cache.policies.magnetar import Magnetar as Ours
+from broker.entry_cache.policies.magnetar.magnetar import Magnetar as Ours
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -59,13 +59,13 @@ class Magnetar(PolicyMachine):
     policy = "magnetar"
 
     def refuses(self, log: int, expected: int) -> bool:
-        return expected <= 0 and not len(self.cursors[log]) and self.manager.used_bytes >= self.size_max
+        return expected <= 0 and not len(self.cursors[log]) and self.charged_bytes >= self.size_max
 
     @invariant()
     def bytes_in_slots_are_counted_by_log(self) -> None:
         policy = self.manager.policy
         assert isinstance(policy, Ours)
-        held = sum(policy._held.values())
+        held = sum(policy._queue.held.values())
         assert held == sum(entry.size for entry in policy)
 
     @invariant()
@@ -99,7 +99,14 @@ class Magnetar(PolicyMachine):
                     assert self.now - self.came_ns[entry.ledger_id, name] > patience_ns
 
     def after_pass(self) -> None:
-        assert self.manager.used_bytes <= int(self.size_max * 0.98)
+        assert self.charged_bytes <= int(self.size_max * 0.98)
+
+    @invariant()
+    def the_size_is_a_bound(self) -> None:
+        """For one run alone what it came in may be more."""
+        if self.charged_bytes <= self.size_max:
+            self.bound = self.size_max
+        assert self.charged_bytes <= max(self.bound, self.last_run_bytes)
 
 
 STEPS = settings(

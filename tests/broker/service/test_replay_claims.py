@@ -97,7 +97,7 @@ class Life:
             assert isinstance(dispatcher.replay, WatchedReplay)
             for entry in dispatcher.replay.claimed():
                 model.setdefault(entry, set()).add(dispatcher.cursor.reader.number)
-        found = {entry: readers for entry, readers in self.policy._waiting.items() if entry.cached}
+        found = {entry: readers for entry, readers in self.policy._queue.waiting.items() if entry.cached}
         assert found == model
         assert all(entry.expected_reads == len(model.get(entry, ())) for entry in self.policy if entry.cached)
 

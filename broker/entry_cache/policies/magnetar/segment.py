@@ -55,6 +55,11 @@ class Segment:
             return Claim.EXPECTED
         return Claim.MAY_RETURN if view.may_return_to(last) else Claim.NOBODY
 
+    @property
+    def visits(self) -> int:
+        """A look at it costs as much as looking at so many single entries."""
+        return 10 + len(self.entries) // 4
+
     def awaited_by_replay(self) -> bool:
         return any(entry.expected_reads > 0 for entry in self.entries)
 
@@ -65,6 +70,23 @@ class Segment:
         if due_us is not None:
             return min(due_us, STOPPED_US)
         return 0 if self.awaited_by_replay() else STOPPED_US
+
+    def give_up(self, size_bytes: int, *, from_end: bool) -> list[Entry]:
+        """As many of its entries as have so many bytes, or all: its first, or its last."""
+        entries = self.entries
+        count = found = 0
+        for entry in reversed(entries) if from_end else entries:
+            if found >= size_bytes:
+                break
+            count += 1
+            found += entry.size
+        if count == len(entries):
+            self.entries = []
+            return entries
+        at = len(entries) - count if from_end else count
+        first, last = entries[:at], entries[at:]
+        self.entries, given = (first, last) if from_end else (last, first)
+        return given
 
     def split_before(self, position: Position) -> Segment | None:
         """Cut off what stands before the position; None if that is nothing, or all."""

@@ -1,0 +1,178 @@
+"""What a turn of the loop may cost and hold, however many topics, readers and buffers there are."""
+
+from __future__ import annotations
+
+from broker.entry_cache.active_cursors import LOOKS_PER_VIEW, ActiveCursors
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.entry_cache_manager import VISITS_OF_INSERTS, EntryCacheManager
+from broker.entry_cache.pinned_bytes import COPIED_PER_SLICE
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.entry_cache.totals import totals_of
+from broker.model.entry import Entry
+from broker.model.position import EARLIEST, LATEST, Position
+from tests.broker.entry_cache.cache_fakes import SECOND, new_entry, new_manager
+from tests.broker.entry_cache.test_replay import MS, Recording, replay_of
+
+MOST_OF_A_SEGMENT = 200
+"""Visits by which the last segment may go over."""
+
+
+def full_of_topics(topics: int) -> EntryCacheManager:
+    manager = EntryCacheManager(EntryCacheSettings(topics * 100, policy="magnetar", ttl_ns=SECOND))
+    for topic in range(1, topics + 1):
+        insert_topic(manager, topic)
+    return manager
+
+
+def insert_topic(manager: EntryCacheManager, topic: int) -> None:
+    cache = manager.open(f"t{topic}")
+    cache.readers = ActiveCursors(0, 0)
+    cache.readers.add("s", Position(topic, 0), lambda: Position(topic, -1))
+    cache.insert_run([Entry(topic, 0, b"", bytes(100), 1)], 1, 0)
+
+
+def test_all_inserts_of_a_turn_look_at_no_more_than_they_may_and_the_size_holds() -> None:
+    manager = full_of_topics(3000)
+    for topic in range(3001, 3101):
+        insert_topic(manager, topic)
+        assert manager.used_bytes <= 3000 * 100
+    visits = manager.stats.passes[Reason.SIZE].visits
+    assert VISITS_OF_INSERTS <= visits <= VISITS_OF_INSERTS + MOST_OF_A_SEGMENT + 100 * 40
+    assert manager.stats.evicted_entries[Reason.SIZE] == 100
+    manager.run_pending(1)
+    assert manager.used_bytes <= 3000 * 90
+
+
+def test_a_cache_that_was_made_smaller_does_not_grow_until_it_fits() -> None:
+    manager = full_of_topics(300)
+    manager.reconfigure(EntryCacheSettings(100 * 100, policy="magnetar", ttl_ns=SECOND))
+    for topic in range(301, 304):
+        insert_topic(manager, topic)
+        assert manager.used_bytes <= 300 * 100
+    manager.tick(1)
+    assert manager.used_bytes <= 90 * 100
+
+
+def test_what_inserts_evict_at_once_is_repeated_from_a_record() -> None:
+    settings = EntryCacheSettings(4000, policy="magnetar", ttl_ns=1000 * MS)
+    recording = Recording(settings)
+    for entry_id in range(600):
+        recording.now += 60 * MS  # Each entry is a segment.
+        recording.append([new_entry(entry_id, memoryview(bytearray(14))[:10])])
+    manager = recording.manager
+    assert manager.stats.passes[Reason.SIZE].visits > VISITS_OF_INSERTS
+    recording.manager.run_pending(recording.now)
+    replay = replay_of(recording.record(), settings)
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(manager)
+
+
+# Readers
+
+
+def crowd(count: int) -> tuple[ActiveCursors, dict[str, Position]]:
+    cursors = ActiveCursors(0, 0)
+    acknowledged = {f"c{number}": Position(1, number - 1) for number in range(count)}
+    for number, name in enumerate(acknowledged):
+        cursors.add(name, Position(1, number), lambda name=name: acknowledged[name])  # type: ignore[misc]
+    return cursors, acknowledged
+
+
+def test_a_view_looks_at_so_many_cursors_and_knows_where_all_stand() -> None:
+    count = 5 * LOOKS_PER_VIEW
+    cursors, _ = crowd(count)
+    for turn in range(10):
+        for number in range(count):
+            cursors.update(f"c{number}", Position(1, number + 10 * turn + 10))
+        looks = cursors.looks
+        view = cursors.view(turn * MS, SECOND)
+        assert cursors.looks - looks <= LOOKS_PER_VIEW
+        assert view.slowest == Position(1, 10 * turn + 10)
+        assert view.due_us((1, 10 * turn + 9)) is None
+        assert view.due_us((1, 10 * turn + 10)) is not None
+
+
+def test_what_no_view_has_seen_counts_as_not_acknowledged() -> None:
+    cursors, acknowledged = crowd(3 * LOOKS_PER_VIEW)
+    first = cursors.view(0, SECOND)
+    assert first.may_return_to((0, 0)), "some have not been seen at all"
+    for name in acknowledged:
+        acknowledged[name] = Position(1, 9000)
+    for now_ns in range(1, 4 * SECOND, SECOND // 5):
+        view = cursors.view(now_ns, SECOND)
+        assert view.may_return_to((1, 9001))
+    assert not view.may_return_to((1, 9000))
+    acknowledged["c7"] = Position(1, 50)
+    cursors.update("c7", Position(1, 0))  # A seek: it is seen with the next view.
+    assert cursors.view(4 * SECOND, SECOND).may_return_to((1, 51))
+
+
+def test_of_many_cursors_those_that_stopped_protect_no_more() -> None:
+    count = 2 * LOOKS_PER_VIEW
+    cursors, _ = crowd(count)
+    for now_ns in range(0, 4 * SECOND, SECOND // 10):
+        cursors.update("c1999", Position(1, 5000 + now_ns))
+        view = cursors.view(now_ns, SECOND)
+    assert view.slowest == Position(1, 5000 + now_ns)
+    assert view.has_stopped_before((1, 0))
+    assert cursors.slowest() == Position(1, 0)
+    assert cursors.rank("c1999") == count
+    cursors.update("c5", Position(1, 6))
+    assert cursors.view(4 * SECOND, SECOND).slowest == Position(1, 6), "it gets on again"
+
+
+def test_a_cursor_that_left_is_expected_where_it_would_read_again() -> None:
+    cursors = ActiveCursors(100, 0)
+    cursors.add("a", Position(1, 8), lambda: Position(1, 4))
+    cursors.remove("a", 10)
+    view = cursors.view(11, SECOND)
+    assert (view.slowest, view.may_return_to((1, 5)), view.may_return_to((1, 4))) == (
+        Position(1, 5),
+        True,
+        False,
+    )
+    cursors.add("b", Position(1, 0))
+    assert cursors.view(110, SECOND).slowest == Position(1, 0)
+    cursors.remove("b", 110)
+    last = cursors.view(110, SECOND)
+    assert (last.slowest, last.may_return_to(LATEST)) == (None, False)
+    assert not last.is_expected(EARLIEST)
+
+
+# Buffers
+
+
+def test_the_rest_of_a_buffer_is_copied_out_when_most_of_it_has_left() -> None:
+    manager = new_manager(policy="magnetar", pinned_ratio_max=1.5)
+    cache = manager.open("log")
+    whole = bytearray(range(100))
+    run = [new_entry(at, memoryview(whole)[10 * at : 10 * at + 10]) for at in range(10)]
+    cache.insert_run(run, 1, 0)
+    cache.invalidate_before(Position(1, 3))
+    assert (manager.pinned_bytes, type(run[3].body)) == (30, memoryview)
+    cache.invalidate_before(Position(1, 4))
+    assert (manager.pinned_bytes, type(run[4].body), run[9].body) == (0, bytes, bytes(range(90, 100)))
+    cache.clear()
+    assert manager.pinned_bytes == 0
+
+
+def test_buffers_that_cannot_be_copied_in_one_slice_are_before_the_next_one() -> None:
+    manager = new_manager(policy="magnetar", pinned_ratio_max=1.5)
+    cache = manager.open("log")
+    size = COPIED_PER_SLICE // 4
+    runs = []
+    for number in range(10):
+        whole = memoryview(bytearray(2 * size))
+        runs.append([new_entry(2 * number + at, whole[at * size : (at + 1) * size]) for at in (0, 1)])
+        cache.insert_run(runs[-1], 0, 0)
+        manager.put_back(runs[-1][1:])
+    more = manager.tick(2 * SECOND)
+    shared = [run[1] for run in runs if type(run[1].body) is memoryview]
+    assert more
+    assert 0 < len(shared) < 10
+    assert manager.pinned_bytes == 0, "they do not count any more"
+    turns = 0
+    while manager.tick(2 * SECOND):
+        turns += 1
+    assert turns
+    assert all(type(run[1].body) is bytes for run in runs)
