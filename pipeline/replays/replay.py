@@ -64,7 +64,11 @@ def _scaled(settings: EntryCacheSettings, rate: float) -> EntryCacheSettings:
 def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
     cache = new_cache(accesses, settings[0])
     values = np.array([setting_values(one) for one in settings], np.int64)
-    replay_rows(Rows(*map(np.ascontiguousarray, accesses.rows)), cache, values, as_recorded)
+    rows = Rows(*map(np.ascontiguousarray, accesses.rows))
+    done = 0
+    while (done := replay_rows(rows, done, cache, values, as_recorded)) < len(rows.op):
+        used = cache.s[c.TAIL] - cache.s[c.HEAD]
+        cache = cache.with_room(int(used + rows.entries[done]))
     s = cache.s.tolist()
     totals = {name: s[place] for name, place in c.TOTALS.items()}
     return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])
