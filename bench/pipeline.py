@@ -41,30 +41,56 @@ BEHIND_US: Final = (0, 400_000, 3_000_000)
 STEP_US: Final = 400
 """Between two appends of a broker: 20,000 entries a second."""
 OBJECT_EVENTS: Final = 400_000
+SPREAD_US: Final = (50_000, 20_000_000)
+"""The least and the most that readers are behind in the record for samples."""
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Behind = Callable[[int, Ints, Ints], Ints]
+"""Microseconds, by the number of the reader, the topics and the times of the appends."""
 
 
-def make_record(folder: Path, events: int, brokers: int, seed: int = 1) -> None:
-    """`events` over all brokers; about as many reads as there are readers for each append."""
+def make_record(
+    folder: Path, events: int, brokers: int, seed: int = 1, behind_us: Behind | None = None
+) -> None:
+    """`events` over all brokers; about as many reads as there are readers for each append. `behind_us`: how far
+    behind the readers are, if not by BEHIND_US."""
     appends = events // brokers // (1 + len(BEHIND_US)) // RUN_ENTRIES
     for number in range(brokers):
-        _make_run(folder, f"b{number}", appends, np.random.default_rng(seed + number))
+        _make_run(folder, number, appends, np.random.default_rng(seed + number), behind_us or _evenly_behind)
 
 
-def _make_run(folder: Path, broker: str, appends: int, random: np.random.Generator) -> None:
+def _evenly_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
+    return np.full(len(ts), BEHIND_US[sub - 1] + 50 * sub)
+
+
+def spread_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
+    """Each reader of each topic another time, and another one every five seconds: no size of the cache is a cliff."""
+    low, high = np.log(SPREAD_US)
+    lags = np.random.default_rng(sub).uniform(low, high, (TOPICS + 1, 128))
+    return np.exp(lags[topic, ts // 5_000_000 % 128]).astype(np.int64)
+
+
+def _make_run(
+    folder: Path, number: int, appends: int, random: np.random.Generator, behind_us: Behind
+) -> None:
+    broker = f"b{number}"
     place = folder / f"broker={broker}"
     place.mkdir(parents=True)
     topic = (random.zipf(1.2, appends) % TOPICS + 1).astype(np.int64)
+    ledgers = number * (TOPICS + 1)
     ts = np.arange(appends, dtype=np.int64) * STEP_US
     order = np.argsort(topic, kind="stable")
     begins = np.concatenate([[0], np.flatnonzero(np.diff(topic[order])) + 1])
     within = np.arange(appends) - np.repeat(begins, np.diff(np.append(begins, appends)))
     first = np.empty(appends, np.int64)
     first[order] = within * RUN_ENTRIES
-    parts = [_head(topic), _rows(Op.APPEND, ts, topic, 0, first, 0)]
-    for sub, behind_us in enumerate(BEHIND_US, 1):
-        at = ts + behind_us + 50 * sub
-        parts += [_rows(Op.HIT, at, topic, sub, first, 0), _rows(Op.DELIVER, at + 10, topic, sub, first, 0)]
-    last = int(ts[-1]) + max(BEHIND_US) + 1000
+    parts = [_head(topic, ledgers), _rows(Op.APPEND, ts, topic, 0, first, ledgers)]
+    for sub in range(1, len(BEHIND_US) + 1):
+        at = ts + behind_us(sub, topic, ts)
+        parts += [
+            _rows(op, at + late, topic, sub, first, ledgers) for op, late in ((Op.HIT, 0), (Op.DELIVER, 10))
+        ]
+    last = max(int(part["ts"].max()) for part in parts) + 1000
     ticks = np.arange(0, last, 10_000, dtype=np.int64)
     parts.append(_columns(Op.TICK, ticks, 0, 0, 0, 0, 10_000, 0, 0))
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -91,29 +117,22 @@ def _make_run(folder: Path, broker: str, appends: int, random: np.random.Generat
     (place / names_name(START)).write_text("\n".join(map(json.dumps, [*lines, *subs])) + "\n")
 
 
-def _head(topic: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Columns:
+def _head(topic: Ints, ledgers: int) -> Columns:
     """Every topic is opened and has its readers before anything happens."""
     topics = np.unique(topic)
     opened = _columns(Op.OPEN, np.full(len(topics), -2), topics, 0, 0, 0, 0, 0, int(COUNTS_READS))
     added = [
-        _columns(Op.CURSOR_ADDED, np.full(len(topics), -1), topics, sub, topics, 0, 0, 0, 0)
+        _columns(Op.CURSOR_ADDED, np.full(len(topics), -1), topics, sub, topics + ledgers, 0, 0, 0, 0)
         for sub in range(1, len(BEHIND_US) + 1)
     ]
     parts = [_columns(Op.SETTINGS, np.full(1, -3), 0, 0, 0, 0, 0, 0, 0), opened, *added]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _rows(
-    op: Op,
-    ts: np.ndarray[tuple[int], np.dtype[np.int64]],
-    topic: np.ndarray[tuple[int], np.dtype[np.int64]],
-    sub: int,
-    first: np.ndarray[tuple[int], np.dtype[np.int64]],
-    detail: int,
-) -> Columns:
-    """Ledgers have the topics' numbers; entries of a topic have one size."""
+def _rows(op: Op, ts: Ints, topic: Ints, sub: int, first: Ints, ledgers: int) -> Columns:
+    """A topic has one ledger, whose id is so much more than its own; entries of a topic have one size."""
     size = RUN_ENTRIES * (200 + topic % 16 * 100)
-    return _columns(op, ts, topic, sub, topic, first, RUN_ENTRIES, size, detail)
+    return _columns(op, ts, topic, sub, topic + ledgers, first, RUN_ENTRIES, size, 0)
 
 
 def _columns(op: Op, ts: object, *values: object) -> Columns:
@@ -174,17 +193,34 @@ def measure_replay(run: RunOfBroker) -> list[str]:
     return lines
 
 
-def measure_sample(run: RunOfBroker) -> list[str]:
-    """The error of the hit ratio from samples of the entries."""
+def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
+    """The error of the hit ratio over all brokers from samples of the entries, where readers are spread over all
+    distances, so that every size has a hit ratio of its own."""
     from pipeline.replays.sampling import sampled
 
-    accesses = accesses_of(run)
+    if not folder.exists():
+        make_record(folder, events, brokers, behind_us=spread_behind)
+    rates = (1.0, 0.1, 0.01)
+    settings = [
+        replace(SETTINGS, size_bytes_max=mib << 20, ttl_ns=10_000_000_000, policy=policy)
+        for policy in ("pip430", "fifo-ttl")
+        for mib in (16, 32, 64, 128)
+    ]
+    hits, reads = np.zeros((len(settings), len(rates))), np.zeros((len(settings), len(rates)))
+    for run in find([folder]).runs:
+        accesses = accesses_of(run)
+        for at, rate in enumerate(rates):
+            part = sampled(accesses, rate)
+            for row, one in enumerate(settings):
+                outcome = replay_with(part, one)
+                hits[row, at] += outcome.totals["hits"]
+                reads[row, at] += outcome.reads
     lines = []
-    for size in (16 << 20, 64 << 20, 256 << 20):
-        settings = replace(SETTINGS, size_bytes_max=size, ttl_ns=10_000_000_000)
-        exact = replay_with(accesses, settings).hit_ratio
-        errors = [replay_with(sampled(accesses, rate), settings).hit_ratio - exact for rate in (0.1, 0.01)]
-        lines.append(f"  {size >> 20} MiB: exact {exact:.4f}, 10 % {errors[0]:+.4f}, 1 % {errors[1]:+.4f}")
+    for one, (exact, *estimates) in zip(settings, hits / reads, strict=True):
+        errors = ", ".join(
+            f"{rate:.0%} {estimate - exact:+.4f}" for rate, estimate in zip(rates[1:], estimates, strict=True)
+        )
+        lines.append(f"  {one.policy}, {one.size_bytes_max >> 20} MiB: exact {exact:.4f}, {errors}")
     return lines
 
 
@@ -272,9 +308,10 @@ def main() -> None:
             seconds = timed(lambda: make_record(folder, options.events, options.brokers))
             print(f"record made in {seconds:.1f} s", flush=True)
         (first, *_) = find([folder]).runs
+        spread = folder.with_name(f"{folder.name}-spread")
         parts: dict[str, Callable[[], list[str]]] = {
             "replay": lambda: measure_replay(first),
-            "sample": lambda: measure_sample(first),
+            "sample": lambda: measure_sample(spread, options.events, options.brokers),
             "grid": lambda: measure_grid(folder, options.master),
             "report": lambda: measure_report(folder, options.master),
         }

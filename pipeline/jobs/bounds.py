@@ -45,7 +45,7 @@ def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tup
     requests = requests_of(accesses)
     if not requests.reads:
         return [(policy, 0, 0) for policy in policies]
-    capacity = max(round(size_bytes * accesses.rate), 1)
+    capacity = max(round(size_bytes * accesses.bytes_rate), 1)
     found = []
     for policy in policies:
         try:

@@ -81,9 +81,8 @@ def _made(
     if gone:
         more.append(_of_ranges(columns, np.array(gone, np.int64)))
     rows = _merged(rows, order, more)
-    return Accesses(
-        run.broker, run.start, rows, sizes, numbering, texts, _tick_ns(columns), run.files[0].facts.sample
-    )
+    rate = run.files[0].facts.sample
+    return Accesses(run.broker, run.start, rows, sizes, numbering, texts, _tick_ns(columns), rate, rate)
 
 
 def _kept_rows(

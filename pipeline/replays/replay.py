@@ -53,12 +53,14 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
 def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
     """With other settings. Readers ask at the times at which they asked; what is missed comes at once."""
-    return _replay(accesses, [_scaled(settings, accesses.rate)], as_recorded=False)
+    return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
-def _scaled(settings: EntryCacheSettings, rate: float) -> EntryCacheSettings:
+def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettings:
     """A sample meets in its share of the cache what everything meets in all of it."""
-    return replace(settings, size_bytes_max=round(settings.size_bytes_max * rate)) if rate < 1 else settings
+    if accesses.rate >= 1:
+        return settings
+    return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
 
 
 def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
