@@ -16,6 +16,8 @@ from pipeline.simulators.replay import replay
 from pipeline.simulators.trace import Trace, trace_of
 
 BASELINE: Final = ("FIFO", "LRU", "Sieve", "S3FIFO", "ARC", "WTinyLFU", "Belady")
+SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in ("Sieve", "WTinyLFU"))
+"""The others do with a small cache what they do not with a large one (docs/simulators.md)."""
 
 
 class Requests(NamedTuple):

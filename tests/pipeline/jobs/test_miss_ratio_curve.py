@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
-from bench.pipeline import SETTINGS, make_record, spread_behind
+from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.recorder.record_reader import find
 from broker.recorder.sampling import sample_hash
 from pipeline.jobs.miss_ratio_curve import ENTRIES_MIN, Point, added, points_of
