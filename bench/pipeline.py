@@ -158,7 +158,7 @@ def measure_audits(folder: Path, master: str) -> list[str]:
 def measure_command(*words: str) -> str:
     """A job as a process of its own, with the memory of all its processes."""
     with tempfile.TemporaryDirectory() as out:
-        command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", out]
+        command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         most = 0
