@@ -5,7 +5,7 @@
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
-#   make test-apache-bookkeeper  the interop tests on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
+#   make test-apache-bookkeeper  all tests with a broker, on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
 #   make lint | format | generate | constraints | image | clean
 

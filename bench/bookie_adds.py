@@ -2,7 +2,8 @@
 
 A client in a process of its own keeps a number of adds outstanding. The bookie's own counters say how many records went
 into a group; then as many bytes per group are written and synced without any bookie, for the limit. `--beside HOST:PORT`
-puts the same client to another bookie that is running already, such as Apache's.
+puts the same client to another bookie that is running already, such as Apache's. What one core makes of the frames
+alone, without socket, cache and journal, stands in a column of its own.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bench.processes import cpu_s
+from protocol.add_runs import cut_add_run, encode_add_answers
 from protocol.bookie_frame import encode_add_request
 
 SIZES = {128: 4000, 1024: 2000, 65536: 128}
@@ -31,6 +34,9 @@ _ENTRY_AT = 4 + 4 + 20 + 8
 _KEY = bytes.fromhex("850bf1071c5e3d8c24235676f8816ae0cbe2f14f")
 _ALIGNMENT = 4096
 _STEP_BYTES = 16 << 20
+_RECEIVED_BYTES = 256_000
+"""What the loop reads at most in one go."""
+_FRAMING_ROUNDS = 300
 
 
 class Adds(NamedTuple):
@@ -65,6 +71,7 @@ def _heading(beside: str | None) -> list[str]:
         "disk's limit, adds/s",
         "of it",
         "bookie CPU",
+        "framing alone, adds/s",
     ]
     if beside:
         columns.append("beside, adds/s")
@@ -74,7 +81,7 @@ def _heading(beside: str | None) -> list[str]:
 def _row(size: int, window: int, arguments: argparse.Namespace) -> str:
     with tempfile.TemporaryDirectory(prefix="bench-adds-", dir=arguments.data) as name:
         directory = Path(name)
-        with _Bookie(directory) as bookie:
+        with _Bookie(directory, arguments.set) as bookie:
             before = bookie.groups()
             cpu = cpu_s(bookie.pid)
             adds = _in_process(bookie.host, bookie.port, size, window, arguments.seconds)
@@ -90,6 +97,7 @@ def _row(size: int, window: int, arguments: argparse.Namespace) -> str:
         f"{limit:,.0f}",
         f"{100 * adds.per_s / limit:.0f} %",
         f"{100 * cpu:.0f} %",
+        f"{framing_alone(size):,.0f}",
     ]
     if arguments.beside:
         host, _, port = arguments.beside.rpartition(":")
@@ -155,11 +163,26 @@ def disk_limit(directory: Path, group_bytes: int, seconds: float) -> float:
         os.close(descriptor)
 
 
-class _Bookie:
-    """A bookie as it is shipped, in a process of its own."""
+def framing_alone(size: int) -> float:
+    """Adds a second that one core cuts into records, and makes the answers to, with nothing else."""
+    frame = encode_add_request(bytes(size), _KEY)
+    received = frame * max(_RECEIVED_BYTES // len(frame), 1)
+    best = 0.0
+    for _ in range(_FRAMING_ROUNDS):
+        began = time.perf_counter()
+        run = cut_add_run(received, 0, len(frame))
+        assert run is not None
+        encode_add_answers(0, run.ledger_id, run.tails)
+        best = max(best, len(run.records) / (time.perf_counter() - began))
+    return best
 
-    def __init__(self, directory: Path) -> None:
+
+class _Bookie:
+    """A bookie as it is shipped, but for `settings` (KEY=VALUE), in a process of its own."""
+
+    def __init__(self, directory: Path, settings: Sequence[str]) -> None:
         self._directory = directory
+        self._settings = settings
         self.host = "127.0.0.1"
         self.port = self.pid = 0
         self._http = ""
@@ -167,7 +190,12 @@ class _Bookie:
     def __enter__(self) -> _Bookie:
         ready = self._directory / "ready"
         words = ["--data", str(self._directory / "data"), "--ready-file", str(ready)]
-        for setting in ("bookiePort=0", "prometheusStatsHttpPort=0", "bindAddress=127.0.0.1"):
+        for setting in (
+            "bookiePort=0",
+            "prometheusStatsHttpPort=0",
+            "bindAddress=127.0.0.1",
+            *self._settings,
+        ):
             words += ["--set", setting]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bookie_stub", *words], stderr=subprocess.DEVNULL
@@ -197,6 +225,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.bookie_adds", description="Adds a second with fsync.")
     parser.add_argument("--seconds", type=float, default=6.0, metavar="S", help="per size (default 6)")
     parser.add_argument("--data", metavar="DIR", help="where files are made (default: the temporary folder)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of our bookie")
     parser.add_argument("--beside", metavar="HOST:PORT", help="another bookie for the same client")
     parser.add_argument("--client", nargs=5, help=argparse.SUPPRESS)
     return parser

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import merge
 
+from bookie_stub.adds import Adds, Ground
 from bookie_stub.checkpoint import Checkpoint, Checkpointer
 from bookie_stub.collection import Collection, Force, KnownLedgers, LedgerMetadata
 from bookie_stub.config import BookieSettings
@@ -23,29 +24,25 @@ from bookie_stub.disk_monitor import DiskMonitor, Room
 from bookie_stub.disk_space import disk_space
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
-from bookie_stub.held_adds import HeldAdds
 from bookie_stub.journal import Done, nothing
 from bookie_stub.journals import open_journals
 from bookie_stub.last_confirmed import LastConfirmed
-from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Answer, Answers, Post
 from bookie_stub.read_cache import POLICIES, ReadCache
 from bookie_stub.read_pool import ReadPool
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
-from bookie_stub.record import ENTRY_BYTES_MIN, LENGTH_BYTES, delete_record
+from bookie_stub.record import delete_record
 from bookie_stub.start import Disk, Recovered, open_disk, recover
 from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
     LAST_ENTRY,
     RC_BAD_REQUEST,
-    RC_FENCED,
     RC_IO_ERROR,
     RC_NO_LEDGER,
     RC_OK,
     RC_READ_ONLY,
-    RC_UNAUTHORIZED,
     RC_UNKNOWN_LEDGER_STATE,
 )
 from protocol.entry_runs import encode_entry_runs
@@ -54,9 +51,6 @@ log = logging.getLogger(__name__)
 
 ListDone = Callable[[int, bytes], None]
 """(rc, the list as `protocol.entry_runs` writes it)"""
-
-_RELEASE_SLICE = 500
-"""Held adds that are taken on in one go of the loop: about a millisecond."""
 
 
 class Bookie:
@@ -74,7 +68,6 @@ class Bookie:
         ledgers = recovered.ledgers
         self.settings = settings
         self.stats = stats
-        self.read_only = settings.read_only
         self._post = post
         self._disk = disk
         self._ledgers = ledgers
@@ -97,14 +90,15 @@ class Bookie:
         self._saved_marks = recovered.marks
         self._deletions = Deletions()
         self._running: Checkpoint | None = None
-        self._held = HeldAdds(settings.throttle_s_max, post, stats)
         self._pool = ReadPool(settings.read_threads, post)
         self.read_cache: ReadCache = POLICIES[settings.read_cache_policy](settings.read_cache_bytes)
         self._reads = self._open_reads()
         self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read)
+        self._adds = self._open_adds()
+        # The calls as they are: a wrapper would cost a call per add.
+        self.add = self._adds.add
+        self.add_run = self._adds.add_run
         self._closed = False
-        self._long_way = self.read_only
-        """Plain adds are not to take the short way: read-only, closed, or both halves of the cache full."""
         self._checkpointer = Checkpointer(
             disk.writer,
             self._journals,
@@ -119,6 +113,22 @@ class Bookie:
         self.when_read_only_changes: Callable[[bool], None] = _to_nobody
         directories = (*disk.directories.ledgers, *disk.directories.indexes)
         self._monitor = DiskMonitor(directories, settings.disk, post, self.room_changed, file_system)
+
+    def _open_adds(self) -> Adds:
+        ground = Ground(
+            self._ledgers,
+            self._cache,
+            self._journals,
+            self._records,
+            self._reads,
+            self.last_confirmed,
+            self.stats,
+            self._answer,
+            self._post,
+        )
+        adds = Adds(ground, self.settings.throttle_s_max, self.checkpoint)
+        adds.read_only = self.settings.read_only
+        return adds
 
     def _open_reads(self) -> Reads:
         return Reads(
@@ -164,99 +174,6 @@ class Bookie:
         bookie.room_changed(bookie._monitor.look())
         bookie._monitor.start()
         return bookie
-
-    # Adds.
-
-    def add(
-        self,
-        ledger_id: int,
-        entry_id: int,
-        record: bytes,
-        master_key: bytes,
-        recovery: bool,
-        done: Done,
-    ) -> None:
-        """Store an entry; `record` is the entry with its int32 length in front. `done(rc, entry id)`.
-
-        The ids must be those inside the entry. The first add or fence of a ledger sets its master key.
-        """
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None or ledger.writable_key != master_key or entry_id < 0 or self._long_way:
-            self._add_the_long_way(ledger_id, entry_id, record, master_key, recovery, done)
-            return
-        active = self._cache.active
-        active.put(ledger_id, entry_id, record)
-        if entry_id > ledger.last:
-            ledger.last = entry_id
-        else:
-            self._reads.rewritten(ledger, entry_id)
-        self._journal_of(ledger_id).append(record, done, entry_id)
-        if active.size >= self._cache.half_bytes_max:
-            self._half_full()
-
-    def _add_the_long_way(
-        self, ledger_id: int, entry_id: int, record: bytes, master_key: bytes, recovery: bool, done: Done
-    ) -> None:
-        no_room = self._held or (self._cache.half_full and self._running is not None)
-        if no_room and not self._closed:
-            self._held.hold((ledger_id, entry_id, record, master_key, recovery, done))
-        else:
-            self._admit(ledger_id, entry_id, record, master_key, recovery, done)
-
-    def _admit(
-        self, ledger_id: int, entry_id: int, record: bytes, master_key: bytes, recovery: bool, done: Done
-    ) -> None:
-        rc, ledger = self._judge_add(ledger_id, entry_id, record, master_key, recovery)
-        if ledger is None:
-            self.stats.adds_refused += 1
-            self._answer(partial(done, rc, entry_id))
-            return
-        self._records.journal_key(ledger)
-        self._cache.active.put(ledger_id, entry_id, record)
-        if entry_id > ledger.last:
-            ledger.last = entry_id
-        else:
-            self._reads.rewritten(ledger, entry_id)
-        self._journal_of(ledger_id).append(record, done, entry_id)
-        self.last_confirmed.added(ledger, record)
-        if not ledger.fenced and not ledger.watchers:
-            ledger.writable_key = ledger.master_key
-        if self._cache.half_full:
-            self._half_full()
-
-    def _judge_add(
-        self, ledger_id: int, entry_id: int, record: bytes, master_key: bytes, recovery: bool
-    ) -> tuple[int, Ledger | None]:
-        """(rc, None), or the ledger to add to."""
-        if self._closed:
-            return RC_IO_ERROR, None
-        if self.read_only and not recovery:
-            return RC_READ_ONLY, None
-        if ledger_id < 0 or entry_id < 0 or len(record) < LENGTH_BYTES + ENTRY_BYTES_MIN:
-            return RC_BAD_REQUEST, None
-        ledger = self._records.known(ledger_id, master_key)
-        if ledger is None:
-            return RC_UNAUTHORIZED, None
-        if ledger.fenced and not recovery:
-            return RC_FENCED, None
-        return RC_OK, ledger
-
-    def _half_full(self) -> None:
-        if self._running is None:
-            self.checkpoint()
-        else:
-            self._long_way = True
-
-    def _release_held(self) -> None:
-        """Room again: the held adds are judged anew, a fence may have come in between."""
-        for _ in range(_RELEASE_SLICE):
-            if not self._held:
-                self._long_way = self.read_only or self._closed
-                return
-            if self._cache.half_full and self._running is not None:
-                return
-            self._admit(*self._held.next())
-        self._post(self._release_held)
 
     # Reads.
 
@@ -398,7 +315,7 @@ class Bookie:
             self.checkpoint()
         if self._cache.half_full:
             self.checkpoint()
-        self._release_held()
+        self._adds.room()
 
     # The rest.
 
@@ -411,8 +328,7 @@ class Bookie:
             self.collection.force(Force(minor=True, major=True))
         read_only = self.settings.read_only or room.full
         if read_only != self.read_only:
-            self.read_only = read_only
-            self._long_way = read_only or self._closed or bool(self._held)
+            self._adds.read_only = read_only
             self.when_read_only_changes(read_only)
 
     def close(self) -> None:
@@ -422,10 +338,8 @@ class Bookie:
         """
         if self._closed:
             return
-        self._closed = self._long_way = True
-        while self._held:
-            _, entry_id, _, _, _, done = self._held.next()
-            self._answer(partial(done, RC_IO_ERROR, entry_id))
+        self._closed = True
+        self._adds.close()
         self._monitor.close()
         self.collection.close()
         self._journals.close()
@@ -450,6 +364,11 @@ class Bookie:
             log.error("the last checkpoint failed, the next start replays the journal: %s", error)
             return False
         return True
+
+    @property
+    def read_only(self) -> bool:
+        """Only adds of a recovery are taken."""
+        return self._adds.read_only
 
     @property
     def closed(self) -> bool:

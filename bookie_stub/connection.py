@@ -17,6 +17,7 @@ from typing import Protocol, cast
 from bookie_stub.bookie import Bookie
 from bookie_stub.v2_requests import V2Requests
 from bookie_stub.v3_requests import V3Requests
+from protocol.add_runs import PLAIN_ADD
 from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,9 @@ class BookieConnection(asyncio.Protocol):
         self._waiting_bytes = 0
         self._wanted_bytes = LENGTH_BYTES
         """How many of them make the next frame complete, as far as is known."""
+        self._length_max = server.frame_bytes_max - LENGTH_BYTES
         self._v3 = V3Requests(self)
+        self._v2: V2Requests | None = None
         self._take: Callable[[memoryview], None] = self._take_either
         self.adds = 0
         """Adds and reads that are not yet answered."""
@@ -117,6 +120,11 @@ class BookieConnection(asyncio.Protocol):
         offset = 0
         self._wanted_bytes = LENGTH_BYTES
         while not self._blocked and offset + LENGTH_BYTES <= len(data):
+            if self._v2 is not None and data.startswith(PLAIN_ADD, offset + LENGTH_BYTES):
+                end = self._v2.take_adds(data, offset, self._length_max)
+                if end > offset:
+                    offset = end
+                    continue
             end = offset + LENGTH_BYTES + self._frame_length(data, offset)
             if end > len(data):
                 self._wanted_bytes = end - offset
@@ -128,15 +136,14 @@ class BookieConnection(asyncio.Protocol):
 
     def _frame_length(self, data: bytes, offset: int) -> int:
         length: int = LENGTH.unpack_from(data, offset)[0]
-        if not 0 <= length <= self._server.frame_bytes_max - LENGTH_BYTES:
-            raise FrameError(
-                f"frame of {length} bytes, allowed are {self._server.frame_bytes_max - LENGTH_BYTES}"
-            )
+        if not 0 <= length <= self._length_max:
+            raise FrameError(f"frame of {length} bytes, allowed are {self._length_max}")
         return length
 
     def _take_either(self, packet: memoryview) -> None:
         if not self._v3.take(packet):
-            self._take = V2Requests(self).take
+            self._v2 = V2Requests(self)
+            self._take = self._v2.take
             self._take(packet)
 
     def _forget_received(self) -> None:
@@ -146,14 +153,14 @@ class BookieConnection(asyncio.Protocol):
 
     # What the requests say of themselves.
 
-    def begin_add(self, size: int) -> None:
-        self.adds += 1
+    def begin_adds(self, count: int, size: int) -> None:
+        self.adds += count
         self._adding_bytes += size
 
-    def end_add(self, size: int, answer: bytes) -> None:
-        self.adds -= 1
+    def end_adds(self, count: int, size: int, answers: bytes) -> None:
+        self.adds -= count
         self._adding_bytes -= size
-        self.send(answer)
+        self.send(answers)
 
     def begin_read(self) -> None:
         self.reads += 1

@@ -131,7 +131,9 @@ def _journal(text: _Text, bookie: Bookie) -> None:
         [(label, journal.syncs) for label, journal in zip(labels, journals, strict=True)],
     )
     text.gauge(
-        "bookie_journal_JOURNAL_QUEUE_SIZE", "Records that wait for a group.", bookie.journal_queue_length
+        "bookie_journal_JOURNAL_QUEUE_SIZE",
+        "Runs of adds, and other records, that wait for a group.",
+        bookie.journal_queue_length,
     )
     text.gauge(
         "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",

@@ -9,10 +9,12 @@ group tries with a new file. Records are queued by the loop's thread only.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -27,7 +29,8 @@ log = logging.getLogger(__name__)
 
 Done = Callable[[int, int], None]
 """(rc, the number given with the record)"""
-Item = tuple[bytes, Done, int]
+Item = tuple[Sequence[bytes], int, Done, int]
+"""Records, their bytes, and the one completion that they have together."""
 
 GROUP_BYTES_MAX = 8 << 20
 """A longer queue is committed in several groups, so that a reader can hold a group in memory."""
@@ -37,8 +40,8 @@ def nothing(_rc: int, _number: int) -> None:
     """For records whose fate nobody waits for."""
 
 
-_RESUME: Item = (b"", nothing, 0)
-_STOP: Item = (b"", nothing, 0)
+_RESUME: Item = ((), 0, nothing, 0)
+_STOP: Item = ((), 0, nothing, 0)
 
 
 class Journal:
@@ -113,10 +116,15 @@ class Journal:
 
     def append(self, record: bytes, done: Done, number: int) -> None:
         """`done(rc, number)` comes through `post` once the record is durable, or has failed."""
-        self._queue.put((record, done, number))
+        self._queue.put(((record,), len(record), done, number))
+
+    def append_run(self, records: Sequence[bytes], size: int, done: Done, number: int) -> None:
+        """Several records of `size` bytes together, with one `done(rc, number)`: they are durable together."""
+        self._queue.put((records, size, done, number))
 
     @property
     def queue_length(self) -> int:
+        """Runs and single records that wait."""
         return self._queue.qsize()
 
     def close(self) -> None:
@@ -157,10 +165,10 @@ class Journal:
     def _wait_for_more(self, items: list[Item]) -> None:
         """Until one of the group's limits is reached."""
         limits = self._group
-        records_max = limits.records_max or len(items) + GROUP_BYTES_MAX
+        records_max = limits.records_max or sys.maxsize
         deadline = self._oldest + int(limits.wait_s * 1e9)
-        size = sum([len(item[0]) for item in items])
-        while size < limits.bytes_max and len(items) < records_max and items[-1] is not _STOP:
+        size, records = _bytes_of(items), _count_of(items)
+        while size < limits.bytes_max and records < records_max and items[-1] is not _STOP:
             left = deadline - time.perf_counter_ns()
             if left <= 0:
                 return
@@ -169,7 +177,8 @@ class Journal:
             except Empty:
                 return
             more += [self._queue.get() for _ in range(self._queue.qsize())]
-            size += sum([len(item[0]) for item in more])
+            size += _bytes_of(more)
+            records += _count_of(more)
             items += more
 
     def _prepare_first(self) -> None:
@@ -194,14 +203,15 @@ class Journal:
         if self._failing:
             self._answer(items, RC_IO_ERROR)
             return
-        data = b"".join([item[0] for item in items])
+        data = b"".join(chain.from_iterable([item[0] for item in items]))
         try:
             if data:
                 self._write(data)
         except Exception as error:  # noqa: BLE001 - unanswered, everybody would wait for ever
             self._fail(items, error)
             return
-        self._stats.group(len(items), len(data), time.perf_counter_ns() - self._oldest)
+        if records := _count_of(items):
+            self._stats.group(records, len(data), time.perf_counter_ns() - self._oldest)
         self._answer(items, RC_OK)
 
     def _write(self, data: bytes) -> None:
@@ -243,8 +253,9 @@ class Journal:
 
     def _fail(self, items: list[Item], error: Exception) -> None:
         unexpected = not isinstance(error, OSError)
-        log.error("journal %x: %s; %d records failed", self._last_id, error, len(items), exc_info=unexpected)
-        self._stats.failed(len(items))
+        count = _count_of(items)
+        log.error("journal %x: %s; %d records failed", self._last_id, error, count, exc_info=unexpected)
+        self._stats.failed(count)
         self._failing = True
         self._leave_file()
         post_quietly(self._post, partial(self._failed, items))
@@ -282,23 +293,32 @@ class Journal:
         complete(items, RC_IO_ERROR)
 
 
+def _bytes_of(items: list[Item]) -> int:
+    return sum([item[1] for item in items])
+
+
+def _count_of(items: list[Item]) -> int:
+    """Records in all of them."""
+    return sum([len(item[0]) for item in items])
+
+
 def _groups(items: list[Item]) -> list[list[Item]]:
     """Cut a long queue into groups of at most about GROUP_BYTES_MAX, in order."""
-    if sum([len(item[0]) for item in items]) <= GROUP_BYTES_MAX:
+    if _bytes_of(items) <= GROUP_BYTES_MAX:
         return [items] if items else []
     groups: list[list[Item]] = [[]]
     group_bytes = 0
     for item in items:
-        if group_bytes + len(item[0]) > GROUP_BYTES_MAX and groups[-1]:
+        if group_bytes + item[1] > GROUP_BYTES_MAX and groups[-1]:
             groups.append([])
             group_bytes = 0
         groups[-1].append(item)
-        group_bytes += len(item[0])
+        group_bytes += item[1]
     return groups
 
 
 def complete(items: list[Item], rc: int) -> None:
-    for _, done, number in items:
+    for _, _, done, number in items:
         try:
             done(rc, number)
         except Exception:  # one caller's bug must not swallow the answers of the others in its group

@@ -8,7 +8,7 @@ moves the LAC and must only note what happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bookie_stub.ledger import NOT_COUNTED, Ledger
@@ -78,11 +78,12 @@ class LastConfirmed:
 
         self._read(ledger_id, LAST_ENTRY, last_read)
 
-    def added(self, ledger: Ledger, record: bytes) -> None:
-        """An add that went the long way: all do that are watched, or recover a fenced ledger."""
-        lac = lac_of(record, LENGTH_BYTES)
-        if ledger.lac_entry != NOT_COUNTED and lac > ledger.lac:
-            ledger.lac_moved(lac)
+    def added(self, ledger: Ledger, records: Sequence[bytes]) -> None:
+        """Adds that went the long way: all do that are watched, or recover a fenced ledger."""
+        if ledger.lac_entry != NOT_COUNTED:
+            lac = max([lac_of(record, LENGTH_BYTES) for record in records])
+            if lac > ledger.lac:
+                ledger.lac_moved(lac)
 
     def watch(self, ledger_id: int, beyond: int, woken: Callable[[], None]) -> Callable[[], object]:
         """Call `woken` once, when the LAC passes `beyond` or the ledger is fenced or deleted. Returns how to give up.

@@ -11,11 +11,13 @@ from bookie_stub.bookie import Bookie
 class Peer(Protocol):
     bookie: Bookie
 
-    def begin_add(self, size: int) -> None:
-        """`size` bytes are in hand until `end_add`."""
+    def begin_adds(self, count: int, size: int) -> None:
+        """`count` adds with `size` bytes are in hand until `end_adds`."""
         ...
 
-    def end_add(self, size: int, answer: bytes) -> None: ...
+    def end_adds(self, count: int, size: int, answers: bytes) -> None:
+        """With the answers to all of them."""
+        ...
 
     def begin_read(self) -> None: ...
 

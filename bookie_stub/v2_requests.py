@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from bookie_stub.entry_run import EntryRun
 from bookie_stub.peer import Peer
+from protocol.add_runs import cut_add_run, encode_add_answers
 from protocol.bookie_frame import (
     AUTH_DISABLED,
     FLAG_FENCE,
@@ -56,6 +58,22 @@ class V2Requests:
             assert isinstance(request, AuthRequest)
             self._peer.send(encode_auth_response(request.version, AUTH_DISABLED, b""))
 
+    def take_adds(self, data: bytes, start: int, length_max: int) -> int:
+        """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
+        run = cut_add_run(data, start, length_max)
+        if run is None:
+            return start
+        count = len(run.records)
+        self._peer.begin_adds(count, run.size)
+        done = partial(self._run_added, run.ledger_id, run.tails, run.size)
+        self._bookie.add_run(
+            EntryRun(run.ledger_id, run.entry_ids, run.records, run.size, run.master_key, False, done)
+        )
+        return run.end
+
+    def _run_added(self, ledger_id: int, tails: list[bytes], size: int, rc: int, _first: int) -> None:
+        self._peer.end_adds(len(tails), size, encode_add_answers(rc, ledger_id, tails))
+
     def _add(self, request: AddRequest) -> None:
         version, flags, master_key, ledger_id, entry_id, record = request
         if version > VERSION:
@@ -65,12 +83,12 @@ class V2Requests:
         if self._bookie.read_only and not (recovery and flags & FLAG_HIGH_PRIORITY):
             self._peer.send(encode_add_response(version, RC_READ_ONLY, ledger_id, entry_id))
             return
-        self._peer.begin_add(len(record))
+        self._peer.begin_adds(1, len(record))
         done = partial(self._added, version, ledger_id, len(record))
         self._bookie.add(ledger_id, entry_id, record, master_key, recovery, done)
 
     def _added(self, version: int, ledger_id: int, size: int, rc: int, entry_id: int) -> None:
-        self._peer.end_add(size, encode_add_response(version, rc, ledger_id, entry_id))
+        self._peer.end_adds(1, size, encode_add_response(version, rc, ledger_id, entry_id))
 
     def _read(self, request: ReadRequest) -> None:
         version, flags, ledger_id, entry_id, master_key = request

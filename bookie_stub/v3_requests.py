@@ -103,12 +103,12 @@ class V3Requests:
             # BookKeeper stores it under the ids inside and confirms those outside, under which nobody finds it.
             self._answer(request, RC_BAD_REQUEST)
         else:
-            self._peer.begin_add(len(body))
+            self._peer.begin_adds(1, len(body))
             done = partial(self._added, request.header.txnId, ledger_id, len(body))
             self._bookie.add(ledger_id, entry_id, frame(body), add.masterKey, recovery, done)
 
     def _added(self, txn_id: int, ledger_id: int, size: int, rc: int, entry_id: int) -> None:
-        self._peer.end_add(size, encode_add_answer(txn_id, rc, ledger_id, entry_id))
+        self._peer.end_adds(1, size, encode_add_answer(txn_id, rc, ledger_id, entry_id))
 
     def _read(self, request: Request) -> None:
         read = request.readRequest
@@ -197,8 +197,8 @@ class V3Requests:
 
     def _begin_record(self, request: Request, size: int) -> Done:
         """What has to reach the disk before its answer counts as an add."""
-        self._peer.begin_add(size)
-        return lambda rc, _ledger_id: self._peer.end_add(size, encode_message(answer_to(request, rc)))
+        self._peer.begin_adds(1, size)
+        return lambda rc, _ledger_id: self._peer.end_adds(1, size, encode_message(answer_to(request, rc)))
 
     # The bookie itself.
 

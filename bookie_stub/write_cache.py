@@ -8,6 +8,8 @@ the half that was swapped out, from which only deleted ledgers still go. Pure: n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 ENTRY_OVERHEAD_BYTES = 200
 """What the interpreter needs for an entry besides its bytes; small entries are mostly this."""
 
@@ -28,6 +30,14 @@ class CacheHalf:
         ledger[entry_id] = record
         self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
+    def put_run(self, ledger_id: int, entry_ids: Sequence[int], records: Sequence[bytes], size: int) -> None:
+        """Several entries at once, the later one of two with the same id; `size`: bytes of all records."""
+        ledger = self.entries.get(ledger_id)
+        if ledger is None:
+            ledger = self.entries[ledger_id] = {}
+        ledger.update(zip(entry_ids, records, strict=True))
+        self.size += size + ENTRY_OVERHEAD_BYTES * len(records)
+
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         ledger = self.entries.get(ledger_id)
         return None if ledger is None else ledger.get(entry_id)
@@ -47,6 +57,11 @@ class WriteCache:
     @property
     def half_full(self) -> bool:
         return self.active.size >= self.half_bytes_max
+
+    @property
+    def no_room(self) -> bool:
+        """Both halves are full, or the other one is not yet written out."""
+        return self.flushing is not None and self.half_full
 
     def swap(self) -> CacheHalf:
         """The half to write out. Not while another one is being written."""

@@ -11,12 +11,29 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.storages import places
 from tests.support.java import ZooKeeper, class_path
 
 POM = Path(__file__).parent / "bookie_stub/java/pom.xml"
 
+SPARK_TIMEOUT_S = 900
+
 settings.register_profile("magnetar", deadline=None)
 settings.load_profile("magnetar")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that is cut off in a call to Spark leaves half an answer for all that come after it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _storages() -> Iterator[None]:
+    """Set up before the module's brokers, and so ended after them."""
+    yield
+    places.close()
 
 
 @pytest.fixture(scope="session")

@@ -7,16 +7,11 @@ different sizes too, as long as the capacity is not below the largest one.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.simulators.acceleration import numba_is_installed, say_that_it_is_slow
-from pipeline.simulators.trace import Trace
-
-NEVER: Final = 2**63 - 1
-"""The distance of a first request, a miss whatever the capacity."""
+from pipeline.simulators.trace import NEVER, Trace
 
 
 def stack_distances(trace: Trace) -> NDArray[np.int64]:

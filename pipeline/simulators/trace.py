@@ -7,11 +7,15 @@ they have outside are kept beside them, because hashes (sampling, W-TinyLFU) mus
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pipeline.simulators.acceleration import numba_is_installed
+
+NEVER: Final = 2**63 - 1
+"""The stack distance of an object's first request, a miss whatever the capacity."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

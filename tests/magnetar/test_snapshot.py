@@ -140,7 +140,7 @@ def check(found: dict[str, list[dict[str, object]]], topic: str) -> None:
 
 
 def test_of_the_embedded_store(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, {}) as broker:
+    with BrokerProcess(tmp_path, {"bookieAddress": "embedded"}) as broker:
         topic = work(broker.addresses.pulsar)
         url = f"file:{tmp_path / 'data/metadata.sqlite'}"
         during = take(url, tmp_path / "during")

@@ -1,1 +1,1 @@
-"""The broker's interop tests on each storage: the embedded bookie, a bookie of ours over TCP, an Apache bookie."""
+"""The tests that have a broker process, on each storage: the embedded bookie, ours over TCP, Apache's."""

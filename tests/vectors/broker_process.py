@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.storages.places import settings_for
+
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S: Final = 60.0
-SETTINGS_FOR_ALL: Final = "MAGNETAR_TEST_BROKER_SETTINGS"
-"""JSON of settings for every broker that keeps something; `python -m tests.storages` sets it."""
 STOP_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.01
 
@@ -94,6 +94,7 @@ class BrokerProcess:
         self.log_path = folder / "broker.log"
         self._ready_path = folder / "ready.json"
         self._settings = dict(settings or {})
+        """They win over those of the storage that `python -m tests.storages` chooses."""
         self._memory = memory
         self._process: subprocess.Popen[bytes] | None = None
         self._addresses: Addresses | None = None
@@ -169,10 +170,10 @@ class BrokerProcess:
             self.kill()
 
     def _command(self) -> list[str]:
-        where = ["--memory"] if self._memory else ["--data", str(self.folder / "data")]
-        settings = {"brokerServicePort": "0", "webServicePort": "0", **self._settings}
-        if not self._memory:
-            settings |= json.loads(os.environ.get(SETTINGS_FOR_ALL, "{}"))
+        storage = settings_for(self.folder, self._settings)
+        in_memory = self._memory and not storage
+        where = ["--memory"] if in_memory else ["--data", str(self.folder / "data")]
+        settings = {"brokerServicePort": "0", "webServicePort": "0", **storage, **self._settings}
         given = [argument for key, value in settings.items() for argument in ("--set", f"{key}={value}")]
         return [
             *(sys.executable, "-m", "magnetar", "standalone", *where, *given),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.simulators.kernels.compiled import IDS, SIZES, compiled, kernel
-from pipeline.simulators.stack_distances import NEVER
+from pipeline.simulators.trace import NEVER
 
 
 @kernel(IDS, SIZES)

@@ -1,0 +1,110 @@
+"""Runs of adds: what is cut together is what single requests would say, and whatever is unusual is left to these."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.add_runs import AddRun, cut_add_run, encode_add_answers
+from protocol.bookie_frame import (
+    FLAG_RECOVERY_ADD,
+    AddRequest,
+    decode_request,
+    encode_add_request,
+    encode_add_response,
+    encode_read_request,
+)
+
+KEY = b"k" * 20
+LENGTH_MAX = 10_000
+
+
+def frame(
+    entry_id: int, payload: bytes = b"", *, ledger_id: int = 7, key: bytes = KEY, flags: int = 0
+) -> bytes:
+    return encode_add_request(struct.pack(">qqq", ledger_id, entry_id, -1) + payload, key, flags)
+
+
+def cut(data: bytes, start: int = 0) -> AddRun:
+    run = cut_add_run(data, start, LENGTH_MAX)
+    assert run is not None
+    return run
+
+
+def by_single_requests(frames: list[bytes]) -> list[AddRequest]:
+    requests = [decode_request(one[4:]) for one in frames]
+    return [request for request in requests if isinstance(request, AddRequest)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**56 - 1), st.binary(max_size=3)), min_size=1, max_size=70))
+def test_a_run_is_what_single_requests_say(adds: list[tuple[int, bytes]]) -> None:
+    frames = [frame(entry_id, payload) for entry_id, payload in adds]
+    run = cut(b"".join(frames))
+    singles = by_single_requests(frames)
+    assert run.ledger_id == 7
+    assert run.master_key == KEY
+    assert list(run.entry_ids) == [single.entry_id for single in singles]
+    assert run.records == [single.record for single in singles]
+    assert run.size == sum(len(single.record) for single in singles)
+    assert run.end == sum(map(len, frames))
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5000])
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 40, 300])
+def test_equal_lengths(count: int, size: int) -> None:
+    frames = [frame(entry_id, bytes([entry_id % 251]) * size) for entry_id in range(count)]
+    run = cut(b"".join(frames))
+    assert run.records == [single.record for single in by_single_requests(frames)]
+    assert run.entry_ids == tuple(range(count))
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+@pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 50])
+@pytest.mark.parametrize(
+    "other",
+    [
+        frame(99, bytes(10), ledger_id=8),
+        frame(99, bytes(10), key=b"K" * 20),
+        frame(99, bytes(10), flags=FLAG_RECOVERY_ADD),
+        frame(-1, bytes(10)),
+        frame(1 << 56, bytes(10)),
+        frame(99, bytes(LENGTH_MAX)),
+        frame(99, bytes(10))[:4] + b"\3" + frame(99, bytes(10))[5:],
+        b"\0\0\0\x2c" + frame(99)[4:],  # too short to hold a LAC
+        b"\xff\xff\xff\xff" + frame(99, bytes(10))[4:],
+        frame(99, bytes(10))[:-1],
+        frame(99)[:43],
+        frame(99)[:3],
+        encode_read_request(7, 99),
+    ],
+)
+def test_what_does_not_belong_to_a_run_ends_it(count: int, size: int, other: bytes) -> None:
+    frames = [frame(entry_id, bytes(size)) for entry_id in range(count)]
+    run = cut(b"".join(frames) + other)
+    assert run.entry_ids == tuple(range(count))
+    assert run.end == sum(map(len, frames))
+    following = cut_add_run(b"".join(frames) + other, run.end, LENGTH_MAX)
+    assert following is None or following.entry_ids == (99,)
+
+
+def test_a_run_in_the_middle() -> None:
+    frames = [frame(entry_id, bytes(20)) for entry_id in range(5)]
+    data = b"xyz" + b"".join(frames)
+    assert cut(data, 3).entry_ids == (0, 1, 2, 3, 4)
+    assert cut(data, 3 + len(frames[0])).entry_ids == (1, 2, 3, 4)
+
+
+def test_a_length_counts_what_stands_behind_it() -> None:
+    one = frame(0, bytes(100))
+    assert cut_add_run(one, 0, len(one) - 4) is not None
+    assert cut_add_run(one, 0, len(one) - 5) is None
+
+
+@given(st.lists(st.integers(0, 2**56 - 1), min_size=1, max_size=20), st.sampled_from([0, 101, 104]))
+def test_answers_to_a_run(entry_ids: list[int], rc: int) -> None:
+    run = cut(b"".join(map(frame, entry_ids)))
+    expected = b"".join([encode_add_response(2, rc, 7, entry_id) for entry_id in entry_ids])
+    assert encode_add_answers(rc, run.ledger_id, run.tails) == expected

@@ -1,0 +1,84 @@
+"""Where the brokers of a test run keep entries and metadata: a storage of its own for each data folder.
+
+A broker that starts again in its folder, or a second one there, finds the storage of the first; another folder gets
+another, so that a test begins as empty as on the embedded bookie. What was started here ends with the test module that
+asked for it. A test that names a storage itself keeps the one that it names.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from kazoo.client import KazooClient
+
+from tests.support.apache_bookie import ApacheBookie
+from tests.support.bookies import BookieProcesses, ensemble_settings
+
+STORAGE: Final = "MAGNETAR_TEST_STORAGE"
+"""Names the storage of every broker of the run. Not set: each has a bookie inside its process."""
+HOME: Final = "MAGNETAR_BOOKKEEPER_HOME"
+ZOOKEEPER: Final = "MAGNETAR_ZOOKEEPER"
+CHOICES: Final = frozenset({"bookieAddress", "metadataStoreUrl"})
+
+Place = Callable[[Path], AbstractContextManager[Mapping[str, str]]]
+
+
+def settings_for(folder: Path, own: Mapping[str, str]) -> Mapping[str, str]:
+    """Where a broker with its data in `folder` and the settings `own` keeps things; empty for its own bookie."""
+    name = os.environ.get(STORAGE)
+    if name is None or CHOICES & own.keys():
+        return {}
+    key = folder.resolve()
+    if key not in _running:
+        below = folder / "storage"
+        below.mkdir(exist_ok=True)
+        _running[key] = _open.enter_context(PLACES[name](below))
+    return _running[key]
+
+
+def close() -> None:
+    """Ends every storage that runs."""
+    _open.close()
+    _running.clear()
+
+
+_open: Final = ExitStack()
+_running: Final[dict[Path, Mapping[str, str]]] = {}
+
+
+def _bookies(count: int) -> Place:
+    @contextmanager
+    def place(folder: Path) -> Iterator[Mapping[str, str]]:
+        with BookieProcesses(folder, count) as processes:
+            yield {
+                **ensemble_settings(processes.addresses),
+                "metadataStoreUrl": f"file:{folder / 'metadata.sqlite'}",
+            }
+
+    return place
+
+
+@contextmanager
+def _apache(folder: Path) -> Iterator[Mapping[str, str]]:
+    """In a node of its own of the ZooKeeper that runs."""
+    servers, root = os.environ[ZOOKEEPER], f"/magnetar-test-{uuid.uuid4().hex[:12]}"
+    client = KazooClient(hosts=servers)
+    client.start()
+    client.ensure_path(root)
+    bookie = ApacheBookie(Path(os.environ[HOME]), folder, servers + root)
+    try:
+        bookie.start()
+        yield {"bookieAddress": bookie.address, "metadataStoreUrl": f"zk:{servers}{root}"}
+    finally:
+        bookie.stop()
+        client.delete(root, recursive=True)
+        client.stop()
+        client.close()
+
+
+PLACES: Final[Mapping[str, Place]] = {"bookie": _bookies(1), "bookies": _bookies(3), "apache": _apache}
