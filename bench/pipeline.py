@@ -1,14 +1,14 @@
 """`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...]`: what the jobs on access records cost.
 
 Makes a record of a broker's kind (appends in runs, readers at the tail and behind, passes), in the format of the real one,
-and measures on it: one replay by machine code and by the broker's objects, the grid of 16 settings, a sample's error, the
-hit report with its memory, and the start of a session. An event is one entry appended or read.
+and measures on it: one replay by machine code and by the broker's objects, the grid of 16 settings, the hit report with
+its memory, and the start of a session; on one like it whose readers are at all distances, a sample's error; the audits on
+an invented cluster of 600,000 topics. An event is one entry appended or read.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import subprocess
 import sys
@@ -21,116 +21,17 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.decisions import COUNTS_READS, Op
-from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_file import RecordFile
+from bench.made_record import SETTINGS, make_record, spread_behind
+from broker.entry_cache.decisions import Op
 from broker.recorder.record_reader import RunOfBroker, find
-from broker.recorder.row_encoder import Columns
-from broker.recorder.schema import FileFacts, file_name, names_name
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import WhatIf
 from pipeline.replays.replay import replay_with
 
-SETTINGS: Final = EntryCacheSettings(
-    64 << 20, ttl_ns=1_000_000_000, extend_recently_accessed=False, policy="pip430"
-)
-START: Final = "20260101T000000.000000"
-TOPICS: Final = 2000
-RUN_ENTRIES: Final = 8
-"""Entries per append: what one turn of a busy loop confirms of a topic."""
-BEHIND_US: Final = (0, 400_000, 3_000_000)
-"""How far behind the appends the readers of a topic are."""
-STEP_US: Final = 400
-"""Between two appends of a broker: 20,000 entries a second."""
 OBJECT_EVENTS: Final = 400_000
-
-
-def make_record(folder: Path, events: int, brokers: int, seed: int = 1) -> None:
-    """`events` over all brokers; about as many reads as there are readers for each append."""
-    appends = events // brokers // (1 + len(BEHIND_US)) // RUN_ENTRIES
-    for number in range(brokers):
-        _make_run(folder, f"b{number}", appends, np.random.default_rng(seed + number))
-
-
-def _make_run(folder: Path, broker: str, appends: int, random: np.random.Generator) -> None:
-    place = folder / f"broker={broker}"
-    place.mkdir(parents=True)
-    topic = (random.zipf(1.2, appends) % TOPICS + 1).astype(np.int64)
-    ts = np.arange(appends, dtype=np.int64) * STEP_US
-    order = np.argsort(topic, kind="stable")
-    begins = np.concatenate([[0], np.flatnonzero(np.diff(topic[order])) + 1])
-    within = np.arange(appends) - np.repeat(begins, np.diff(np.append(begins, appends)))
-    first = np.empty(appends, np.int64)
-    first[order] = within * RUN_ENTRIES
-    parts = [_head(topic), _rows(Op.APPEND, ts, topic, 0, first, 0)]
-    for sub, behind_us in enumerate(BEHIND_US, 1):
-        at = ts + behind_us + 50 * sub
-        parts += [_rows(Op.HIT, at, topic, sub, first, 0), _rows(Op.DELIVER, at + 10, topic, sub, first, 0)]
-    last = int(ts[-1]) + max(BEHIND_US) + 1000
-    ticks = np.arange(0, last, 10_000, dtype=np.int64)
-    parts.append(_columns(Op.TICK, ticks, 0, 0, 0, 0, 10_000, 0, 0))
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    sorted_by_time = np.argsort(columns["ts"], kind="stable")
-    columns = {name: column[sorted_by_time] for name, column in columns.items()}
-    file = RecordFile(place, file_name(START, 0))
-    file.append(columns)
-    file.complete(
-        FileFacts(
-            broker=broker,
-            start=START,
-            sequence=0,
-            software="bench",
-            clock_offset_us=0,
-            settings=SETTINGS.to_text(),
-        )
-    )
-    lines = [{"topic": one, "name": f"t{one}"} for one in range(1, TOPICS + 1)]
-    subs = [
-        {"topic": one, "sub": sub, "name": f"s{sub}"}
-        for one in range(1, TOPICS + 1)
-        for sub in range(1, len(BEHIND_US) + 1)
-    ]
-    (place / names_name(START)).write_text("\n".join(map(json.dumps, [*lines, *subs])) + "\n")
-
-
-def _head(topic: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Columns:
-    """Every topic is opened and has its readers before anything happens."""
-    topics = np.unique(topic)
-    opened = _columns(Op.OPEN, np.full(len(topics), -2), topics, 0, 0, 0, 0, 0, int(COUNTS_READS))
-    added = [
-        _columns(Op.CURSOR_ADDED, np.full(len(topics), -1), topics, sub, topics, 0, 0, 0, 0)
-        for sub in range(1, len(BEHIND_US) + 1)
-    ]
-    parts = [_columns(Op.SETTINGS, np.full(1, -3), 0, 0, 0, 0, 0, 0, 0), opened, *added]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _rows(
-    op: Op,
-    ts: np.ndarray[tuple[int], np.dtype[np.int64]],
-    topic: np.ndarray[tuple[int], np.dtype[np.int64]],
-    sub: int,
-    first: np.ndarray[tuple[int], np.dtype[np.int64]],
-    detail: int,
-) -> Columns:
-    """Ledgers have the topics' numbers; entries of a topic have one size."""
-    size = RUN_ENTRIES * (200 + topic % 16 * 100)
-    return _columns(op, ts, topic, sub, topic, first, RUN_ENTRIES, size, detail)
-
-
-def _columns(op: Op, ts: object, *values: object) -> Columns:
-    at = np.asarray(ts, np.int64)
-    names = ("topic", "sub", "ledger", "entry", "count", "bytes", "detail")
-    columns = {
-        name: np.broadcast_to(np.asarray(value, np.int64), at.shape)
-        for name, value in zip(names, values, strict=True)
-    }
-    return {
-        "ts": at,
-        "op": np.full(len(at), op.value, np.int64),
-        **columns,
-        "more": np.zeros(len(at), np.int64),
-    }
+"""So many are replayed by the broker's objects."""
+GATHERED: Final = 1 << 23
+AUDITED_TOPICS: Final = 600_000
 
 
 def cpu(call: Callable[[], object]) -> float:
@@ -146,6 +47,13 @@ def timed(call: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def gathered_per_second() -> float:
+    """What memory gives on this machine now: numbers picked at random out of 64 MiB, which makes runs comparable."""
+    table = np.arange(GATHERED, dtype=np.int64)
+    places = np.random.default_rng(0).integers(0, GATHERED, GATHERED)
+    return GATHERED / min(cpu(lambda: table[places].sum()) for _ in range(3))
+
+
 def measure_replay(run: RunOfBroker) -> list[str]:
     """One core, all events of one broker; and the objects on the first part of the same rows."""
     from broker.recorder.record_reader import events
@@ -156,14 +64,20 @@ def measure_replay(run: RunOfBroker) -> list[str]:
     lines = [
         f"{run.rows:,} rows, {accesses.events:,} events of one broker; read and made ready in {made_s:.1f} s of CPU"
     ]
+    gathered = gathered_per_second()
+    lines.append(f"  random gathers out of 64 MiB: {gathered / 1e6:.1f} M/s of CPU")
     for text, settings in (
         ("pip430 4.2, 1 s", SETTINGS),
+        ("pip430 4.2, 10 s, 16 MiB", replace(SETTINGS, ttl_ns=10_000_000_000, size_bytes_max=16 << 20)),
         ("pip430 4.2, 10 s", replace(SETTINGS, ttl_ns=10_000_000_000)),
         ("pip430 5.0, 1 s", replace(SETTINGS, profile="5.0")),
         ("fifo-ttl, 1 s", replace(SETTINGS, policy="fifo-ttl")),
     ):
         seconds = min(cpu(lambda one=settings: replay_with(accesses, one)) for _ in range(2))  # type: ignore[misc]
-        lines.append(f"  kernel, {text}: {accesses.events / seconds / 1e6:.1f} M events/s of CPU")
+        speed = accesses.events / seconds
+        lines.append(
+            f"  kernel, {text}: {speed / 1e6:.1f} M events/s of CPU, {speed / gathered:.2f} per gather"
+        )
     objects = WhatIf(SETTINGS, accesses.tick_ns)
     seconds = 0.0
     done = 0
@@ -176,17 +90,34 @@ def measure_replay(run: RunOfBroker) -> list[str]:
     return lines
 
 
-def measure_sample(run: RunOfBroker) -> list[str]:
-    """The error of the hit ratio from samples of the entries."""
+def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
+    """The error of the hit ratio over all brokers from samples of the entries, where readers are spread over all
+    distances, so that every size has a hit ratio of its own."""
     from pipeline.replays.sampling import sampled
 
-    accesses = accesses_of(run)
+    if not folder.exists():
+        make_record(folder, events, brokers, behind_us=spread_behind)
+    rates = (1.0, 0.1, 0.01)
+    settings = [
+        replace(SETTINGS, size_bytes_max=mib << 20, ttl_ns=10_000_000_000, policy=policy)
+        for policy in ("pip430", "fifo-ttl")
+        for mib in (16, 32, 64, 128)
+    ]
+    hits, reads = np.zeros((len(settings), len(rates))), np.zeros((len(settings), len(rates)))
+    for run in find([folder]).runs:
+        accesses = accesses_of(run)
+        for at, rate in enumerate(rates):
+            part = sampled(accesses, rate)
+            for row, one in enumerate(settings):
+                outcome = replay_with(part, one)
+                hits[row, at] += outcome.totals["hits"]
+                reads[row, at] += outcome.reads
     lines = []
-    for size in (16 << 20, 64 << 20, 256 << 20):
-        settings = replace(SETTINGS, size_bytes_max=size, ttl_ns=10_000_000_000)
-        exact = replay_with(accesses, settings).hit_ratio
-        errors = [replay_with(sampled(accesses, rate), settings).hit_ratio - exact for rate in (0.1, 0.01)]
-        lines.append(f"  {size >> 20} MiB: exact {exact:.4f}, 10 % {errors[0]:+.4f}, 1 % {errors[1]:+.4f}")
+    for one, (exact, *estimates) in zip(settings, hits / reads, strict=True):
+        errors = ", ".join(
+            f"{rate:.0%} {estimate - exact:+.4f}" for rate, estimate in zip(rates[1:], estimates, strict=True)
+        )
+        lines.append(f"  {one.policy}, {one.size_bytes_max >> 20} MiB: exact {exact:.4f}, {errors}")
     return lines
 
 
@@ -212,20 +143,22 @@ def measure_grid(folder: Path, master: str) -> list[str]:
 
 
 def measure_report(folder: Path, master: str) -> list[str]:
-    """As a process of its own, with the memory of all its processes."""
+    return [measure_command("hit-report", str(folder), "--master", master)]
+
+
+def measure_audits(folder: Path, master: str) -> list[str]:
+    from magnetar.audit_command import AUDITS
+    from pipeline.audits.generator import generate
+
+    if not folder.exists():
+        generate(folder, AUDITED_TOPICS, 1)
+    return [measure_command("audit", name, str(folder), "--master", master) for name in AUDITS]
+
+
+def measure_command(*words: str) -> str:
+    """A job as a process of its own, with the memory of all its processes."""
     with tempfile.TemporaryDirectory() as out:
-        command = [
-            sys.executable,
-            "-m",
-            "magnetar",
-            "pipeline",
-            "hit-report",
-            str(folder),
-            "--out",
-            out,
-            "--master",
-            master,
-        ]
+        command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         most = 0
@@ -233,9 +166,8 @@ def measure_report(folder: Path, master: str) -> list[str]:
             most = max(most, _resident_of(process.pid))
             time.sleep(0.25)
         seconds = time.perf_counter() - began
-    return [
-        f"hit-report: {seconds:.1f} s, {most / (1 << 30):.2f} GiB at most, exit code {process.returncode}"
-    ]
+    name = " ".join(word for word in words[:2] if not word.startswith("/"))
+    return f"{name}: {seconds:.1f} s, {most / (1 << 30):.2f} GiB at most, exit code {process.returncode}"
 
 
 def _resident_of(root: int) -> int:
@@ -263,9 +195,12 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, default=4, metavar="N")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="make the record there, or use the one that is there"
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="make the record there (others beside it), or use what is there",
     )
-    names = ("replay", "sample", "grid", "report")
+    names = ("replay", "sample", "grid", "report", "audits")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -274,11 +209,13 @@ def main() -> None:
             seconds = timed(lambda: make_record(folder, options.events, options.brokers))
             print(f"record made in {seconds:.1f} s", flush=True)
         (first, *_) = find([folder]).runs
+        spread, cluster = (folder.with_name(f"{folder.name}-{what}") for what in ("spread", "cluster"))
         parts: dict[str, Callable[[], list[str]]] = {
             "replay": lambda: measure_replay(first),
-            "sample": lambda: measure_sample(first),
+            "sample": lambda: measure_sample(spread, options.events, options.brokers),
             "grid": lambda: measure_grid(folder, options.master),
             "report": lambda: measure_report(folder, options.master),
+            "audits": lambda: measure_audits(cluster, options.master),
         }
         for name in options.only:
             print("\n".join(parts[name]()), flush=True)

@@ -16,6 +16,8 @@ from pipeline.simulators.replay import replay
 from pipeline.simulators.trace import Trace, trace_of
 
 BASELINE: Final = ("FIFO", "LRU", "Sieve", "S3FIFO", "ARC", "WTinyLFU", "Belady")
+SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in ("Sieve", "WTinyLFU"))
+"""The others do with a small cache what they do not with a large one (docs/simulators.md)."""
 
 
 class Requests(NamedTuple):
@@ -45,7 +47,7 @@ def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tup
     requests = requests_of(accesses)
     if not requests.reads:
         return [(policy, 0, 0) for policy in policies]
-    capacity = max(round(size_bytes * accesses.rate), 1)
+    capacity = max(round(size_bytes * accesses.bytes_rate), 1)
     found = []
     for policy in policies:
         try:

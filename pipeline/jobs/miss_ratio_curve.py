@@ -29,6 +29,8 @@ from pipeline.traces.checking import Checked
 SAMPLED_ROWS: Final = 2_000_000
 """Rows that are replayed at most, where nobody says which share."""
 POINTS: Final = 12
+ENTRIES_MIN: Final = 10
+"""A sample's cache with room for fewer says little of the whole one, and its error bar does not know."""
 
 
 class Point(NamedTuple):
@@ -41,10 +43,16 @@ class Point(NamedTuple):
     reads_without: tuple[float, ...]
     misses_without: tuple[float, ...]
     rate: float
+    entries: float
+    """What the replayed cache has room for, of the run with the largest entries."""
 
     @property
     def miss_ratio(self) -> float:
         return self.misses / self.reads if self.reads else 0.0
+
+    @property
+    def tells(self) -> bool:
+        return self.rate >= 1 or self.entries >= ENTRIES_MIN
 
     @property
     def error_bar(self) -> float:
@@ -76,7 +84,8 @@ def miss_ratio_curve(
     say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {percent(share)} of the entries")
     tasks = [(run, settings, list(sizes), share) for run in checked.runs]
     found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_points).collect()
-    points = [_added(same) for same in zip(*found, strict=True)]
+    every = [added(same) for same in zip(*found, strict=True)]
+    points = [point for point in every if point.tells]
     rows: list[dict[str, Cell]] = [
         {
             "policy": point.policy,
@@ -98,6 +107,11 @@ def miss_ratio_curve(
     answer.plots.append(Plot("Miss ratio over size", svg, f"From {percent(share)} of the entries."))
     answer.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
     answer.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
+    if left_out := sorted({point.size_bytes for point in every if not point.tells}):
+        answer.text.append(
+            f"left out: sizes up to {mib(left_out[-1])}, of which the sample's share holds fewer than {ENTRIES_MIN} "
+            "entries; a larger --sample brings them"
+        )
     if own.policy not in BY_KERNEL:
         answer.text.append(
             f"{own.policy} has no machine code: its curve is in what-if, here are those that have"
@@ -123,7 +137,13 @@ _Task = tuple[RunOfBroker, list[tuple[str, EntryCacheSettings]], list[int], floa
 def _points(task: _Task) -> list[Point]:
     run, policies, sizes, share = task
     accesses = accesses_of(run)
-    accesses = sampled(accesses, min(share, accesses.rate))
+    return points_of(sampled(accesses, min(share, accesses.rate)), policies, sizes)
+
+
+def points_of(
+    accesses: Accesses, policies: Sequence[tuple[str, EntryCacheSettings]], sizes: Sequence[int]
+) -> list[Point]:
+    """Each named policy with each size."""
     kept = accesses.rate * (1 - 1 / GROUPS)
     group = groups(accesses, GROUPS)
     parts = [only(accesses, group != number, kept) for number in range(GROUPS)] if accesses.rate < 1 else []
@@ -138,6 +158,7 @@ def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: E
     whole = replay_with(accesses, settings)
     others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS
     scale = 1 / accesses.rate
+    mean_bytes = max(float(accesses.sizes.mean()), 1.0) if accesses.entries else 1.0
     return Point(
         name,
         settings.size_bytes_max,
@@ -146,10 +167,11 @@ def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: E
         tuple(one.reads * scale for one in others),
         tuple(one.totals["misses"] * scale for one in others),
         accesses.rate,
+        settings.size_bytes_max * accesses.bytes_rate / mean_bytes,
     )
 
 
-def _added(same: Sequence[Point]) -> Point:
+def added(same: Sequence[Point]) -> Point:
     """One point over all runs."""
     first = same[0]
     return first._replace(
@@ -157,4 +179,5 @@ def _added(same: Sequence[Point]) -> Point:
         misses=sum(point.misses for point in same),
         reads_without=tuple(map(sum, zip(*[point.reads_without for point in same], strict=True))),
         misses_without=tuple(map(sum, zip(*[point.misses_without for point in same], strict=True))),
+        entries=min(point.entries for point in same),
     )

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import RunOfBroker
 from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
-from pipeline.jobs.bounds import BASELINE, baseline_of
+from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.plots import bars_plot, lines_plot
 from pipeline.jobs.what_if import OWN, exactly, own_lines, policy_name, row_of
 from pipeline.replays.grid import NO_TTL_NS, Choice, GridRow, own_settings, replay_grid
@@ -64,7 +64,7 @@ def recommend(
     baseline = _baseline(spark, checked.runs, best.settings.size_bytes_max, rate)
     answer.text += [*own_lines(exact, present), "", *_binding(knobs, moved, present), ""]
     answer.text += _advice(present, best)
-    answer.text += ["", *_bounds(baseline, grid[-1], best)]
+    answer.text += ["", *_bounds(baseline, grid[-1] if checked.counts_reads else None, best)]
     _add_tables(answer, present, best, knobs, moved, together, baseline)
     return answer
 
@@ -156,7 +156,8 @@ def _baseline(
     spark: SparkSession, runs: Sequence[RunOfBroker], size_bytes: int, rate: float
 ) -> dict[str, float]:
     """Hit ratio of reads by policy, over all runs."""
-    tasks = [(run, size_bytes, rate, BASELINE) for run in runs]
+    policies = BASELINE if rate >= 1 else SAMPLED_BASELINE
+    tasks = [(run, size_bytes, rate, policies) for run in runs]
     sums: dict[str, list[int]] = {}
     for found in spark.sparkContext.parallelize(tasks, len(tasks)).map(baseline_of).collect():
         for policy, hits, reads in found:
@@ -166,9 +167,12 @@ def _baseline(
     return {policy: hits / reads for policy, (hits, reads) in sums.items() if reads}
 
 
-def _bounds(baseline: dict[str, float], no_ttl: GridRow, best: GridRow) -> list[str]:
+def _bounds(baseline: dict[str, float], no_ttl: GridRow | None, best: GridRow) -> list[str]:
+    """`no_ttl`: None where the record does not count expected reads, so that it would be no bound."""
     size = mib(best.settings.size_bytes_max)
-    lines = [f"expected reads without a time to live, own size: {percent(no_ttl.hit_ratio)}"]
+    lines = []
+    if no_ttl is not None:
+        lines.append(f"expected reads without a time to live, own size: {percent(no_ttl.hit_ratio)}")
     if "Belady" in baseline:
         lines.append(f"Belady's bound with {size}, no time to live: {percent(baseline['Belady'])}")
     return lines

@@ -101,7 +101,10 @@ class Accesses:
     tick_ns: int
     """How long the broker waited between two periodic passes."""
     rate: float = 1.0
-    """The share of the entries that is in here; a cache of that share of the size meets about the same hit ratio."""
+    """The share of the entries that is in here."""
+    bytes_rate: float = 1.0
+    """The share of the bytes, which is the share of the cache that meets about the same hit ratio. As `rate` where
+    the recorder drew the sample, since nobody knows the rest."""
 
     @property
     def entries(self) -> int:

@@ -19,7 +19,7 @@ from broker.recorder.record_reader import RunOfBroker
 from pipeline.replays.accesses import Accesses
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
-from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with
+from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
 from pipeline.replays.sampling import sampled
 
 NO_TTL_NS: Final = 1 << 60
@@ -98,7 +98,16 @@ def choices(
 
 
 _Task = tuple[RunOfBroker, list[tuple[int, Choice]], float]
-_Answer = tuple[int, EntryCacheSettings, Outcome, float, str]
+
+
+class _Answer(NamedTuple):
+    number: int
+    """Of the choice."""
+    settings: EntryCacheSettings
+    outcome: Outcome
+    rate: float
+    bytes_rate: float
+    by: str
 
 
 def replay_grid(
@@ -118,7 +127,7 @@ def replay_grid(
     answers: list[list[_Answer]] = [[] for _ in wanted]
     mapped = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_replay_task)
     for done, answer in enumerate(mapped.toLocalIterator(prefetchPartitions=True), 1):
-        answers[answer[0]].append(answer)
+        answers[answer.number].append(answer)
         if done % max(1, len(wanted) // 4) == 0:
             say(f"  {done} of {len(wanted) * len(runs)} replays")
     return [_summed(choice, found) for choice, found in zip(wanted, answers, strict=True)]
@@ -150,19 +159,19 @@ def _replay_task(task: _Task) -> Iterable[_Answer]:
             accesses = accesses_of(run)
             accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
         if settings.policy in BY_KERNEL:
-            yield number, settings, replay_with(accesses, settings), accesses.rate, "kernel"
+            outcome, by = replay_with(accesses, settings), "kernel"
         else:
-            share = replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.rate))
-            outcome = replay_objects(run, share, accesses.tick_ns, accesses.rate)
-            yield number, settings, outcome, accesses.rate, "objects"
+            share = scaled(settings, accesses)
+            outcome, by = replay_objects(run, share, accesses.tick_ns, accesses.rate), "objects"
+        yield _Answer(number, settings, outcome, accesses.rate, accesses.bytes_rate, by)
 
 
 def _summed(choice: Choice, answers: Sequence[_Answer]) -> GridRow:
     def total(name: str) -> int:
-        return round(sum(outcome.totals[name] / rate for _, _, outcome, rate, _ in answers))
+        return round(sum(answer.outcome.totals[name] / answer.rate for answer in answers))
 
-    _, settings, _, _, by = answers[0]
-    peak = max(round(outcome.peak_bytes / rate) for _, _, outcome, rate, _ in answers)
+    settings, by = answers[0].settings, answers[0].by
+    peak = max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
     return GridRow(
         choice, settings, total("hits"), total("misses"), total("coalesced"), total("miss_bytes"), peak, by
     )

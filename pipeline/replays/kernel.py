@@ -3,6 +3,8 @@
 Rule for rule what `broker/entry_cache` does, over arrays: 16 bytes per entry, and a ring of slots for the removal
 queue. A slot is an entry's own only while the entry says so, which is how the slots of invalidated ones are told.
 Tests hold it to the objects of the broker, counter by counter.
+
+Nothing is allocated here: a ring that is full ends the call, and the caller comes back with a larger one.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline.replays import accesses as a
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import TURN_NS, Rows
-from pipeline.simulators.kernels.compiled import compiled
+from pipeline.simulators.kernels.compiled import compiled_without_counts as compiled
 
 ENTRY: Final = np.dtype(
     [
@@ -50,17 +52,17 @@ class Cache(NamedTuple):
     s: NDArray[np.int64]
     """Everything else, by the names of `counters`."""
 
-
-@compiled
-def _grown(cache: Cache) -> Cache:
-    """Twice as many slots."""
-    old = len(cache.slot_entry)
-    slot_entry = np.empty(old * 2, np.int32)
-    slot_ns = np.empty(old * 2, np.int64)
-    for q in range(cache.s[c.HEAD], cache.s[c.TAIL]):
-        slot_entry[q & (old * 2 - 1)] = cache.slot_entry[q & (old - 1)]
-        slot_ns[q & (old * 2 - 1)] = cache.slot_ns[q & (old - 1)]
-    return Cache(cache.entries, slot_entry, slot_ns, cache.low, cache.s)
+    def with_room(self, slots: int) -> Cache:
+        """The same with at least so many slots; twice as many as long as these are too few."""
+        old = len(self.slot_entry)
+        new = old
+        while new < slots:
+            new *= 2
+        used = np.arange(self.s[c.HEAD], self.s[c.TAIL])
+        slot_entry, slot_ns = np.empty(new, np.int32), np.empty(new, np.int64)
+        slot_entry[used & (new - 1)] = self.slot_entry[used & (old - 1)]
+        slot_ns[used & (new - 1)] = self.slot_ns[used & (old - 1)]
+        return self._replace(slot_entry=slot_entry, slot_ns=slot_ns)
 
 
 # Passes
@@ -379,24 +381,26 @@ def _about_entries(
 
 
 @compiled
-def replay_rows(rows: Rows, cache: Cache, settings: NDArray[np.int64], as_recorded: bool) -> None:
-    """All rows. `settings`: a line for each that CONFIGURE may name; `as_recorded`: passes run where they ran and
-    what came from storage came; otherwise these follow from what the replayed cache does."""
+def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64], as_recorded: bool) -> int:
+    """Rows from `begin` on; answers how many are done: all, or up to the one that needs more slots than there are.
+    `settings`: a line for each that CONFIGURE may name; `as_recorded`: passes run where they ran and what came from
+    storage came; otherwise these follow from what the replayed cache does."""
     s = cache.s
-    _configure(s, settings[0])
-    if len(rows.op):
-        s[c.LAST_TICK_NS] = rows.at_ns[0]
-    for i in range(len(rows.op)):
+    slots = len(cache.slot_entry)
+    if not begin:
+        _configure(s, settings[0])
+        if len(rows.op):
+            s[c.LAST_TICK_NS] = rows.at_ns[0]
+    for i in range(begin, len(rows.op)):
         op, now_ns, count = rows.op[i], rows.at_ns[i], rows.entries[i]
+        if op < _INVALIDATE and s[c.TAIL] - s[c.HEAD] + count > slots:
+            return i
         if not as_recorded and op != _INVALIDATE:
             _catch_up(cache, op, now_ns)
         if op == _TICK:
             s[c.LAST_TICK_NS] = now_ns
             _tick(cache, now_ns, count if as_recorded else UNLIMITED)
         elif op < _INVALIDATE:
-            if s[c.TAIL] - s[c.HEAD] + count > len(cache.slot_entry):
-                while s[c.TAIL] - s[c.HEAD] + count > len(cache.slot_entry):
-                    cache = _grown(cache)
             _about_entries(
                 cache, op, rows.first[i], count, rows.detail[i], rows.ledger[i], now_ns, as_recorded
             )
@@ -407,3 +411,4 @@ def replay_rows(rows: Rows, cache: Cache, settings: NDArray[np.int64], as_record
                 _run_checks(cache, now_ns, count)
             elif op == _CONFIGURE:
                 _configure(s, settings[rows.detail[i]])
+    return len(rows.op)

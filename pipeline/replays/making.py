@@ -52,7 +52,8 @@ _FILLING: Final = (Op.APPEND, Op.FETCHED, Op.HIT)
 def accesses_of(run: RunOfBroker) -> Accesses:
     """RecordError where the files cannot be read or hold too much for one replay."""
     columns = read_columns(run)
-    columns = columns.take(rows_of_open_topics(columns.op, columns.topic))
+    stays = rows_of_open_topics(columns.op, columns.topic)
+    columns = columns if stays.all() else columns.take(stays)
     cursors, begins = cursor_numbers(columns)
     subs = run.names.subs if run.names is not None else {}
     looks = [int(begins[topic]) + sub for (topic, sub), name in subs.items() if name == LOOKS_ONLY]
@@ -80,9 +81,8 @@ def _made(
     if gone:
         more.append(_of_ranges(columns, np.array(gone, np.int64)))
     rows = _merged(rows, order, more)
-    return Accesses(
-        run.broker, run.start, rows, sizes, numbering, texts, _tick_ns(columns), run.files[0].facts.sample
-    )
+    rate = run.files[0].facts.sample
+    return Accesses(run.broker, run.start, rows, sizes, numbering, texts, _tick_ns(columns), rate, rate)
 
 
 def _kept_rows(

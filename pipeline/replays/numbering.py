@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from broker.recorder.errors import RecordError
 from pipeline.replays.accesses import Ints32, Ints64, Numbering, runs_expanded
 from pipeline.replays.columns import Columns
+from pipeline.simulators.kernels.compiled import compiled
 
 TABLE_MAX: Final = 1 << 24
 """Ledger ids are given out one by one, so a table over them is short; otherwise they are sorted."""
@@ -68,9 +69,13 @@ def sizes_of(columns: Columns, first: Ints32, entries: int, certain: NDArray[np.
     """Bytes of each entry: from the rows of entries of one size where there are any (`certain`), else the mean of a
     run that was read."""
     sizes = np.zeros(entries, np.int32)
-    known = columns.bytes > 0
-    for chosen in (known & ~certain, known & certain):
-        rows, ids = runs_expanded(first[chosen], columns.entries[chosen])
-        each = columns.bytes[chosen] // np.maximum(columns.entries[chosen], 1)
-        sizes[ids] = each[rows]
+    for chosen in (~certain, certain):
+        _fill(sizes, first, columns.entries, columns.bytes, chosen)
     return sizes
+
+
+@compiled
+def _fill(sizes: Ints32, first: Ints32, count: Ints32, size_bytes: Ints64, chosen: NDArray[np.bool_]) -> None:
+    for i in range(len(first)):
+        if chosen[i] and size_bytes[i] > 0 and count[i] > 0:
+            sizes[first[i] : first[i] + count[i]] = size_bytes[i] // count[i]

@@ -53,18 +53,24 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
 def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
     """With other settings. Readers ask at the times at which they asked; what is missed comes at once."""
-    return _replay(accesses, [_scaled(settings, accesses.rate)], as_recorded=False)
+    return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
-def _scaled(settings: EntryCacheSettings, rate: float) -> EntryCacheSettings:
+def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettings:
     """A sample meets in its share of the cache what everything meets in all of it."""
-    return replace(settings, size_bytes_max=round(settings.size_bytes_max * rate)) if rate < 1 else settings
+    if accesses.rate >= 1:
+        return settings
+    return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
 
 
 def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
     cache = new_cache(accesses, settings[0])
     values = np.array([setting_values(one) for one in settings], np.int64)
-    replay_rows(Rows(*map(np.ascontiguousarray, accesses.rows)), cache, values, as_recorded)
+    rows = Rows(*map(np.ascontiguousarray, accesses.rows))
+    done = 0
+    while (done := replay_rows(rows, done, cache, values, as_recorded)) < len(rows.op):
+        used = cache.s[c.TAIL] - cache.s[c.HEAD]
+        cache = cache.with_room(int(used + rows.entries[done]))
     s = cache.s.tolist()
     totals = {name: s[place] for name, place in c.TOTALS.items()}
     return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])

@@ -1,4 +1,8 @@
-"""Samples of Accesses by entry (SHARDS): a cache of the sample's share of the size meets about the same hit ratio."""
+"""Samples of Accesses by entry (SHARDS): a cache of the sample's share of the size meets about the same hit ratio.
+
+Of the size, and that is the share of the bytes: one entry in a hundred has one byte in a hundred only roughly, where
+entries of some topics are ten times as large as those of others.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +47,8 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
     about = rows.op < 7
     row, first, count = _cut(rows.first, rows.entries, about, chosen, numbers)
     taken = rows.take(row)._replace(first=first, entries=count)
+    size_bytes = int(accesses.sizes.sum(dtype=np.int64))
+    kept_bytes = int(accesses.sizes[kept].sum(dtype=np.int64))
     return Accesses(
         accesses.broker,
         accesses.start,
@@ -52,6 +58,7 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
         accesses.settings,
         accesses.tick_ns,
         rate,
+        accesses.bytes_rate * kept_bytes / size_bytes if kept_bytes else rate,
     )
 
 

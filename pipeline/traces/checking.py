@@ -14,12 +14,18 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.decisions import COUNTS_READS, Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import FileOnDisk, Found, RunOfBroker, SetAside, find, look_at, read_table
 
 CLOCK_STEP_US: Final = 1_000_000
 """`ts` may step back by less than a turn of the broker's loop; more than this is a clock that jumped."""
+
+UNCOUNTED: Final = (
+    "recorded with cacheEvictionByExpectedReadCount=false, and every replay is as with false, whatever else it changes: "
+    "nobody's reads are counted, and what stands before the slowest cursor is dropped; set it to true and record again "
+    "to see what that brings"
+)
 
 KNOWN_OPS: Final = frozenset(op.value for op in Op)
 
@@ -36,6 +42,8 @@ class FileCheck:
     """How often the clock went back by more than a second from one row to the next."""
     doubled: int = 0
     """Entries that it says were appended twice."""
+    uncounted: bool = False
+    """Whether a topic was opened without counting expected reads."""
 
 
 @dataclass(slots=True)
@@ -47,6 +55,8 @@ class Checked:
     remarks: list[str] = field(default_factory=list)
     span_us: tuple[int, int] = (0, 0)
     """The first and the last time in all files."""
+    counts_reads: bool = True
+    """False for a record made with `cacheEvictionByExpectedReadCount=false`, at least in part."""
 
     @property
     def rows(self) -> int:
@@ -80,7 +90,8 @@ def check_file(path: Path) -> FileCheck:
         return FileCheck(str(path), f"it has events of a kind that is not known here: op {unknown[0]}")
     steps = int(np.count_nonzero(np.diff(times) < -CLOCK_STEP_US))
     span = (int(times.min()), int(times.max()))
-    return FileCheck(str(path), "", table.num_rows, *span, steps, _appended_twice(table, ops))
+    uncounted = bool(((_column(table, "detail")[ops == Op.OPEN] & COUNTS_READS) == 0).any())
+    return FileCheck(str(path), "", table.num_rows, *span, steps, _appended_twice(table, ops), uncounted)
 
 
 def _column(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -135,6 +146,7 @@ def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
     sound = [by_path[str(file.path)] for file in checked.files]
     if sound:
         checked.span_us = (min(one.first_us for one in sound), max(one.last_us for one in sound))
+    checked.counts_reads = not any(one.uncounted for one in sound)
     checked.remarks += _remarks(checked, by_path)
 
 
@@ -152,6 +164,8 @@ def _remarks(checked: Checked, by_path: dict[str, FileCheck]) -> list[str]:
             remarks.append(f"{run.broker}, started {run.start}: its files disagree about the clock")
         if reason := run.why_not_exact():
             remarks.append(f"{run.broker}, started {run.start}: not complete: {reason}")
+    if not checked.counts_reads:
+        remarks.append(UNCOUNTED)
     software = sorted({file.facts.software for file in checked.files})
     if len(software) > 1:
         remarks.append(f"recorded by several versions: {', '.join(software)}")

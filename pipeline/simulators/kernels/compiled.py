@@ -22,14 +22,26 @@ CAPACITY = types.int64
 
 def compiled(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     """For what kernels call: a version for each kind of arguments that occurs."""
+    return _compiled(function)
+
+
+def compiled_without_counts(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """For what makes no arrays and keeps none: nobody counts who refers to those that it is given.
+
+    A function that is called for each entry and takes a tuple of arrays otherwise spends most of its time in counting.
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: Callable[Arguments, Answer], **options: bool) -> Callable[Arguments, Answer]:
     config = numba.config
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     folder = Path(before or Path(__file__).parent / "__pycache__") / _digest_of_sources()
     config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     try:
-        made = numba.njit(cache=True, nogil=True)(function)
+        made = numba.njit(cache=True, nogil=True, **options)(function)  # type: ignore[call-overload]
     except RuntimeError:  # numba found no folder that it may write to; then each process compiles anew
-        made = numba.njit(nogil=True)(function)
+        made = numba.njit(nogil=True, **options)(function)  # type: ignore[call-overload]
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
     return cast(Callable[Arguments, Answer], made)

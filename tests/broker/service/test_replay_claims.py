@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.entry_cache.policies.magnetar import Magnetar
+from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.service import shared_dispatcher

@@ -13,7 +13,7 @@ from broker.recorder.sampling import in_sample
 from pipeline.replays.accesses import APPEND, TICK, Accesses, runs_expanded
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
-from pipeline.replays.replay import replay_with
+from pipeline.replays.replay import replay_with, scaled
 from pipeline.replays.sampling import groups, only, sampled
 from tests.pipeline.replays.random_records import RandomRecord
 
@@ -49,6 +49,21 @@ def test_a_sample_is_that_of_the_recorder(record: tuple[RandomRecord, Accesses, 
         sampled(accesses, 0)
 
 
+def test_a_sample_has_the_part_of_the_cache_that_its_bytes_are(
+    record: tuple[RandomRecord, Accesses, Path],
+) -> None:
+    """Not the part that its entries are: those may be larger or smaller than others."""
+    _, accesses, _ = record
+    large = only(accesses, accesses.sizes == 30, 0.5)
+    bytes_of_large = int(large.sizes.sum())
+    assert large.bytes_rate == bytes_of_large / int(accesses.sizes.sum()) > 0.5
+    settings = EntryCacheSettings(100_000)
+    assert scaled(settings, large).size_bytes_max == round(100_000 * large.bytes_rate)
+    assert scaled(settings, accesses) is settings
+    half_of_it = only(large, groups(large, 2) == 0, 0.25)
+    assert half_of_it.bytes_rate == pytest.approx(int(half_of_it.sizes.sum()) / int(accesses.sizes.sum()))
+
+
 def test_groups_share_out_the_entries(record: tuple[RandomRecord, Accesses, Path]) -> None:
     _, accesses, _ = record
     group = groups(accesses, 10)
@@ -63,7 +78,5 @@ def test_the_objects_replay_the_same_sample(record: tuple[RandomRecord, Accesses
     part = sampled(accesses, 0.3)
     (run,) = find([folder]).runs
     ours = replay_with(part, settings)
-    theirs = replay_objects(
-        run, EntryCacheSettings(300, ttl_ns=40_000_000, policy="pip430"), part.tick_ns, rate=0.3
-    )
+    theirs = replay_objects(run, scaled(settings, part), part.tick_ns, rate=0.3)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.decisions import BY_MARK_DELETE, COUNTS_READS, Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_file import SCHEMA, RecordFile
 from broker.recorder.schema import FACTS_KEY, FileFacts
@@ -134,3 +134,17 @@ def test_several_versions_of_the_software_are_named(tmp_path: Path) -> None:
     other = facts(start="20251121T210001.000000", software="other").to_bytes()
     pq.write_table(table.replace_schema_metadata({FACTS_KEY: other}), tmp_path / "other.parquet")
     assert "recorded by several versions: other, test" in checked(tmp_path).remarks
+
+
+def test_a_record_without_expected_reads_says_what_its_replays_are(tmp_path: Path) -> None:
+    for name, detail in (("with", COUNTS_READS), ("without", BY_MARK_DELETE)):
+        writer = new_writer(tmp_path / name)
+        writer.write([settings_row(), row(Op.OPEN, ledger=0, detail=detail), hit(0, 2)], 0.0)
+        writer.close(0.0, None)
+    assert checked(tmp_path / "with").counts_reads
+    assert checked(tmp_path / "with").remarks == []
+    found = checked(tmp_path / "without")
+    assert not found.counts_reads
+    (remark,) = found.remarks
+    assert "cacheEvictionByExpectedReadCount=false" in remark
+    assert "record again" in remark
