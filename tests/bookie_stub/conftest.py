@@ -38,6 +38,9 @@ class FaultyFileSystem(FileSystem):
         self.may_read = threading.Event()
         """Cleared: reads of entry logs wait."""
         self.may_read.set()
+        self.may_sync = threading.Event()
+        """Cleared: a sync that will not fail waits, and "wait" is among the calls."""
+        self.may_sync.set()
         self.writes_half = False
         self.fails_once = False
         self.failures = 0
@@ -75,6 +78,9 @@ class FaultyFileSystem(FileSystem):
 
     def sync_data(self, descriptor: int) -> None:
         self._check("sync_data")
+        if not self.may_sync.is_set():
+            self.calls.append("wait")
+            assert self.may_sync.wait(20), "nobody has opened the gate"
         super().sync_data(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
@@ -178,4 +184,5 @@ async def bench(tmp_path: Path) -> Iterator[Bench]:
     yield bench
     bench.file_system.fails.clear()
     bench.file_system.may_read.set()
+    bench.file_system.may_sync.set()
     bench.close()

@@ -132,6 +132,20 @@ async def test_runs_without_room_are_held_in_order_and_none_is_lost(bench: Bench
         got += len((await bench.batch(1, got, 1000))[1])
 
 
+async def test_a_later_add_overtakes_none_that_is_held(bench: Bench) -> None:
+    """Held adds go on in slices; what comes between two of them writes an entry again, and is the last."""
+    bookie = bench.open(write_cache_bytes=400_000)
+    bench.file_system.fails["create"] = errno.ENOSPC
+    runs = [start_run(bench, 1, range(first, first + 100)) for first in range(0, 12_000, 100)]
+    await bench.until(lambda: bookie.stats.adds_held > 2000)
+    bench.file_system.fails.clear()
+    await bench.until(lambda: not bookie.write_cache.no_room)
+    assert not runs[-1].done()
+    again = bench.start_add(1, 11_999, b"again")
+    assert set(await asyncio.gather(*runs, again)) == {OK}
+    assert await bench.read(1, 11_999) == (OK, b"again")
+
+
 async def test_held_runs_are_judged_anew(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=10_000)
     bench.file_system.fails["create"] = errno.ENOSPC  # no entry log: the first checkpoint cannot end

@@ -81,6 +81,26 @@ async def test_an_add_that_has_not_heard_of_the_failure_fails_too(bench: Bench, 
     after.close()
 
 
+async def test_groups_that_were_taken_together_fail_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second group's key record may have been in the first."""
+    monkeypatch.setattr("bookie_stub.journal.GROUP_BYTES_MAX", 1)
+    bench.open()
+    disk = bench.file_system
+    assert await bench.add(1, 0) == OK
+    disk.may_sync.clear()
+    before = bench.start_add(2, 0)
+    await bench.until(lambda: "wait" in disk.calls)
+    taken_together = [bench.start_add(1, entry) for entry in range(1, 4)]
+    disk.fails_once = True
+    disk.fails["sync_data"] = errno.EIO
+    disk.may_sync.set()
+    assert await before == OK
+    assert await asyncio.gather(*taken_together) == [IO_ERROR] * 3
+    assert await bench.add(1, 4) == OK
+
+
 async def test_adds_queued_behind_a_failure_fail_with_it(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     answers: list[tuple[int, int]] = []
