@@ -90,9 +90,9 @@ async def test_groups_that_were_taken_together_fail_together(
     disk = bench.file_system
     assert await bench.add(1, 0) == OK
     disk.may_sync.clear()
-    before = bench.start_add(2, 0)
+    before = bench.start_add(1, 1)
     await bench.until(lambda: "wait" in disk.calls)
-    taken_together = [bench.start_add(1, entry) for entry in range(1, 4)]
+    taken_together = [bench.start_add(1, entry) for entry in range(2, 5)]
     disk.fails_once = True
     disk.fails["sync_data"] = errno.EIO
     disk.may_sync.set()

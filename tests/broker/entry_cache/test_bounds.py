@@ -10,7 +10,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
-from tests.broker.entry_cache.cache_fakes import SECOND, new_entry, new_manager
+from tests.broker.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager
 from tests.broker.entry_cache.test_replay import MS, Recording, replay_of
 
 MOST_OF_A_SEGMENT = 200
@@ -165,7 +165,7 @@ def test_buffers_that_cannot_be_copied_in_one_slice_are_before_the_next_one() ->
         whole = memoryview(bytearray(2 * size))
         runs.append([new_entry(2 * number + at, whole[at * size : (at + 1) * size]) for at in (0, 1)])
         cache.insert_run(runs[-1], 0, 0)
-        manager.put_back(runs[-1][1:])
+        manager.put_back(READER, runs[-1][1:])
     more = manager.tick(2 * SECOND)
     shared = [run[1] for run in runs if type(run[1].body) is memoryview]
     assert more
