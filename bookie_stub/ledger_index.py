@@ -15,6 +15,7 @@ from typing import NamedTuple
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.file_system import FileSystem
 from bookie_stub.rocks import Rocks
+from protocol.varint import read_varint, varint
 
 _KEY = struct.Struct(">q")
 FLAGS_KEY = -0xEEFD
@@ -35,9 +36,9 @@ class LedgerData(NamedTuple):
 
 def encode(data: LedgerData) -> bytes:
     out = bytearray((0x08, 1, 0x10, data.fenced, 0x1A))
-    out += _varint(len(data.master_key)) + data.master_key
+    out += varint(len(data.master_key)) + data.master_key
     if data.explicit_lac is not None:
-        out += b"\x22" + _varint(len(data.explicit_lac)) + data.explicit_lac
+        out += b"\x22" + varint(len(data.explicit_lac)) + data.explicit_lac
     if data.limbo:
         out += b"\x28\x01"
     return bytes(out)
@@ -50,8 +51,8 @@ def decode(value: bytes) -> LedgerData:
     offset = 0
     try:
         while offset < len(value):
-            tag, offset = _read_varint(value, offset)
-            number, offset = _read_varint(value, offset)
+            tag, offset = read_varint(value, offset)
+            number, offset = read_varint(value, offset)
             if tag & 7 == 0:
                 numbers[tag >> 3] = number
             elif tag & 7 == 2 and offset + number <= len(value):
@@ -60,7 +61,7 @@ def decode(value: bytes) -> LedgerData:
             else:
                 raise BookieStorageError(f"ledger index: field {tag >> 3} of wire type {tag & 7}")
         return LedgerData(texts[3], bool(numbers[2]), texts.get(4), bool(numbers.get(5, 0)))
-    except (IndexError, KeyError) as error:
+    except (IndexError, KeyError, ValueError) as error:
         raise BookieStorageError(f"ledger index: damaged value {value.hex()}") from error
 
 
@@ -101,23 +102,3 @@ class LedgerIndex:
 
     def close(self) -> None:
         self._rocks.close()
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7

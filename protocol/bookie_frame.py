@@ -13,6 +13,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from protocol.varint import read_varint, varint
+
 Buffer = bytes | memoryview
 
 VERSION = 2
@@ -324,7 +326,7 @@ def _entries(packet: Buffer) -> list[bytes]:
 
 def _auth_frame(version: int, plugin: str, payload: bytes) -> bytes:
     name = plugin.encode()
-    body = b"\x0a" + _varint(len(name)) + name + b"\x12" + _varint(len(payload)) + payload
+    body = b"\x0a" + varint(len(name)) + name + b"\x12" + varint(len(payload)) + payload
     return _FRAMED_HEADER.pack(HEADER.size + len(body), version, OP_AUTH, 0) + body
 
 
@@ -332,10 +334,10 @@ def _decode_auth_message(packet: Buffer) -> tuple[str, bytes]:
     fields: dict[int, bytes] = {}
     offset = HEADER.size
     while offset < len(packet):
-        tag, offset = _read_varint(packet, offset)
+        tag, offset = _read_number(packet, offset)
         if tag & 7 != 2:
             raise FrameError(f"auth message with field tag {tag}")
-        size, offset = _read_varint(packet, offset)
+        size, offset = _read_number(packet, offset)
         if offset + size > len(packet):
             raise FrameError("auth message cut short")
         fields[tag >> 3] = bytes(packet[offset : offset + size])
@@ -345,22 +347,8 @@ def _decode_auth_message(packet: Buffer) -> tuple[str, bytes]:
     return fields[1].decode(errors="replace"), fields[2]
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _read_varint(packet: Buffer, offset: int) -> tuple[int, int]:
-    value = shift = 0
-    while offset < len(packet) and shift < 64:
-        byte = packet[offset]
-        offset += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset
-        shift += 7
-    raise FrameError("auth message with a cut varint")
+def _read_number(packet: Buffer, offset: int) -> tuple[int, int]:
+    try:
+        return read_varint(packet, offset)
+    except (IndexError, ValueError):
+        raise FrameError("auth message with a cut varint") from None

@@ -32,7 +32,7 @@ def varint(value: int) -> bytes:
     return _encode(value)
 
 
-def read_varint(message: bytes, offset: int) -> tuple[int, int]:
+def read_varint(message: bytes | memoryview, offset: int) -> tuple[int, int]:
     """The number at `offset`, and what is behind it. IndexError where it breaks off, ValueError above 64 bits."""
     value = shift = 0
     while True:
