@@ -19,7 +19,7 @@ from broker.admin.service_view import BROKER
 from broker.admin.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
 from broker.entry_cache import EntryCacheManager, Event, Op, ReadStats
-from broker.entry_cache.decisions import CAUSES, REASONS, Obstacle
+from broker.entry_cache.cache_events import CAUSES, REASONS, Obstacle
 from broker.entry_cache.explain import Kept, Present, explain, reason_of, was_expected
 from broker.entry_cache.usage import SORTS, CacheUsage, usage_of
 from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound

@@ -4,8 +4,9 @@ Pure: no clock, no timer, no I/O. The owner passes `now_ns` and calls the period
 """
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_events import Event, Op
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
-from broker.entry_cache.decisions import Decisions, Event, Op
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
 from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Policy, Removed

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_events import BY_MARK_DELETE, COUNTS_READS, REASONS, Obstacle, Op
 from broker.entry_cache.cache_stats import CacheStats, Reason
-from broker.entry_cache.decisions import BY_MARK_DELETE, COUNTS_READS, REASONS, Decisions, Obstacle, Op
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Policy, Removed
 from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.settings import EntryCacheSettings

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from broker.entry_cache.cache_events import HIT_AGAIN, HIT_MOVES, HIT_STAYS, REASONS, Op, Row
 from broker.entry_cache.cache_filling import CacheFilling, CacheOwner
 from broker.entry_cache.cache_stats import PendingReadStats, ReadStats, Reason
-from broker.entry_cache.decisions import HIT_AGAIN, HIT_MOVES, HIT_STAYS, REASONS, Op, Row
 from broker.entry_cache.policies.policy import NO_LIMIT, Removed
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of

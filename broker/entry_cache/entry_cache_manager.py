@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from broker.entry_cache.cache_events import CAUSES, REASONS, Op
 from broker.entry_cache.cache_filling import CacheFilling
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
-from broker.entry_cache.decisions import CAUSES, REASONS, Decisions, Op
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
 from broker.entry_cache.policies.make import make_policy

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Event, Obstacle, Op
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.decisions import REASONS, STILL_EXPECTED, Decisions, Event, Obstacle, Op
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.policies.policy import NOT_COUNTED
 from broker.model.entry import Entry

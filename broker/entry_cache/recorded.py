@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from broker.entry_cache.decisions import CAUSES, REASONS, STILL_EXPECTED, Op
+from broker.entry_cache.cache_events import CAUSES, REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.totals import evicted, evicted_expected, requeued
 
 

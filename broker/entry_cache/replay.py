@@ -12,15 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.decisions import (
-    BY_MARK_DELETE,
-    COUNTS_READS,
-    HIT_AGAIN,
-    HIT_MOVES,
-    Decisions,
-    Op,
-    Row,
-)
+from broker.entry_cache.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_AGAIN, HIT_MOVES, Op, Row
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from broker.entry_cache.decisions import REASONS
+from broker.entry_cache.cache_events import REASONS
 from broker.entry_cache.entry_cache import EntryCache
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.decisions import Obstacle, Op
+from broker.entry_cache.cache_events import Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely

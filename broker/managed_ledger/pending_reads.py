@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from broker.entry_cache.cache_events import Op
 from broker.entry_cache.cache_stats import PendingReadStats
-from broker.entry_cache.decisions import Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError

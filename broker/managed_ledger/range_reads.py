@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.cache_events import Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
 from broker.errors import BrokerError, ReadTimedOut

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.entry_cache.decisions import Obstacle
+from broker.entry_cache.cache_events import Obstacle
 from broker.entry_cache.entry_cache import EntryCache
 from broker.errors import BrokerError, ReadTimedOut
 from broker.managed_ledger.ground import Ground

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.decisions import HIT_AGAIN, HIT_MOVES, Op
+from broker.entry_cache.cache_events import HIT_AGAIN, HIT_MOVES, Op
 from broker.entry_cache.policies.policy import NOT_COUNTED
 from broker.entry_cache.recorded import Recorded
 from broker.entry_cache.replay import OUTPUTS, REPEAT, Replay

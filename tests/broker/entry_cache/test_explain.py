@@ -17,7 +17,7 @@ from broker.entry_cache import (
     Op,
 )
 from broker.entry_cache import decisions as decisions_module
-from broker.entry_cache.decisions import Obstacle
+from broker.entry_cache.cache_events import Obstacle
 from broker.entry_cache.explain import Explanation, Kept, Verdict, explain, names
 from broker.entry_cache.policies.names import POLICY_NAMES
 from broker.model.entry import Entry

@@ -18,7 +18,7 @@ from broker.entry_cache import (
 )
 from broker.entry_cache import expected_level as expected_level_module
 from broker.entry_cache import range_cache as range_cache_module
-from broker.entry_cache.decisions import HIT_STAYS, REASONS, STILL_EXPECTED
+from broker.entry_cache.cache_events import HIT_STAYS, REASONS, STILL_EXPECTED
 from broker.entry_cache.expected_level import ExpectedLevel, count_expected
 from broker.entry_cache.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
 from broker.entry_cache.policies.pip430 import Pip430

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.decisions import Decisions, Op, Row
+from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.recorded import Recorded

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
 from broker.entry_cache import ReadStats
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.cache_events import Op
 from broker.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
 from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.decisions import CAUSES, REASONS, Op
+from broker.entry_cache.cache_events import CAUSES, REASONS, Op
 from broker.recorder.schema import COLUMNS
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.decisions import Op
+from broker.entry_cache.cache_events import Op
 from broker.entry_cache.recorded import Recorded
 from broker.recorder.record_reader import RunOfBroker, events, find
 from broker.recorder.record_writer import RETRY_S

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.decisions import Op, Row
+from broker.entry_cache.cache_events import Op, Row
 from broker.entry_cache.totals import totals_of
 from magnetar.__main__ import main
 from tests.broker.entry_cache.test_replay import SETTINGS, Recording, some_life
