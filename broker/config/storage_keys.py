@@ -310,7 +310,8 @@ ENTRY_CACHE: Section = (
             "double",
             1.5,
             "Copy entries that come together out of a receive buffer that is more than so many times as long as"
-            " they are, so that a cached entry keeps little else alive; 0 = never.",
+            " they are, so that a cached entry keeps little else alive; 0 = never, unless the policy magnetar needs"
+            " the room.",
             low=0,
             dynamic=True,
             ours=True,
