@@ -291,6 +291,11 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, 0, message))
         return
 
+    known = port.subscription.topic.known_last_message()
+    if known is not None:
+        _answer_last_message(cnx, port.subscription, request.request_id, known)
+        return
+
     def refuse(error: BrokerError) -> bytes:
         return answers.error(request.request_id, error.code, str(error))
 
@@ -298,13 +303,18 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _last_message_id(cnx: Connection, subscription: Subscription, request_id: int) -> None:
-    topic = subscription.topic
-    last, batch_index = await topic.last_message()
+    _answer_last_message(cnx, subscription, request_id, await subscription.topic.last_message())
+
+
+def _answer_last_message(
+    cnx: Connection, subscription: Subscription, request_id: int, found: tuple[Position, int]
+) -> None:
+    last, batch_index = found
     cnx.send(
         answers.last_message_id(
             request_id,
             last,
-            partition=topic.name.partition,
+            partition=subscription.topic.name.partition,
             batch_index=batch_index,
             mark_delete=subscription.cursor.mark_delete_position,
         )

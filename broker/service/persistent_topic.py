@@ -49,6 +49,7 @@ _EPOCH_PROPERTY = "topicEpoch"
 class PersistentTopic(Topic):
     __slots__ = (
         "_call_later",
+        "_last_message",
         "_opening",
         "deduplication",
         "handed_over",
@@ -78,6 +79,8 @@ class PersistentTopic(Topic):
         """Another broker has taken the log over: only opening the topic again can help."""
         self._call_later = call_later
         self._opening = asyncio.Lock()
+        self._last_message = (EARLIEST, -1)
+        """The answer to whoever asked last. Followers of many topics ask again and again."""
         ledger.listener = self  # type: ignore[assignment]  # Contexts come back as they were given.
         for cursor_name, cursor in ledger.cursors.items():
             if cursor_name != DEDUPLICATION_CURSOR:
@@ -311,15 +314,22 @@ class PersistentTopic(Topic):
 
         return await self.ledger.find_newest(older)
 
-    async def last_message(self) -> tuple[Position, int]:
-        """(last entry, index of its last message in the batch or -1); an empty topic has (EARLIEST, -1)."""
+    def known_last_message(self) -> tuple[Position, int] | None:
+        """As `last_message`; None while its entry has to be read first."""
         last = self.ledger.last_confirmed
         if last.entry_id < 0:
             return EARLIEST, -1
+        return self._last_message if self._last_message[0] == last else None
+
+    async def last_message(self) -> tuple[Position, int]:
+        """(last entry, index of its last message in the batch or -1); an empty topic has (EARLIEST, -1)."""
+        known = self.known_last_message()
+        if known is not None:
+            return known
+        last = self.ledger.last_confirmed
         facts = facts_of(await self.ledger.read_entry(last))
-        if facts is None or not facts.batched:
-            return last, -1
-        return last, facts.messages - 1
+        self._last_message = last, -1 if facts is None or not facts.batched else facts.messages - 1
+        return self._last_message
 
     # Life
 

@@ -70,16 +70,20 @@ def test_has_message_available(client: pulsar.Client, topic: str) -> None:
 
 @pytest.mark.parametrize("batched", [False, True])
 def test_the_last_message_id(client: pulsar.Client, topic: str, batched: bool) -> None:
+    """Also when it is asked for again, and when there are newer ones by then."""
     consumer = client.subscribe(topic, "s")
     assert consumer.get_last_message_id().entry_id() == -1
-    publish(client.create_producer(topic, batching_enabled=batched, batching_max_messages=5), numbered(10))
-    last = [consumer.receive(RECEIVE_MS) for _ in range(10)][-1].message_id()
-    found = consumer.get_last_message_id()
-    assert (found.ledger_id(), found.entry_id(), found.batch_index()) == (
-        last.ledger_id(),
-        last.entry_id(),
-        4 if batched else -1,
-    )
+    producer = client.create_producer(topic, batching_enabled=batched, batching_max_messages=5)
+    for _ in range(2):
+        publish(producer, numbered(10))
+        last = [consumer.receive(RECEIVE_MS) for _ in range(10)][-1].message_id()
+        for _ in range(2):
+            found = consumer.get_last_message_id()
+            assert (found.ledger_id(), found.entry_id(), found.batch_index()) == (
+                last.ledger_id(),
+                last.entry_id(),
+                4 if batched else -1,
+            )
 
 
 @pytest.mark.parametrize("kind", [Type.Exclusive, Type.Failover, Type.Shared, Type.KeyShared])
