@@ -62,6 +62,7 @@ class LastConfirmed:
             ledger.lac_entry = KEY.unpack_from(entry)[1]
             self.find(ledger.ledger_id, done)  # again: what was added meanwhile is in memory
         elif rc == RC_NO_ENTRY:
+            ledger.lac_entry = max(ledger.lac_entry, -1)  # counted, so that the adds to come are
             done(RC_OK, ledger.lac)
         else:
             done(rc, -1)
