@@ -153,11 +153,11 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
 
 
 def _rows(db: Rdict, start: bytes, path: Path) -> Iterator[Put]:
-    last = start
     items = db.items(from_key=start) if start else db.items()
+    row = start, b""
     for row in cast("Iterator[Put]", items):  # raw mode: keys and values are bytes
-        last = row[0]
         yield row
+    last, _ = row
     # The binding ends at a damaged block as it does behind the last row: only an iterator's status tells them apart.
     iterator = db.iter()
     if last:
