@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -318,6 +319,37 @@ async def test_many_tombstones_are_few_bytes(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(BookieStorageError, match="index rebuild"):
         Tombstones(path, FileSystem())
+
+
+async def test_tombstones_of_scattered_ids_take_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "deleted"
+    scattered = [number << 40 | 65_534 - number for number in range(1, 1001)]
+    tracemalloc.start()
+    try:
+        tombstones = Tombstones(path, FileSystem())
+        tombstones.add(scattered)
+        found = Tombstones(path, FileSystem())
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * len(scattered) * 1024
+    for each in (tombstones, found):
+        assert len(each) == len(scattered)
+        assert all(ledger in each and ledger + 1 not in each for ledger in scattered)
+
+
+async def test_tombstones_go_from_few_to_many(tmp_path: Path) -> None:
+    path = tmp_path / "deleted"
+    tombstones = Tombstones(path, FileSystem())
+    assert tombstones.highest == -1
+    places = [number * 131 % 65_536 for number in range(1200)]
+    for count in (1, 499, 500, 501, 1200):
+        tombstones.add(places[:count])
+        for each in (tombstones, Tombstones(path, FileSystem())):
+            assert [ledger for ledger in range(65_536 + 10) if ledger in each] == sorted(places[:count])
+            assert (len(each), each.highest) == (count, max(places[:count]))
+    tombstones.add([2**40, 2**40 - 1])
+    assert Tombstones(path, FileSystem()).highest == 2**40
 
 
 async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:
