@@ -391,6 +391,11 @@ class Bookie:
         return self._running is not None
 
     @property
+    def highest_ledger_id(self) -> int:
+        """Of all that are here or were deleted; -1 for none. A new ledger must have a higher one. Looks at all."""
+        return max((*self._ledgers, *self._deletions.hidden, self._disk.storages.highest_deleted))
+
+    @property
     def entry_count(self) -> int:
         """About: RocksDB's estimate for the index, and what is in the write cache."""
         return self._disk.storages.entry_count_estimate() + self._cache.count()

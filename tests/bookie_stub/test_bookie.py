@@ -321,6 +321,28 @@ async def test_many_tombstones_are_few_bytes(tmp_path: Path) -> None:
         Tombstones(path, FileSystem())
 
 
+@pytest.mark.parametrize("directories", [1, 2])
+async def test_the_highest_ledger_id_is_known_at_every_start(
+    bench: Bench, tmp_path: Path, directories: int
+) -> None:
+    """Also of deleted ledgers: whoever makes new ones begins above."""
+    paths = tuple(tmp_path / f"ledgers{number}" for number in range(directories))
+    settings = {"ledger_directories": paths, "index_directories": paths}
+    highest = bench.open(**settings).highest_ledger_id
+    assert highest == -1
+    for ledger in (3, 7, 20):
+        assert await bench.add(ledger, 0) == OK
+    assert bench.bookie is not None
+    assert bench.bookie.highest_ledger_id == 20
+    assert bench.reopen(**settings).highest_ledger_id == 20
+    bench.bookie.delete_ledger(20)
+    assert bench.bookie.highest_ledger_id == 20
+    await bench.checkpoint()
+    assert bench.bookie.highest_ledger_id == 20
+    bookie = bench.reopen(**settings)
+    assert (bookie.highest_ledger_id, bookie.ledger_count) == (20, 2)
+
+
 async def test_tombstones_of_scattered_ids_take_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "deleted"
     scattered = [number << 40 | 65_534 - number for number in range(1, 1001)]
