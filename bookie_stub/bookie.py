@@ -269,13 +269,15 @@ class Bookie:
 
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger and never take it again. Durable with the journal's next group; space comes back with the
-        next checkpoint."""
-        ledger = self._ledgers.pop(ledger_id, None)
-        if ledger is None or self._closed:
+        next checkpoint. One that is not here may have its first add held, so that it was deleted is noted all the same.
+        """
+        if self._closed or ledger_id < 0 or self._has_deleted(ledger_id):
             return
-        self.stats.deleted_ledgers += 1
-        self._cache.forget(ledger_id)
-        self._records.forget(ledger)
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is not None:
+            self.stats.deleted_ledgers += 1
+            self._cache.forget(ledger_id)
+            self._records.forget(ledger)
         self._deletions.add(ledger_id)
         self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
 

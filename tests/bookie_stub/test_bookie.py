@@ -267,6 +267,30 @@ async def assert_gone(bench: Bench, ledger: int) -> None:
     assert await bench.read(ledger, 1) == (NO_LEDGER, b"")
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_ledger_is_deleted_before_its_first_add_is_taken(bench: Bench, flushed: bool) -> None:
+    """The add is held, as both halves of the write cache are full. A late one finds the same."""
+    bench.open(write_cache_bytes=4000, throttle_s_max=20)
+    assert bench.bookie is not None
+    bench.file_system.may_sync.clear()
+    before = [bench.start_add(1, entry, b"x" * 1000) for entry in range(8)]
+    held = bench.start_add(2, 0)
+    assert bench.bookie.stats.adds_held
+    assert bench.bookie.ledger_count == 1
+    bench.bookie.delete_ledger(2)
+    bench.bookie.delete_ledger(3)
+    bench.file_system.may_sync.set()
+    assert await asyncio.wait_for(asyncio.gather(*before), 20) == [OK] * 8
+    assert await asyncio.wait_for(held, 20) == FENCED
+    if flushed:
+        await bench.checkpoint()
+    for _ in range(2):
+        await assert_gone(bench, 2)
+        await assert_gone(bench, 3)
+        assert bench.bookie.stats.deleted_ledgers == 0
+        bench.reopen()
+
+
 async def test_a_checkpoint_that_dies_behind_the_tombstones_ends_at_the_next_start(
     bench: Bench,
 ) -> None:
