@@ -93,7 +93,7 @@ class Bookie:
         self._pool = ReadPool(settings.read_threads, post)
         self.read_cache: ReadCache = POLICIES[settings.read_cache_policy](settings.read_cache_bytes)
         self._reads = self._open_reads()
-        self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read)
+        self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read, self._is_unknown)
         self._adds = self._open_adds()
         # The calls as they are: a wrapper would cost a call per add.
         self.add = self._adds.add
