@@ -9,17 +9,19 @@ HITS, HIT_BYTES, MISSES, MISS_BYTES, COALESCED, COALESCED_BYTES = range(6)
 INSERTED, INSERTED_BYTES, REFUSED = range(6, 9)
 EVICTED_TTL, EVICTED_SIZE, EVICTED_LEDGER, EVICTED_INVALIDATE = range(9, 13)
 """In the order of the reasons."""
-REQUEUED_EXPECTED, REQUEUED_ACCESSED = range(13, 15)
-ENTRIES, USED_BYTES = range(15, 17)
-PEAK_BYTES, NEW_MISSES = range(17, 19)
+EXPECTED_TTL, EXPECTED_SIZE, EXPECTED_LEDGER, EXPECTED_INVALIDATE = range(13, 17)
+"""Of these, those that were still to be read."""
+REQUEUED_EXPECTED, REQUEUED_ACCESSED = range(17, 19)
+ENTRIES, USED_BYTES = range(19, 21)
+PEAK_BYTES, NEW_MISSES = range(21, 23)
 """NEW_MISSES: of what the recorded cache had."""
-HEAD, TAIL, CHECKS_DUE, CHECK_IN_FLIGHT, ASKED_NS = range(19, 24)
-PASS_OPEN, PASS_LEFT, PASS_PROTECTED, INVALIDATED_BYTES = range(24, 28)
-LAST_TICK_NS, TICK_NS = range(28, 30)
-ENABLED, TRIGGER_BYTES, TARGET_BYTES, TTL_NS, REQUEUES_MAX, EXTEND_ACCESSED = range(30, 36)
+HEAD, TAIL, CHECKS_DUE, CHECK_IN_FLIGHT, ASKED_NS = range(23, 28)
+PASS_OPEN, PASS_LEFT, PASS_PROTECTED, INVALIDATED_BYTES = range(28, 32)
+LAST_TICK_NS, TICK_NS = range(32, 34)
+ENABLED, TRIGGER_BYTES, TARGET_BYTES, TTL_NS, REQUEUES_MAX, EXTEND_ACCESSED = range(34, 40)
 """Settings, which may change; those of the release follow."""
-COUNTS_FROM, RENEWS, ONE_LAP, STOPS_AT_ZERO = range(36, 40)
-LENGTH: Final = 40
+COUNTS_FROM, RENEWS, ONE_LAP, STOPS_AT_ZERO = range(40, 44)
+LENGTH: Final = 44
 
 TOTALS: Final = MappingProxyType(
     {
@@ -36,6 +38,10 @@ TOTALS: Final = MappingProxyType(
         "evicted: size": EVICTED_SIZE,
         "evicted: ledger": EVICTED_LEDGER,
         "evicted: invalidate": EVICTED_INVALIDATE,
+        "still expected: ttl": EXPECTED_TTL,
+        "still expected: size": EXPECTED_SIZE,
+        "still expected: ledger": EXPECTED_LEDGER,
+        "still expected: invalidate": EXPECTED_INVALIDATE,
         "requeued: expected_reads": REQUEUED_EXPECTED,
         "requeued: recently_accessed": REQUEUED_ACCESSED,
         "entries": ENTRIES,

@@ -39,6 +39,7 @@ INVALIDATED_KEPT = 16 * 1024 * 1024
 _APPEND, _FETCH, _READ, _ASK, _DELIVER, _PUT_BACK = a.APPEND, a.FETCH, a.READ, a.ASK, a.DELIVER, a.PUT_BACK
 _INVALIDATE, _TICK, _SIZE_CHECK, _CONFIGURE = a.INVALIDATE, a.TICK, a.SIZE_CHECK, a.CONFIGURE
 _NOT_OFFERED, _NOT_COUNTED = a.NOT_OFFERED, a.NOT_COUNTED
+_TTL, _SIZE = 0, c.EVICTED_SIZE - c.EVICTED_TTL
 _MISSED, _COALESCED, _FORCED = a.MISSED, a.COALESCED, a.FORCED
 
 
@@ -70,14 +71,14 @@ class Cache(NamedTuple):
 
 @compiled
 def _sweep(
-    cache: Cache, now_ns: int, threshold_ns: int, to_free: int, protected: int, visits_max: int
-) -> tuple[int, int, int, bool]:
-    """(entries and bytes removed, slots visited, whether the pass has ended)"""
+    cache: Cache, now_ns: int, reason: int, threshold_ns: int, to_free: int, protected: int, visits_max: int
+) -> tuple[int, int, bool]:
+    """(bytes removed, slots visited, whether the pass has ended); `reason`: the number of the pass's reason."""
     s, entries, slot_entry, slot_ns = cache.s, cache.entries, cache.slot_entry, cache.slot_ns
     mask = len(slot_entry) - 1
     head, tail = s[c.HEAD], s[c.TAIL]
     extend, requeues_max = s[c.EXTEND_ACCESSED] != 0, s[c.REQUEUES_MAX]
-    removed = freed = visits = 0
+    removed = freed = visits = expected = 0
     done = True
     while head < tail:
         if visits == visits_max:
@@ -105,11 +106,14 @@ def _sweep(
             e.flags &= PENDING
             freed += e.size
             removed += 1
+            expected += e.expected > 0
         visits += 1
     s[c.HEAD], s[c.TAIL] = head, tail
     s[c.ENTRIES] -= removed
     s[c.USED_BYTES] -= freed
-    return removed, freed, visits, done
+    s[c.EVICTED_TTL + reason] += removed
+    s[c.EXPECTED_TTL + reason] += expected
+    return freed, visits, done
 
 
 @compiled
@@ -127,10 +131,9 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
         elif to_free <= 0:
             s[c.PASS_OPEN] = 0
             return False
-        removed, freed, visits, done = _sweep(
-            cache, now_ns, UNLIMITED, s[c.PASS_LEFT], s[c.PASS_PROTECTED], visits_max
+        freed, visits, done = _sweep(
+            cache, now_ns, _SIZE, UNLIMITED, s[c.PASS_LEFT], s[c.PASS_PROTECTED], visits_max
         )
-        s[c.EVICTED_SIZE] += removed
         s[c.PASS_LEFT] -= freed
         if s[c.PASS_PROTECTED] != UNLIMITED:
             s[c.PASS_PROTECTED] = max(0, s[c.PASS_PROTECTED] - visits)
@@ -157,10 +160,7 @@ def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
 def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
     s = cache.s
     if not s[c.PASS_OPEN]:
-        removed, _, visits, done = _sweep(
-            cache, now_ns, now_ns - s[c.TTL_NS], UNLIMITED, UNLIMITED, visits_max
-        )
-        s[c.EVICTED_TTL] += removed
+        _, visits, done = _sweep(cache, now_ns, _TTL, now_ns - s[c.TTL_NS], UNLIMITED, UNLIMITED, visits_max)
         if not done:
             return
         visits_max -= visits
@@ -334,6 +334,7 @@ def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) 
             s[c.USED_BYTES] -= e.size
             s[c.INVALIDATED_BYTES] += e.size
             s[c.EVICTED_TTL + reason] += 1
+            s[c.EXPECTED_TTL + reason] += e.expected > 0
     cache.low[ledger] = max(cache.low[ledger], end)
 
 
