@@ -168,6 +168,11 @@ class Storages:
         """Whether it is on disk that the ledger was here and is to take no adds any more."""
         return ledger_id in self.of(ledger_id).tombstones
 
+    @property
+    def highest_deleted(self) -> int:
+        """-1 for none."""
+        return max(storage.tombstones.highest for storage in self.all)
+
     def note_lossy(self) -> None:
         """Raises OSError or BookieStorageError; then it is to be called again."""
         for storage in self.all:
