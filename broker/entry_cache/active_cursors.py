@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from broker.entry_cache.active_cursor import SPEED_GUESS, Acknowledged, ActiveCursor, DepartedCursor
@@ -25,6 +26,9 @@ from broker.model.position import EARLIEST, LATEST, Position
 LOOKS_PER_VIEW: Final = 1000
 """Cursors that take 1 to 2 ms to look at."""
 
+GONE_KEPT: Final = 64
+"""Cursors that are gone may stand in the lines of those to look at, so many more than there are others."""
+
 
 class ActiveCursors:
     __slots__ = (
@@ -33,6 +37,7 @@ class ActiveCursors:
         "_cursors",
         "_departed",
         "_going",
+        "_gone",
         "_last_view",
         "_left_in_round",
         "_look_soon",
@@ -74,7 +79,10 @@ class ActiveCursors:
         self._round: deque[ActiveCursor] = deque()
         """Whom views look at next; some may be gone."""
         self._look_soon: deque[ActiveCursor] = deque()
-        """Whom they look at first: the new ones, and those that went back."""
+        """Whom they look at first: the new ones, and those that went back. Whoever is gone stands in the other line
+        too."""
+        self._gone = 0
+        """Of `_round`, how many are gone."""
         self._left_in_round = 0
         self._unseen = 0
         """Looks until all have been seen as they are, if nobody moves."""
@@ -137,7 +145,6 @@ class ActiveCursors:
             return False
         self.update(name, None)
         del self._cursors[name]
-        cursor.gone = True
         self._version += 1
         self._names = None
         if cursor.acknowledged is not None and self._continue_caching_ns > 0:
@@ -145,7 +152,21 @@ class ActiveCursors:
             self._departed[name] = departed
             insort(self._returning, departed.place)
         self._changed_at_ns = now_ns
+        self._let_go_of(cursor)
         return True
+
+    def _let_go_of(self, cursor: ActiveCursor) -> None:
+        """Views take whoever is gone out of the lines; where nobody asks for one, so that they do not grow for ever, it
+        is done when there are many."""
+        cursor.gone = True
+        cursor.acknowledged = None  # It holds the whole cursor.
+        self._gone += 1
+        if self._gone > len(self._cursors) + GONE_KEPT:
+            seen_next = islice(self._round, max(0, self._left_in_round))
+            self._left_in_round = sum(not other.gone for other in seen_next)
+            self._round = deque([other for other in self._round if not other.gone])
+            self._look_soon = deque([other for other in self._look_soon if not other.gone])
+            self._gone = 0
 
     def forget(self, name: str) -> None:
         """The cursor will not come back: it was deleted. Ignored unless it has left."""
@@ -245,7 +266,9 @@ class ActiveCursors:
         for _ in range(looks):
             cursor = self._round.popleft()
             self._look_at(cursor, now_ns, patience_ns)
-            if not cursor.gone:
+            if cursor.gone:
+                self._gone -= 1
+            else:
                 self._round.append(cursor)
             self._unseen -= 1
             self._left_in_round -= 1

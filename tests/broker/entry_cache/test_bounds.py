@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from broker.entry_cache.active_cursors import LOOKS_PER_VIEW, ActiveCursors
+import weakref
+
+from broker.entry_cache.active_cursors import GONE_KEPT, LOOKS_PER_VIEW, ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.entry_cache_manager import VISITS_OF_INSERTS, EntryCacheManager
 from broker.entry_cache.pinned_bytes import COPIED_PER_SLICE
@@ -137,6 +139,73 @@ def test_a_cursor_that_left_is_expected_where_it_would_read_again() -> None:
     last = cursors.view(110, SECOND)
     assert (last.slowest, last.may_return_to(LATEST)) == (None, False)
     assert not last.is_expected(EARLIEST)
+
+
+class Acknowledging:
+    """A cursor's own state, which is to be freed when it is gone."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+
+    def acknowledged(self) -> Position:
+        return self.position
+
+
+def churn(cursors: ActiveCursors, times: int) -> list[weakref.ref[Acknowledging]]:
+    """So many cursors come, and go for good."""
+    states = []
+    for number in range(times):
+        state = Acknowledging(Position(1, 0))
+        states.append(weakref.ref(state))
+        cursors.add(f"gone{number}", Position(1, 1), state.acknowledged)
+        cursors.remove(f"gone{number}", number)
+        cursors.forget(f"gone{number}")
+    return states
+
+
+def test_nothing_is_left_of_cursors_that_came_and_went_where_nobody_asks_for_a_view() -> None:
+    cursors = ActiveCursors(100, 0)
+    states = churn(cursors, 5000)
+    assert not any(state() for state in states)
+    cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    looks = cursors.looks
+    view = cursors.view(SECOND, 5 * SECOND)
+    assert cursors.looks - looks <= 2 * GONE_KEPT
+    assert not view.may_return_to((1, 4))
+
+
+def test_a_round_goes_on_where_it_was_when_those_who_are_gone_leave_the_lines() -> None:
+    cursors, acknowledged = crowd(5 * LOOKS_PER_VIEW)
+    for name in acknowledged:
+        acknowledged[name] = Position(1, 9000)
+    acknowledged["c4999"] = Position(1, 50)
+    times = iter(range(0, 100 * SECOND, SECOND))
+    for _ in range(12):  # The first looks are done, and a round has begun that has not come to the last.
+        view = cursors.view(next(times), SECOND)
+    for number in range(2600):
+        cursors.remove(f"c{number}", 0)
+    for _ in range(10):
+        view = cursors.view(next(times), SECOND)
+        assert view.may_return_to((1, 51))
+    acknowledged["c4999"] = Position(1, 9000)
+    views = 0
+    while view.may_return_to((1, 51)):
+        view = cursors.view(next(times), SECOND)
+        views += 1
+    assert views <= 2 * 3, "what is left takes three views a round"
+    assert view.may_return_to((1, 9001))
+
+
+def test_a_cursor_that_is_added_twice_is_looked_at_once() -> None:
+    cursors = ActiveCursors(0, 0)
+    for _ in range(2):
+        cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    cursors.view(0, SECOND)
+    assert cursors.looks == 1
+    for _ in range(500):
+        cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    cursors.view(1, SECOND)
+    assert cursors.looks == 2
 
 
 # Buffers
