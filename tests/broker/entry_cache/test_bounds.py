@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import weakref
 
+import pytest
+
 from broker.entry_cache.active_cursors import GONE_KEPT, LOOKS_PER_VIEW, ActiveCursors
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.charge import entries_share
 from broker.entry_cache.entry_cache_manager import VISITS_OF_INSERTS, EntryCacheManager
 from broker.entry_cache.pinned_bytes import COPIED_PER_SLICE
+from broker.entry_cache.policies.policy import NO_LIMIT
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
@@ -245,3 +249,77 @@ def test_buffers_that_cannot_be_copied_in_one_slice_are_before_the_next_one() ->
         turns += 1
     assert turns
     assert all(type(run[1].body) is bytes for run in runs)
+
+
+BUFFER = 1600
+
+
+def in_buffers_of_their_own(entries: int, slice_bytes: int, first: int = 0) -> list[Entry]:
+    return [
+        new_entry(entry_id, memoryview(bytearray(BUFFER))[:slice_bytes])
+        for entry_id in range(first, first + entries)
+    ]
+
+
+@pytest.mark.parametrize("slice_bytes", [100, 400, 1200])
+@pytest.mark.parametrize("visits_max", [150, NO_LIMIT])
+def test_of_entries_that_pin_much_no_more_leave_than_make_the_room(slice_bytes: int, visits_max: int) -> None:
+    manager = new_manager(100 * BUFFER, policy="magnetar")
+    for entry in in_buffers_of_their_own(99, slice_bytes):
+        manager.open("log").insert_run([entry], 1, entry.entry_id * SECOND)
+    assert manager.size_checks_due == 1
+    while manager.run_pending(100 * SECOND, visits_max):
+        pass
+    assert 87 <= manager.entries <= 90
+    assert manager.stats.size_evictions == 1
+
+
+def test_where_the_first_to_leave_pin_nothing_the_check_goes_on_down_to_the_watermark() -> None:
+    manager = new_manager(100 * BUFFER, policy="magnetar")
+    cache = manager.open("log")
+    cache.insert_run([new_entry(entry_id, bytes(100)) for entry_id in range(80)], 0, 0)
+    for entry in in_buffers_of_their_own(94, 400, first=80):
+        cache.insert_run([entry], 0, entry.entry_id * SECOND)
+    assert manager.size_checks_due == 1
+    manager.run_pending(200 * SECOND)
+    held = manager.used_bytes + manager.pinned_bytes
+    assert 87 * BUFFER <= held <= 90 * BUFFER
+    assert cache.peek(1, 79) is None
+    assert manager.stats.size_evictions == 1
+
+
+def test_an_insert_that_must_make_room_at_once_takes_no_more_than_that() -> None:
+    manager = new_manager(100 * BUFFER, policy="magnetar")
+    cache = manager.open("log")
+    for entry in in_buffers_of_their_own(99, 100):
+        cache.insert_run([entry], 0, entry.entry_id * SECOND)
+    manager._visits_of_inserts = 0
+    cache.insert_run([new_entry(200, bytes(2 * BUFFER))], 0, 100 * SECOND)
+    assert manager.used_bytes + manager.pinned_bytes <= 100 * BUFFER
+    assert 94 <= manager.entries <= 99
+
+
+@pytest.mark.parametrize("slice_bytes", [100, 400])
+def test_what_pinned_bytes_decide_is_repeated_from_a_record(slice_bytes: int) -> None:
+    settings = EntryCacheSettings(
+        100 * BUFFER, policy="magnetar", ttl_ns=1000 * MS, pinned_ratio_max=0, watermark=0.7
+    )
+    recording = Recording(settings)
+    more = False
+    for entry in in_buffers_of_their_own(1000, slice_bytes):
+        recording.now += 60 * MS
+        recording.append([entry])
+        if more or entry.entry_id % 5 == 0:
+            more = recording.manager.run_pending(recording.now, 150)
+    manager = recording.manager
+    assert manager.stats.evicted_entries[Reason.SIZE] > 500
+    replay = replay_of(recording.record(), settings)
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(manager)
+
+
+def test_all_is_asked_for_where_nothing_is_pinned() -> None:
+    assert entries_share(7, 1000, 1000) == 7
+    assert entries_share(160, 1000, 16_000) == 1000 // 32
+    assert entries_share(1600, 1000, 16_000) == 100
+    assert entries_share(1600, 0, 16_000) == 1
