@@ -208,7 +208,8 @@ class ActiveCursors:
 
     def expected_from(self, ledger_id: int, now_ns: int) -> int:
         """The lowest entry id of the ledger that a reader is to come for: one that is active, however slow, or one that
-        has left and is expected back. NO_LIMIT where nobody is."""
+        has left and is expected back. NO_LIMIT where nobody is. It passes by each cursor that has not come back in time
+        and changes nothing; whoever asks often calls `expect_no_more` before."""
         slowest = self.slowest()
         departed = self._departed
         back = next((place for place in self._returning if departed[place[2]].until_ns > now_ns), None)
@@ -216,6 +217,18 @@ class ActiveCursors:
         if not places or (first := min(places))[0] > ledger_id:
             return NO_LIMIT
         return first[1] if first[0] == ledger_id else 0
+
+    def expect_no_more(self, now_ns: int, looks_max: int = LOOKS_PER_VIEW) -> int:
+        """Forget those that have not come back in time; of very many a part, and the others next time. How many these
+        were. Views take notice, so that a replay has to do it as often and at the same times."""
+        forgotten = 0
+        while self._departed and forgotten < looks_max:
+            departed = next(iter(self._departed.values()))
+            if departed.until_ns > now_ns:
+                break
+            forgotten += 1
+            self.forget(departed.place[2])
+        return forgotten
 
     def should_cache_added(self, now_ns: int) -> bool:
         """Whether a new entry is worth a place: somebody reads, or somebody did a short while ago."""
@@ -233,23 +246,13 @@ class ActiveCursors:
         if version != self._version:
             self._unseen = len(self._round)
         self._now_ns = now_ns
-        if self._departed:
-            self._expect_no_more(now_ns, looks_max)
+        self.looks += self.expect_no_more(now_ns, looks_max)
         self._look_around(now_ns, patience_ns, looks_max)
         view = ReaderView(
             self._going, self._returning, self._stopped, self._acknowledged_by_all(), self._speed_of
         )
         self._last_view = (view, now_ns, self._version)
         return view
-
-    def _expect_no_more(self, now_ns: int, looks_max: int) -> None:
-        """Those that have not come back in time; of very many a part, and the others with the next views."""
-        for _ in range(looks_max):
-            departed = next(iter(self._departed.values()), None)
-            if departed is None or departed.until_ns > now_ns:
-                break
-            self.looks += 1
-            self.forget(departed.place[2])
 
     def _look_around(self, now_ns: int, patience_ns: int, looks_max: int) -> None:
         looks = min(looks_max, len(self._round))

@@ -228,7 +228,7 @@ class EntryCacheManager:
         """Entries that a cache has invalidated; their slots stay in the queue."""
         if removed.entries:
             self._invalidated_bytes += removed.size_bytes
-            runs = left_runs_of(removed.entries, lambda ledger_id: cache.expected_from(ledger_id, now_ns))
+            runs = left_runs_of(removed.entries, lambda ledger_id: _expected_from(cache, ledger_id, now_ns))
             self._account(removed, reason, list(runs))
 
     def _account(self, removed: Removed, reason: Reason, runs: Sequence[LeftRun]) -> None:
@@ -353,8 +353,7 @@ class EntryCacheManager:
             by_ledger = self._by_ledger
 
             def expected_from(ledger_id: int) -> int:
-                cache = by_ledger.get(ledger_id)
-                return NO_LIMIT if cache is None else cache.expected_from(ledger_id, now_ns)
+                return _expected_from(by_ledger.get(ledger_id), ledger_id, now_ns)
 
             runs = list(left_runs_of(removed.entries, expected_from))
             stats.removed(removed.entries, runs, now_ns)
@@ -417,3 +416,12 @@ class EntryCacheManager:
         for cache in self._caches.values():
             total.add(cache.reads)
         return total
+
+
+def _expected_from(cache: CacheFilling | None, ledger_id: int, now_ns: int) -> int:
+    """Of a ledger that loses entries. Its next loss is not to look again at cursors that nobody expects back."""
+    if cache is None:
+        return NO_LIMIT
+    if cache.readers is not None:
+        cache.readers.expect_no_more(now_ns)
+    return cache.expected_from(ledger_id, now_ns)

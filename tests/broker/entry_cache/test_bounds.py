@@ -9,6 +9,7 @@ import pytest
 from broker.entry_cache.active_cursors import GONE_KEPT, LOOKS_PER_VIEW, ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.charge import entries_share
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_OF_INSERTS, EntryCacheManager
 from broker.entry_cache.pinned_bytes import COPIED_PER_SLICE
 from broker.entry_cache.policies.policy import NO_LIMIT
@@ -210,6 +211,24 @@ def test_a_cursor_that_is_added_twice_is_looked_at_once() -> None:
         cursors.add("a", Position(1, 5), lambda: Position(1, 4))
     cursors.view(1, SECOND)
     assert cursors.looks == 2
+
+
+@pytest.mark.parametrize("policy", ["magnetar", "pip430"])
+def test_losses_forget_cursors_that_nobody_expects_back_and_looking_does_not(policy: str) -> None:
+    decisions = Decisions(0, lambda: SECOND)
+    manager = EntryCacheManager(EntryCacheSettings(1 << 20, policy=policy, ttl_ns=SECOND), decisions)
+    cache = manager.open("log")
+    cursors = cache.readers = ActiveCursors(100, 0)
+    for number in range(3 * LOOKS_PER_VIEW):
+        cursors.add(f"c{number}", Position(1, number), lambda: Position(1, 0))
+        cursors.remove(f"c{number}", number // LOOKS_PER_VIEW)
+    cache.insert_run([new_entry(entry_id) for entry_id in range(10)], 0, 0)
+    assert cursors.expected_from(1, 101) == 1
+    assert cursors.expected_from(1, SECOND) == NO_LIMIT
+    assert cursors.expected_from(1, 101) == 1, "nothing has changed"
+    for entry_id in range(1, 4):
+        cache.invalidate_before(Position(1, entry_id))
+    assert cursors.expected_from(1, 101) == NO_LIMIT, "all are forgotten"
 
 
 # Buffers
