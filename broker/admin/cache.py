@@ -183,11 +183,12 @@ def _present(present: Present) -> Json:
     return {
         "bytes": present.size_bytes,
         "seconds": present.age_ns / NS_PER_SECOND,
-        "secondsSinceRequeue": present.unvisited_ns / NS_PER_SECOND,
+        "secondsSinceRequeue": None if present.unvisited_ns is None else present.unvisited_ns / NS_PER_SECOND,
         "expectedReads": present.expected_reads,
         "requeues": present.requeues,
         "accessed": present.accessed,
         "cursorsToCome": list(present.to_come),
+        "cursorsToReturn": list(present.to_return),
     }
 
 

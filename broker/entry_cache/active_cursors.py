@@ -23,6 +23,9 @@ from broker.entry_cache.policies.policy import NO_LIMIT
 from broker.entry_cache.reader_view import NOBODY, Place, ReaderView, count_to
 from broker.model.position import EARLIEST, LATEST, Position
 
+NAMES_KEPT: Final = 100
+"""An event names so many readers at most, so that it costs and keeps no more with ten thousand."""
+
 LOOKS_PER_VIEW: Final = 1000
 """Cursors that take 1 to 2 ms to look at."""
 
@@ -64,7 +67,7 @@ class ActiveCursors:
         self._stopped: list[Place] = []
         """Of the others with a position, sorted."""
         self._names: tuple[str, ...] | None = None
-        """All of them, once somebody has asked."""
+        """The first of them, once somebody has asked."""
         self._departed: OrderedDict[str, DepartedCursor] = OrderedDict()
         """In the order in which they left, and are expected no more."""
         self._returning: list[Place] = []
@@ -188,19 +191,32 @@ class ActiveCursors:
         """How many cursors stand at `position` or before: so many will still read an entry there."""
         return count_to(self._going, position) + (count_to(self._stopped, position) if self._stopped else 0)
 
-    def names_at_or_before(self, position: Position) -> tuple[str, ...]:
-        """Who will read an entry there; those without a position count."""
-        if all(not places or places[-1][:2] <= position for places in (self._going, self._stopped)):
+    def names_at_or_before(self, position: Position, names_max: int = NAMES_KEPT) -> tuple[str, ...]:
+        """Who will read an entry there, `names_max` of them at most; those without a position count while there are no
+        more cursors than that."""
+        sides = (self._going, self._stopped)
+        if names_max == NAMES_KEPT and all(not places or places[-1][:2] <= position for places in sides):
             if self._names is None:
-                self._names = tuple(self._cursors)
+                self._names = tuple(islice(self._cursors, NAMES_KEPT))
             return self._names
-        return tuple(
-            [
-                cursor.name
-                for cursor in self._cursors.values()
-                if cursor.position is None or cursor.position <= position
-            ]
+        if len(self._cursors) <= names_max:
+            return tuple(
+                [
+                    cursor.name
+                    for cursor in self._cursors.values()
+                    if cursor.position is None or cursor.position <= position
+                ]
+            )
+        # Of very many the first to stand before it: looking through all would hold up each insert.
+        places = sorted(
+            [place for side in sides for place in side[: min(count_to(side, position), names_max)]]
         )
+        return tuple([place[2] for place in places[:names_max]])
+
+    def names_returning(self, position: Position, now_ns: int) -> tuple[str, ...]:
+        """Who has left, and is expected back to begin at the position or before."""
+        before = self._returning[: count_to(self._returning, position)]
+        return tuple([place[2] for place in before if self._departed[place[2]].until_ns > now_ns])
 
     def slowest(self) -> Position | None:
         first = min([places[0] for places in (self._going, self._stopped) if places], default=None)

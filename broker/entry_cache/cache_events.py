@@ -125,8 +125,8 @@ class Event(NamedTuple):
     """Of all entries together; 0 where that is not known yet."""
     detail: int
     who: Sequence[str]
-    """INSERT: the names of the cursors that were to read it. HIT, MISS, COALESCED, FAILED: of the reader. READER,
-    SETTINGS: see there."""
+    """INSERT: the names of the cursors that were to read it, `NAMES_KEPT` at most. HIT, MISS, COALESCED, FAILED: of the
+    reader. READER, SETTINGS: see there."""
     sizes: Sequence[int]
     """APPEND and FETCHED: bytes of each entry."""
 

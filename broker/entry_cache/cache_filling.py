@@ -89,11 +89,17 @@ class CacheFilling:
             return NO_LIMIT
         return self.readers.expected_from(ledger_id, now_ns)
 
-    def reads_left(self, entry: Entry) -> int | None:
+    def expected_back(self, entry: Entry, now_ns: int) -> tuple[str, ...]:
+        """The cursors that left a short while ago and will come to a cached entry, where the policy waits for them."""
+        if self.readers is None or not self._owner.policy.by_position:
+            return ()
+        return self.readers.names_returning(entry.position, now_ns)
+
+    def reads_left(self, entry: Entry, now_ns: int) -> int | None:
         """How many reads of a cached entry are expected, at least 0; None where they are not counted."""
         count = entry.expected_reads
         if self.readers is not None and self._owner.policy.by_position:
-            return count + self.readers.rank_at(entry.position)
+            return count + self.readers.rank_at(entry.position) + len(self.expected_back(entry, now_ns))
         return None if count == NOT_COUNTED else max(0, count)
 
     # Filling

@@ -16,7 +16,8 @@ from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import LeftRun, Run
 from broker.model.entry import Entry
 
-LEDGERS_KNOWN_MAX: Final = 65_536
+CLOSED_LEDGERS_MAX: Final = 65_536
+"""Ledgers without cached entries whose logs are still known."""
 
 LOOKS_UNTOLD_MAX: Final = 1 << 30
 """So that their number fits a recorder's columns."""
@@ -37,7 +38,7 @@ class TakenRun(list[Entry]):
 
 
 class Decisions:
-    __slots__ = ("_departures", "_ledgers", "_looks", "_ring", "_since_ns", "now_ns", "on", "record")
+    __slots__ = ("_closed", "_departures", "_looks", "_open", "_ring", "_since_ns", "now_ns", "on", "record")
 
     def __init__(self, keep: int, now_ns: Callable[[], int]) -> None:
         """`keep`: events in the ring, 0 = none."""
@@ -46,7 +47,10 @@ class Decisions:
         self._ring: deque[Row] = deque(maxlen=keep)
         self._since_ns = now_ns()
         """When noting began."""
-        self._ledgers: OrderedDict[int, str] = OrderedDict()
+        self._open: dict[int, str] = {}
+        """Of each ledger that caches hold entries of, its log."""
+        self._closed: OrderedDict[int, str] = OrderedDict()
+        """Likewise of those that none holds any more, or ever did; the newest of them."""
         self._departures = 0
         """Times that entries have left the cache."""
         self._looks = 0
@@ -106,10 +110,23 @@ class Decisions:
 
     def ledger_opened(self, ledger_id: int, log: str) -> None:
         """Ledger ids are unique in a broker, so events about entries name their log by it."""
-        self._ledgers.pop(ledger_id, None)
-        self._ledgers[ledger_id] = log
-        if len(self._ledgers) > LEDGERS_KNOWN_MAX:
-            self._ledgers.popitem(last=False)
+        self._closed.pop(ledger_id, None)
+        self._open[ledger_id] = log
+
+    def ledger_closed(self, ledger_id: int) -> None:
+        """No cache holds entries of it any more; what was taken from one may still be handed over."""
+        log = self._open.pop(ledger_id, None)
+        if log is not None:
+            self._know_closed(ledger_id, log)
+
+    def _know_closed(self, ledger_id: int, log: str) -> None:
+        self._closed[ledger_id] = log
+        if len(self._closed) > CLOSED_LEDGERS_MAX:
+            self._closed.popitem(last=False)
+
+    def _log_of(self, ledger_id: int) -> str:
+        """Empty where that is not known any more."""
+        return self._open.get(ledger_id) or self._closed.get(ledger_id, "")
 
     def entries(
         self,
@@ -134,8 +151,8 @@ class Decisions:
         """APPEND, FETCHED: consecutive entries, at least one, of whose sizes a recorder learns here and only here."""
         if self.record is not None:
             head = entries[0]
-            if head.ledger_id not in self._ledgers:
-                self.ledger_opened(head.ledger_id, log)
+            if head.ledger_id not in self._open and head.ledger_id not in self._closed:
+                self._know_closed(head.ledger_id, log)
             sizes = [entry.size for entry in entries]
             run = (head.ledger_id, head.entry_id, len(sizes), sum(sizes))
             self.record((at_ns, op, log, 0, *run, detail, (), sizes))
@@ -186,7 +203,7 @@ class Decisions:
         """REQUEUE."""
         now_ns = self.now_ns()
         for ledger_id, first, count, size_bytes in runs:
-            log = self._ledgers.get(ledger_id, "")
+            log = self._log_of(ledger_id)
             self._note((now_ns, Op.REQUEUE, log, 0, ledger_id, first, count, size_bytes, cause, (), ()))
 
     def evicted(self, runs: Iterable[LeftRun], reason: int) -> None:
@@ -194,7 +211,7 @@ class Decisions:
         now_ns = self.now_ns()
         self._departures += 1
         for ledger_id, first, count, size_bytes, expected in runs:
-            log = self._ledgers.get(ledger_id, "")
+            log = self._log_of(ledger_id)
             detail = reason + STILL_EXPECTED * expected
             self._note((now_ns, Op.EVICT, log, 0, ledger_id, first, count, size_bytes, detail, (), ()))
 
@@ -216,9 +233,8 @@ class Decisions:
         """DELIVER, REPLAY, KEPT_BACK, GIVEN_UP: any entries. The first and the last are of use to a recorder
         alone."""
         now_ns = self.now_ns()
-        names = self._ledgers
         for ledger_id, first, count, size_bytes, gone in _runs_by_absence(entries):
-            log = names.get(ledger_id, "")
+            log = self._log_of(ledger_id)
             row: Row = (now_ns, op, log, reader, ledger_id, first, count, size_bytes, gone, (), ())
             if op is not Op.DELIVER and op is not Op.GIVEN_UP:
                 self._ring.append(row)

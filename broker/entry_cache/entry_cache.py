@@ -174,11 +174,8 @@ class EntryCache(CacheFilling):
             self._owner.decisions.place(Op.INVALIDATE, self.name, 0, *position, at_ns=now_ns)
         return self._invalidate_range(EARLIEST, position, now_ns)
 
-    def invalidate_range(self, first: Position, end: Position) -> Removed:
-        """Drop the entries from `first` up to but not including `end`."""
-        return self._invalidate_range(first, end, self._owner.decisions.now_ns())
-
     def _invalidate_range(self, first: Position, end: Position, now_ns: int) -> Removed:
+        """Drop the entries from `first` up to but not including `end`."""
         ledger_ids = [key for key in self._ledgers if first.ledger_id <= key <= end.ledger_id]
         return self._invalidate(first, end, Reason.INVALIDATE, sorted(ledger_ids), now_ns)
 
@@ -203,8 +200,10 @@ class EntryCache(CacheFilling):
             ledger.size_bytes -= size_bytes
             removed.size_bytes += size_bytes
             removed.entries += popped
-            if not ledger.entries:
-                self._forget_ledger(ledger_id)
         self.evicted_entries[REASONS.index(reason)] += len(removed.entries)
         self._owner.dismiss(self, removed, reason, now_ns)
+        for ledger_id in ledger_ids:
+            ledger = self._ledgers.get(ledger_id)
+            if ledger is not None and not ledger.entries:
+                self._forget_ledger(ledger_id)
         return removed

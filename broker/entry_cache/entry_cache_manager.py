@@ -166,6 +166,7 @@ class EntryCacheManager:
     def ledger_closed(self, ledger_id: int) -> None:
         """It holds none of that ledger any more."""
         self._by_ledger.pop(ledger_id, None)
+        self.decisions.ledger_closed(ledger_id)
 
     def is_full(self, size_bytes: int) -> bool:
         """Whether so many bytes more have no room, for a policy that is strict about it."""

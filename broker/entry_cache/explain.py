@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from broker.entry_cache.active_cursors import NAMES_KEPT
 from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Event, Obstacle, Op
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.decisions import Decisions
@@ -56,15 +57,18 @@ class Present:
     size_bytes: int
     age_ns: int
     """Since it was inserted."""
-    unvisited_ns: int
-    """Since it was inserted or last requeued."""
+    unvisited_ns: int | None
+    """Since it was inserted or last requeued; None = neither is kept."""
     expected_reads: int | None
     """As the policy sees them, at least 0; None = not counted."""
-    requeues: int
+    requeues: int | None
+    """Since it was inserted; None = that is not kept."""
     accessed: bool
     """Read since the policy last looked at it."""
     to_come: tuple[str, ...]
     """Active cursors that stand at the entry or before."""
+    to_return: tuple[str, ...]
+    """Cursors that left and are expected back at the entry or before, where the policy waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def explain(
     """`events`: those kept that tell of the entry (`Decisions.about`), oldest first."""
     entry = cache.peek(*position)
     if entry is not None:
-        present = _present(cache, entry, now_ns)
+        present = _present(cache, entry, events, now_ns)
         return Explanation(Verdict.CACHED, events, present, _why_cached(present))
     eviction = _last(events, Op.EVICT)
     if eviction is not None:
@@ -113,16 +117,24 @@ def _last(events: Sequence[Event], op: Op) -> int | None:
     return next((n for n in range(len(events) - 1, -1, -1) if events[n].op is op), None)
 
 
-def _present(cache: EntryCache, entry: Entry, now_ns: int) -> Present:
+def _present(cache: EntryCache, entry: Entry, events: Sequence[Event], now_ns: int) -> Present:
+    """What befell it is told from the events: not every policy writes it down at the entry."""
     readers = cache.readers
+    inserted = _last(events, Op.INSERT)
+    requeued = [event for event in events[inserted or 0 :] if event.op is Op.REQUEUE]
+    if requeued:
+        unvisited_ns: int | None = now_ns - requeued[-1].at_ns
+    else:
+        unvisited_ns = None if inserted is None else now_ns - entry.inserted_at_ns
     return Present(
         size_bytes=entry.size,
         age_ns=now_ns - entry.inserted_at_ns,
-        unvisited_ns=now_ns - entry.queued_at_ns,
-        expected_reads=cache.reads_left(entry),
-        requeues=entry.requeue_count,
+        unvisited_ns=unvisited_ns,
+        expected_reads=cache.reads_left(entry, now_ns),
+        requeues=None if inserted is None else len(requeued),
         accessed=entry.accessed,
-        to_come=() if readers is None else readers.names_at_or_before(entry.position),
+        to_come=() if readers is None else readers.names_at_or_before(entry.position, len(readers)),
+        to_return=cache.expected_back(entry, now_ns),
     )
 
 
@@ -141,8 +153,12 @@ def was_expected(evicted: Event) -> bool:
 
 def _why_cached(present: Present) -> str:
     text = f"Cached for {_span(present.age_ns)}"
-    if present.to_come:
-        return f"{text}: {names(present.to_come)} will still read it."
+    come = [f"{names(present.to_come)} will still read it"] if present.to_come else []
+    if present.to_return:
+        verb = "is" if len(present.to_return) == 1 else "are"
+        come.append(f"{names(present.to_return)} left and {verb} expected back for it")
+    if come:
+        return f"{text}: {', and '.join(come)}."
     if present.expected_reads:
         return f"{text}: {_reads(present.expected_reads)} still expected."
     return f"{text}: nobody is known to come for it, so it leaves when its time is over or room is wanted."
@@ -176,18 +192,22 @@ def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
     brought it there served readers too. Whether somebody was still to come is as the cache counted it."""
     read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
     unread = [name for name in inserted.who if name not in read]
+    unnamed = inserted.detail - len(inserted.who) if len(inserted.who) >= NAMES_KEPT else 0
+    more = f" ({unnamed} more were to read it, whose names are not kept)" if unnamed > 0 else ""
     if was_expected(evicted):
         return (
-            f", although {names(unread)} had not read it"
+            f", although {names(unread)} had not read it{more}"
             if unread
-            else ", although reads of it were expected"
+            else f", although reads of it were expected{more}"
         )
     if inserted.detail == NOT_COUNTED:
         return "; its reads were not counted"
     if not inserted.who:
         return "; nobody was expected to read it"
     if unread:
-        return f"; {names(unread)} had not read it, and nobody was expected any more"
+        return f"; {names(unread)} had not read it, and nobody was expected any more{more}"
+    if more:
+        return f"; nobody was expected any more{more}"
     return "; all who were expected had read it"
 
 

@@ -96,6 +96,11 @@ async def test_why_an_entry_is_there(broker: BrokerService, admin: ClientSession
     assert told["verdict"] == "cached"
     assert told["present"]["bytes"] > 1000
     assert told["present"]["cursorsToCome"] == ["slow"]
+    assert told["present"]["cursorsToReturn"] == []
+    assert (told["present"]["requeues"], told["present"]["secondsSinceRequeue"]) == (
+        0,
+        told["present"]["seconds"],
+    )
     assert told["conclusion"].endswith("slow will still read it.")
     await asyncio.to_thread(client.close)
 

@@ -105,7 +105,7 @@ def test_invalidation_from_the_front_finds_what_was_inserted_below_later() -> No
     cache.invalidate_before(Position(1, 7))
     cache.insert_run(new_run(2, 3), 1, now_ns=0)
     assert ids(cache.invalidate_before(Position(1, 3)).entries) == [2]
-    assert ids(cache.invalidate_range(Position(1, 3), Position(1, 8)).entries) == [3, 7]
+    assert ids(cache._invalidate_range(Position(1, 3), Position(1, 8), 0).entries) == [3, 7]
     assert ids(cache.get_present(READER, 1, 0, 100)) == [8, 9]
 
 

@@ -93,7 +93,7 @@ def test_a_cut_size_pass_stops_when_invalidations_have_made_the_room() -> None:
     cache = manager.open("log")
     cache.insert_run(new_run(0, 109), 0, now_ns=0)
     assert manager.run_pending(1, visits_max=2) is True
-    cache.invalidate_range(new_entry(50).position, new_entry(80).position)
+    cache._invalidate_range(new_entry(50).position, new_entry(80).position, 1)
     assert manager.run_pending(1, visits_max=2) is False
     assert manager.entries == 110 - 2 - 30
 

@@ -17,7 +17,9 @@ from broker.entry_cache import (
     Op,
 )
 from broker.entry_cache import decisions as decisions_module
+from broker.entry_cache.active_cursors import NAMES_KEPT
 from broker.entry_cache.cache_events import Obstacle
+from broker.entry_cache.expected_level import count_expected
 from broker.entry_cache.explain import Explanation, Kept, Verdict, explain, names
 from broker.entry_cache.policies.names import POLICY_NAMES
 from broker.model.entry import Entry
@@ -34,7 +36,7 @@ class Room:
         settings = EntryCacheSettings(size_bytes_max=size_bytes_max, policy=policy, pinned_ratio_max=0)
         self.manager = EntryCacheManager(settings, self.decisions)
         self.cache: EntryCache = self.manager.open("log")
-        self.cursors = self.cache.readers = ActiveCursors(0, self.now)
+        self.cursors = self.cache.readers = ActiveCursors(5 * SECOND, self.now)
 
     def after(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
@@ -96,6 +98,106 @@ def test_a_cached_entry_whose_readers_stand_elsewhere_has_its_count() -> None:
     room.insert(new_entry(0), expected=1)
     room.after(0.25)
     assert room.why(0).conclusion == "Cached for 250 ms: 1 read of it is still expected."
+
+
+@pytest.mark.parametrize("policy", ["magnetar", "pip430"])
+def test_a_cached_entry_names_who_left_and_is_expected_back(policy: str) -> None:
+    """As the level counts it: where the policy waits for them, and while it does."""
+    room = Room(policy=policy)
+    room.cursors.add("gone", Position(1, 0), lambda: Position(1, -1))
+    room.cursors.add("tail", Position(1, 9))
+    room.insert(new_entry(0), expected=0)
+    room.cursors.remove("gone", room.now)
+    told, waits = room.why(0), policy == "magnetar"
+    assert told.present is not None
+    assert told.present.to_return == (("gone",) if waits else ())
+    assert (told.present.expected_reads or 0) == level_of(room) == waits
+    assert ("gone left and is expected back for it." in told.conclusion) == waits
+    room.cursors.add("slow", Position(1, 0))
+    end = (
+        "slow will still read it, and gone left and is expected back for it."
+        if waits
+        else "slow will still read it."
+    )
+    assert room.why(0).conclusion.endswith(end)
+    room.cursors.remove("slow", room.now)
+    room.after(5)
+    assert level_of(room) == 0
+    assert "nobody is known to come for it" in room.why(0).conclusion
+
+
+def level_of(room: Room) -> int:
+    walk = count_expected(room.manager.caches, room.now)
+    with pytest.raises(StopIteration) as end:
+        next(walk)
+    return end.value.value.entries
+
+
+@pytest.mark.parametrize("policy", ["magnetar", "pip430-stash", "pip430"])
+def test_requeues_are_told_from_the_events_for_any_policy(policy: str) -> None:
+    room = Room(policy=policy)
+    room.cursors.add("slow", Position(1, 0))
+    room.insert(new_entry(0), expected=1)
+    for _ in range(2):
+        room.after(1.5)
+        room.pass_over()
+    room.after(0.25)
+    told = room.why(0)
+    requeued = [event.at_ns for event in told.events if event.op is Op.REQUEUE]
+    assert told.present is not None
+    assert requeued
+    assert told.present.requeues == len(requeued)
+    assert told.present.unvisited_ns == room.now - requeued[-1]
+
+
+def test_requeues_are_not_told_when_the_insert_is_forgotten() -> None:
+    room = Room(keep=1)
+    room.insert(new_entry(0))
+    room.insert(new_entry(1))
+    told = room.why(0)
+    assert told.present is not None
+    assert (told.present.requeues, told.present.unvisited_ns) == (None, None)
+
+
+# Very many readers
+
+
+def test_of_very_many_readers_an_event_names_so_many() -> None:
+    count = 3 * NAMES_KEPT
+    room = Room()
+    for number in range(count):
+        room.cursors.add(f"c{number:03}", Position(1, 0))
+    room.cursors.update("c007", Position(1, 50))  # Not all stand where the entry is, or before.
+    room.insert(new_entry(0), expected=count - 1)
+    told = room.why(0)
+    first = [f"c{number:03}" for number in range(NAMES_KEPT + 1) if number != 7]
+    assert list(told.events[0].who) == first
+    assert told.present is not None
+    assert len(told.present.to_come) == count - 1, "who stands there now is told in full"
+    assert told.conclusion.endswith(f"c000, c001, c002 and {count - 4} more will still read it.")
+    room.insert(new_entry(60), expected=count)
+    room.insert(new_entry(61), expected=count)
+    one, other = (room.why(entry_id).events[0].who for entry_id in (60, 61))
+    assert len(one) == NAMES_KEPT
+    assert one is other, "while nobody stands behind the entries all events share one tuple"
+    room.manager.evict_bytes(1 << 20, room.now)
+    assert room.why(60).conclusion.endswith(
+        f"although c000, c001, c002 and {NAMES_KEPT - 3} more had not read it"
+        f" ({count - NAMES_KEPT} more were to read it, whose names are not kept)."
+    )
+
+
+def test_when_all_that_are_named_have_read_it_nothing_is_said_of_the_others() -> None:
+    room = Room()
+    for number in range(NAMES_KEPT + 5):
+        room.cursors.add(str(number), Position(1, 0))
+    room.insert(new_entry(0))
+    for number in range(NAMES_KEPT + 5):
+        room.read(str(number), 0, 0)
+    room.manager.evict_bytes(1, room.now)
+    assert room.why(0).conclusion.endswith(
+        "; nobody was expected any more (5 more were to read it, whose names are not kept)."
+    )
 
 
 def test_evicted_by_age_after_requeues_although_somebody_had_not_read_it() -> None:

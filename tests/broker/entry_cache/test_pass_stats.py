@@ -128,7 +128,7 @@ def test_by_position_what_a_cursor_was_to_read_was_expected(
     assert cache.readers is not None
     cache.readers.add("tail", stands)
     assert walked([cache])[0] == expected
-    assert sum(bool(cache.reads_left(entry)) for entry in by_position.policy) == expected[0]
+    assert sum(bool(cache.reads_left(entry, 0)) for entry in by_position.policy) == expected[0]
     by_position.evict_bytes(100, 1)
     assert expected_in(by_position, Reason.SIZE) == expected
     cache.insert_run([new_entry(number, b"x" * (10 * number + 10)) for number in range(4)], 1, now_ns=2)
@@ -153,10 +153,10 @@ def test_by_position_what_a_replay_waits_for_is_expected(by_position: EntryCache
     by_position.put_back(READER, entries[1:3])
     by_position.put_back(READER, entries[2:3])
     by_position.put_back(Reader("other", 2), entries[1:2])
-    assert [cache.reads_left(entry) for entry in entries] == [0, 2, 1, 0]
+    assert [cache.reads_left(entry, 0) for entry in entries] == [0, 2, 1, 0]
     cache.wait_no_longer(READER, [(1, 1), (1, 2)])
     cache.wait_no_longer(READER, [(1, 1), (1, 2)])
-    assert [cache.reads_left(entry) for entry in entries] == [0, 1, 0, 0]
+    assert [cache.reads_left(entry, 0) for entry in entries] == [0, 1, 0, 0]
     cache.invalidate_ledger(1)
     assert expected_in(by_position, Reason.LEDGER) == (1, 20)
 

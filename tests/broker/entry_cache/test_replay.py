@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from broker.entry_cache import decisions as decisions_module
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_events import Op, Row
 from broker.entry_cache.decisions import Decisions
@@ -174,6 +175,45 @@ def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
     replay = replay_of(recording.record())
     assert str(replay.difference) == "None"
     assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
+
+
+@pytest.mark.parametrize("policy", ["magnetar", "pip430"])
+def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record names no log where it is forgotten; only what is not cached can do without."""
+    monkeypatch.setattr(decisions_module, "CLOSED_LEDGERS_MAX", 3)
+    settings = replace(SETTINGS, size_bytes_max=10_000, policy=policy)
+    recording = Recording(settings)
+    recording.append([first := new_entry(0)])
+    for ledger_id in range(2, 20):
+        recording.append([new_entry(0, ledger_id=ledger_id)])
+    for ledger_id in range(20, 40):
+        recording.cache.note_fetched([new_entry(0, ledger_id=ledger_id)], -1, recording.now)
+    recording.manager.put_back(recording.reader, [first])
+    recording.manager.kept_back(recording.reader, [first])
+    recording.manager.handed_over([first])
+    recording.cache.wait_no_longer(recording.reader, [(1, 0)])
+    recording.cache.invalidate_before(Position(19, 0))
+    record = recording.record()
+    assert [event for event in record if not event.log and event.op is not Op.SETTINGS] == []
+    replay = replay_of(record, settings)
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
+
+
+def test_of_ledgers_that_are_cached_no_more_the_logs_of_the_last_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decisions_module, "CLOSED_LEDGERS_MAX", 3)
+    recording = Recording(replace(SETTINGS, size_bytes_max=10_000))
+    entries = [new_entry(0, ledger_id=ledger_id) for ledger_id in range(1, 8)]
+    for entry in entries:
+        recording.append([entry])
+    recording.manager.clear()
+    recording.manager.handed_over(entries)
+    delivered = [(event.ledger_id, event.log) for event in recording.record() if event.op is Op.DELIVER]
+    assert delivered == [(1, ""), (2, ""), (3, ""), (4, ""), (5, "log"), (6, "log"), (7, "log")]
 
 
 # What is otherwise
