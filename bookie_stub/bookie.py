@@ -93,7 +93,7 @@ class Bookie:
         self._pool = ReadPool(settings.read_threads, post)
         self.read_cache: ReadCache = POLICIES[settings.read_cache_policy](settings.read_cache_bytes)
         self._reads = self._open_reads()
-        self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read)
+        self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read, self._is_unknown)
         self._adds = self._open_adds()
         # The calls as they are: a wrapper would cost a call per add.
         self.add = self._adds.add
@@ -269,13 +269,15 @@ class Bookie:
 
     def delete_ledger(self, ledger_id: int) -> None:
         """Forget a ledger and never take it again. Durable with the journal's next group; space comes back with the
-        next checkpoint."""
-        ledger = self._ledgers.pop(ledger_id, None)
-        if ledger is None or self._closed:
+        next checkpoint. One that is not here may have its first add held, so that it was deleted is noted all the same.
+        """
+        if self._closed or ledger_id < 0 or self._has_deleted(ledger_id):
             return
-        self.stats.deleted_ledgers += 1
-        self._cache.forget(ledger_id)
-        self._records.forget(ledger)
+        ledger = self._ledgers.pop(ledger_id, None)
+        if ledger is not None:
+            self.stats.deleted_ledgers += 1
+            self._cache.forget(ledger_id)
+            self._records.forget(ledger)
         self._deletions.add(ledger_id)
         self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
 
@@ -389,6 +391,11 @@ class Bookie:
     def checkpoint_running(self) -> bool:
         """While it is, no other is started."""
         return self._running is not None
+
+    @property
+    def highest_ledger_id(self) -> int:
+        """Of all that are here or were deleted; -1 for none. A new ledger must have a higher one. Looks at all."""
+        return max((*self._ledgers, *self._deletions.hidden, self._disk.storages.highest_deleted))
 
     @property
     def entry_count(self) -> int:

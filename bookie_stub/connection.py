@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 READ_COST_BYTES = 256 << 10
 """What a read counts for until it is answered, at least: its size is not known before."""
+ADD_COST_BYTES = 150
+"""What an add counts for besides its bytes: measured, what the objects take that its record, id and answer are kept in."""
 
 
 class ServerSide(Protocol):
@@ -155,11 +157,11 @@ class BookieConnection(asyncio.Protocol):
 
     def begin_adds(self, count: int, size: int) -> None:
         self.adds += count
-        self._adding_bytes += size
+        self._adding_bytes += size + count * ADD_COST_BYTES
 
     def end_adds(self, count: int, size: int, answers: bytes) -> None:
         self.adds -= count
-        self._adding_bytes -= size
+        self._adding_bytes -= size + count * ADD_COST_BYTES
         self.send(answers)
 
     def begin_read(self) -> None:

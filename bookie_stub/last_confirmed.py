@@ -22,21 +22,26 @@ BodiesDone = Callable[[int, bytes, bytes], None]
 """(rc, explicit LAC's body, last entry), each empty where there is none"""
 Read = Callable[[int, int, Callable[[int, bytes], None]], None]
 """(ledger id, entry id, done(rc, entry))"""
+IsUnknown = Callable[[int, int], bool]
+"""Whether neither yes nor no can be said of (ledger id, entry id), as something was lost."""
 
 
 class LastConfirmed:
-    def __init__(self, ledgers: Mapping[int, Ledger], cache: WriteCache, read: Read) -> None:
+    def __init__(
+        self, ledgers: Mapping[int, Ledger], cache: WriteCache, read: Read, is_unknown: IsUnknown
+    ) -> None:
         self._ledgers = ledgers
         self._cache = cache
         self._read = read
+        self._is_unknown = is_unknown
 
     def find(self, ledger_id: int, done: LacDone) -> None:
         """`done(rc, LAC)`, at once where no disk is needed; -1 for a ledger without entries and explicit LAC."""
         ledger = self._ledgers.get(ledger_id)
-        if ledger is None:
-            done(RC_NO_LEDGER, -1)
-        elif ledger.limbo:
+        if self._is_unknown(ledger_id, LAST_ENTRY):
             done(RC_UNKNOWN_LEDGER_STATE, -1)
+        elif ledger is None:
+            done(RC_NO_LEDGER, -1)
         elif self._up_to_date(ledger):
             done(RC_OK, ledger.lac)
         else:
@@ -62,6 +67,7 @@ class LastConfirmed:
             ledger.lac_entry = KEY.unpack_from(entry)[1]
             self.find(ledger.ledger_id, done)  # again: what was added meanwhile is in memory
         elif rc == RC_NO_ENTRY:
+            ledger.lac_entry = max(ledger.lac_entry, -1)  # counted, so that the adds to come are
             done(RC_OK, ledger.lac)
         else:
             done(rc, -1)

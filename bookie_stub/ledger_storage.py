@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bookie_stub.config import BookieSettings
-from bookie_stub.directories import NOTHING_LOST_FILE
+from bookie_stub.directories import MARK_FILE, NOTHING_LOST_FILE
 from bookie_stub.entry_log import log_ids
 from bookie_stub.entry_log_reader import EntryLogReader
 from bookie_stub.entry_log_writer import EntryLogWriter
@@ -22,7 +22,7 @@ from bookie_stub.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.location_index import LOCATION, LocationIndex
 from bookie_stub.readahead import readahead
 from bookie_stub.record import RECORD_KEY
-from bookie_stub.rocks import Breathe, Put, no_pause
+from bookie_stub.rocks import Breathe, Put, is_database, no_pause
 from bookie_stub.stored_entries import StoredEntries
 from bookie_stub.tombstones import FILE as TOMBSTONES
 from bookie_stub.tombstones import Tombstones
@@ -31,6 +31,8 @@ LOCATIONS = "locations"
 LEDGERS = "ledgers"
 REPLACED = "locations.replaced"
 """The old location index, while a rebuilt one takes its place."""
+REBUILDING = "ledgers.rebuilding"
+"""A file beside `ledgers` while that is made from nothing: what is in it is not all that there was."""
 _APPEND_SLICE = 128
 """Entries between two breaths: about 0.2 ms."""
 
@@ -46,7 +48,7 @@ class LedgerStorage:
         self.logs = EntryLogWriter(ledgers, settings.entry_log_bytes_max, file_system)
         self.log_reader = EntryLogReader(ledgers, settings.frame_bytes_max, file_system)
         self.flushing = threading.Lock()
-        _check_rebuilt(index)
+        _check_whole(ledgers, index)
         index.mkdir(parents=True, exist_ok=True)
         self.tombstones = Tombstones(index / TOMBSTONES, file_system)
         self.locations = LocationIndex(index / LOCATIONS, file_system)
@@ -122,11 +124,25 @@ class LedgerStorage:
         self.log_reader.close()
 
 
-def _check_rebuilt(index: Path) -> None:
+def _check_whole(ledgers: Path, index: Path) -> None:
+    """An index that is gone must not begin anew as an empty one: fences would be forgotten, and living entry logs be
+    taken for garbage. A bookie that has kept nothing yet has neither entry logs nor a mark."""
+    if (index / REBUILDING).exists():
+        raise BookieStorageError(
+            f"{index / LEDGERS} is not complete: `magnetar bookie index rebuild` was interrupted; run it again"
+        )
     if (index / REPLACED).exists() and not (index / LOCATIONS).exists():
         raise BookieStorageError(
-            f"{index / LOCATIONS} is missing: `index rebuild` was interrupted at its end; run it again"
+            f"{index / LOCATIONS} is missing: `magnetar bookie index rebuild` was interrupted at its end; run it again"
         )
+    if not log_ids(ledgers) and not any(ledgers.glob(f"{MARK_FILE}*")):
+        return
+    for path in (index / LEDGERS, index / LOCATIONS):
+        if not is_database(path):
+            raise BookieStorageError(
+                f"{path} is missing, and {ledgers} has data: run `magnetar bookie index rebuild` with this bookie's"
+                " settings, or bring the directory back"
+            )
 
 
 class Storages:
@@ -151,6 +167,11 @@ class Storages:
     def has_deleted(self, ledger_id: int) -> bool:
         """Whether it is on disk that the ledger was here and is to take no adds any more."""
         return ledger_id in self.of(ledger_id).tombstones
+
+    @property
+    def highest_deleted(self) -> int:
+        """-1 for none."""
+        return max(storage.tombstones.highest for storage in self.all)
 
     def note_lossy(self) -> None:
         """Raises OSError or BookieStorageError; then it is to be called again."""

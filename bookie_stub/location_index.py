@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from bookie_stub.errors import BookieStorageError
 from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY
 from bookie_stub.rocks import Breathe, Put, Rocks, no_pause
@@ -51,7 +52,7 @@ class LocationIndex:
                 yield Rows([first], [key], (location,))
             return
         items = self._rocks.items_from(KEY.pack(ledger_id, first))
-        while found := list(islice(items, min(count_max, _SLICE))):
+        while found := _readable(islice(items, min(count_max, _SLICE))):
             rows = _rows_of(ledger_id, found)
             if rows.ids:
                 yield rows
@@ -102,6 +103,17 @@ class LocationIndex:
 
     def close(self) -> None:
         self._rocks.close()
+
+
+def _readable(items: Iterator[Put]) -> list[Put]:
+    """Up to where they cannot be read; BookieStorageError when that is the first."""
+    found: list[Put] = []
+    try:
+        found.extend(items)  # keeps what came before an error
+    except BookieStorageError:
+        if not found:
+            raise
+    return found
 
 
 def _rows_of(ledger_id: int, found: list[Put]) -> Rows:

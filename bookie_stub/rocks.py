@@ -19,7 +19,7 @@ from bookie_stub.errors import BookieInUse, BookieStorageError
 from bookie_stub.file_system import FileSystem
 
 if TYPE_CHECKING:
-    from rocksdict import Options, Rdict
+    from rocksdict import Options, Rdict, RdictIter
 
 SLICE = 256
 """Operations per write: about 0.3 ms."""
@@ -49,14 +49,14 @@ class Rocks:
         return value
 
     def items_from(self, key: bytes) -> Iterator[Put]:
-        """In order of keys, from `key` on."""
-        items = self._db.items(from_key=key) if key else self._db.items()
-        return cast("Iterator[Put]", items)  # raw mode: keys and values are bytes
+        """In order of keys, from `key` on. Raises BookieStorageError where rows cannot be read."""
+        return _rows(self._db, key, self._path)
 
     def floor(self, key: bytes) -> bytes | None:
-        """The highest key that is not above `key`."""
+        """The highest key that is not above `key`. Raises BookieStorageError where that cannot be read."""
         iterator = self._db.iter()
         iterator.seek_for_prev(key)
+        _check(iterator, self._path)
         found: bytes | None = iterator.key() if iterator.valid() else None
         return found
 
@@ -124,6 +124,10 @@ class Rocks:
             self._file_system.close(descriptor)
 
 
+def is_database(path: Path) -> bool:
+    return (path / "CURRENT").exists()
+
+
 @contextlib.contextmanager
 def read_rows(path: Path) -> Iterator[Iterator[Put]]:
     """All rows of a database, in order, without changing a byte of it, whoever has it open.
@@ -132,7 +136,7 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
     """
     from rocksdict import AccessType, Rdict
 
-    if not (path / "CURRENT").exists():
+    if not is_database(path):
         raise BookieStorageError(f"{path} is no RocksDB database")
     # The binding leaves a file of its own beside those that it opens, even when it only reads.
     with tempfile.TemporaryDirectory(prefix="index-") as directory:
@@ -143,9 +147,33 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
         except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
             raise BookieStorageError(f"{path}: {error}") from error
         try:
-            yield cast("Iterator[Put]", db.items())
+            yield _rows(db, b"", path)
         finally:
             db.close()
+
+
+def _rows(db: Rdict, start: bytes, path: Path) -> Iterator[Put]:
+    items = db.items(from_key=start) if start else db.items()
+    row = start, b""
+    for row in cast("Iterator[Put]", items):  # raw mode: keys and values are bytes
+        yield row
+    last, _ = row
+    # The binding ends at a damaged block as it does behind the last row: only an iterator's status tells them apart.
+    iterator = db.iter()
+    if last:
+        iterator.seek(last)
+    else:
+        iterator.seek_to_first()
+    while iterator.valid() and iterator.key() <= last:
+        iterator.next()
+    _check(iterator, path)
+
+
+def _check(iterator: RdictIter, path: Path) -> None:
+    try:
+        iterator.status()
+    except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
+        raise BookieStorageError(f"{path}: {error}") from error
 
 
 def _options(buffer_bytes: int) -> Options:

@@ -29,6 +29,9 @@ NAMES_KEPT: Final = 100
 LOOKS_PER_VIEW: Final = 1000
 """Cursors that take 1 to 2 ms to look at."""
 
+GONE_KEPT: Final = 64
+"""Cursors that are gone may stand in the lines of those to look at, so many more than there are others."""
+
 
 class ActiveCursors:
     __slots__ = (
@@ -37,6 +40,7 @@ class ActiveCursors:
         "_cursors",
         "_departed",
         "_going",
+        "_gone",
         "_last_view",
         "_left_in_round",
         "_look_soon",
@@ -78,7 +82,10 @@ class ActiveCursors:
         self._round: deque[ActiveCursor] = deque()
         """Whom views look at next; some may be gone."""
         self._look_soon: deque[ActiveCursor] = deque()
-        """Whom they look at first: the new ones, and those that went back."""
+        """Whom they look at first: the new ones, and those that went back. Whoever is gone stands in the other line
+        too."""
+        self._gone = 0
+        """Of `_round`, how many are gone."""
         self._left_in_round = 0
         self._unseen = 0
         """Looks until all have been seen as they are, if nobody moves."""
@@ -141,7 +148,6 @@ class ActiveCursors:
             return False
         self.update(name, None)
         del self._cursors[name]
-        cursor.gone = True
         self._version += 1
         self._names = None
         if cursor.acknowledged is not None and self._continue_caching_ns > 0:
@@ -149,7 +155,21 @@ class ActiveCursors:
             self._departed[name] = departed
             insort(self._returning, departed.place)
         self._changed_at_ns = now_ns
+        self._let_go_of(cursor)
         return True
+
+    def _let_go_of(self, cursor: ActiveCursor) -> None:
+        """Views take whoever is gone out of the lines; where nobody asks for one, so that they do not grow for ever, it
+        is done when there are many."""
+        cursor.gone = True
+        cursor.acknowledged = None  # It holds the whole cursor.
+        self._gone += 1
+        if self._gone > len(self._cursors) + GONE_KEPT:
+            seen_next = islice(self._round, max(0, self._left_in_round))
+            self._left_in_round = sum(not other.gone for other in seen_next)
+            self._round = deque([other for other in self._round if not other.gone])
+            self._look_soon = deque([other for other in self._look_soon if not other.gone])
+            self._gone = 0
 
     def forget(self, name: str) -> None:
         """The cursor will not come back: it was deleted. Ignored unless it has left."""
@@ -204,7 +224,8 @@ class ActiveCursors:
 
     def expected_from(self, ledger_id: int, now_ns: int) -> int:
         """The lowest entry id of the ledger that a reader is to come for: one that is active, however slow, or one that
-        has left and is expected back. NO_LIMIT where nobody is."""
+        has left and is expected back. NO_LIMIT where nobody is. It passes by each cursor that has not come back in time
+        and changes nothing; whoever asks often calls `expect_no_more` before."""
         slowest = self.slowest()
         departed = self._departed
         back = next((place for place in self._returning if departed[place[2]].until_ns > now_ns), None)
@@ -212,6 +233,18 @@ class ActiveCursors:
         if not places or (first := min(places))[0] > ledger_id:
             return NO_LIMIT
         return first[1] if first[0] == ledger_id else 0
+
+    def expect_no_more(self, now_ns: int, looks_max: int = LOOKS_PER_VIEW) -> int:
+        """Forget those that have not come back in time; of very many a part, and the others next time. How many these
+        were. Views take notice, so that a replay has to do it as often and at the same times."""
+        forgotten = 0
+        while self._departed and forgotten < looks_max:
+            departed = next(iter(self._departed.values()))
+            if departed.until_ns > now_ns:
+                break
+            forgotten += 1
+            self.forget(departed.place[2])
+        return forgotten
 
     def should_cache_added(self, now_ns: int) -> bool:
         """Whether a new entry is worth a place: somebody reads, or somebody did a short while ago."""
@@ -229,23 +262,13 @@ class ActiveCursors:
         if version != self._version:
             self._unseen = len(self._round)
         self._now_ns = now_ns
-        if self._departed:
-            self._expect_no_more(now_ns, looks_max)
+        self.looks += self.expect_no_more(now_ns, looks_max)
         self._look_around(now_ns, patience_ns, looks_max)
         view = ReaderView(
             self._going, self._returning, self._stopped, self._acknowledged_by_all(), self._speed_of
         )
         self._last_view = (view, now_ns, self._version)
         return view
-
-    def _expect_no_more(self, now_ns: int, looks_max: int) -> None:
-        """Those that have not come back in time; of very many a part, and the others with the next views."""
-        for _ in range(looks_max):
-            departed = next(iter(self._departed.values()), None)
-            if departed is None or departed.until_ns > now_ns:
-                break
-            self.looks += 1
-            self.forget(departed.place[2])
 
     def _look_around(self, now_ns: int, patience_ns: int, looks_max: int) -> None:
         looks = min(looks_max, len(self._round))
@@ -262,7 +285,9 @@ class ActiveCursors:
         for _ in range(looks):
             cursor = self._round.popleft()
             self._look_at(cursor, now_ns, patience_ns)
-            if not cursor.gone:
+            if cursor.gone:
+                self._gone -= 1
+            else:
                 self._round.append(cursor)
             self._unseen -= 1
             self._left_in_round -= 1

@@ -18,6 +18,7 @@ from typing import Final
 from broker.entry_cache.cache_events import CAUSES, REASONS, Op
 from broker.entry_cache.cache_filling import CacheFilling
 from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
+from broker.entry_cache.charge import Charge, entries_share
 from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.pinned_bytes import Pinned, PinnedBytes, copy_out_of_idle_buffers
@@ -27,9 +28,6 @@ from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import LeftRun, left_runs_of, runs_of
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
-
-TRIGGER: Final = 0.98
-"""The part of the maximum size above which a size check evicts."""
 
 VISITS_PER_SLICE: Final = 10_000
 """Slots that take 3 to 8 ms to visit: what a slice may look at between two turns of the loop."""
@@ -47,17 +45,16 @@ Observer = Callable[[list[Entry], Reason], None]
 class EntryCacheManager:
     __slots__ = (
         "_admit",
-        "_bound_bytes",
+        "_asked_for_share",
         "_by_ledger",
         "_caches",
+        "_charge",
         "_check_in_flight",
         "_invalidated_bytes",
         "_pinned",
         "_retired_reads",
         "_size_checks",
         "_size_pass",
-        "_target_bytes",
-        "_trigger_bytes",
         "_visits_of_inserts",
         "decisions",
         "enabled",
@@ -89,11 +86,14 @@ class EntryCacheManager:
         self._by_ledger: dict[int, CacheFilling] = {}
         """The cache of each ledger that has cached entries. Ledger ids are unique in a broker."""
         self._pinned: Pinned = PinnedBytes() if pinned is None else pinned
+        self._charge = Charge(self._pinned, self.decisions, strict=self.policy.make_room is not None)
         self._retired_reads = ReadStats()
         self._invalidated_bytes = 0
         self._size_checks = 0
         self._check_in_flight = False
         self._size_pass: SizePass | None = None
+        self._asked_for_share = False
+        """Whether what the pass is to free may be not enough (`entries_share`)."""
         self._visits_of_inserts = VISITS_OF_INSERTS
         """Those left until the next check."""
         recorded = self.decisions.record is not None
@@ -129,13 +129,11 @@ class EntryCacheManager:
     def _apply(self, settings: EntryCacheSettings) -> None:
         self.settings = settings
         self.enabled = settings.size_bytes_max > 0
-        self._trigger_bytes = int(settings.size_bytes_max * TRIGGER)
-        self._target_bytes = int(settings.size_bytes_max * settings.watermark)
+        self._charge.configure(settings)
         self.policy.configure(settings)
         self._pinned.configure(settings.pinned_ratio_max)
         self.decisions.configured(settings.to_text())
-        self._bound_bytes = max(settings.size_bytes_max, self._charged_bytes() if self.entries else 0)
-        """What a strict policy never exceeds. A cache that was made smaller does not grow until it fits."""
+        self._charge.rebound(self._charged_bytes() if self.entries else 0)
 
     # Caches
 
@@ -176,18 +174,7 @@ class EntryCacheManager:
         return strict and self._charged_bytes() + size_bytes >= self.settings.size_bytes_max
 
     def _charged_bytes(self) -> int:
-        """What counts against the limits."""
-        if self.policy.make_room is None:
-            return self.used_bytes
-        pinned_bytes = self._pinned.count
-        charged = self.used_bytes + pinned_bytes
-        if self.decisions.record is not None:
-            # With less there is room, however much less; only a pass that was cut has its own mark.
-            matters = charged > self._trigger_bytes or self._size_pass is not None
-            self.decisions.looked_at_pinned(pinned_bytes, matters=matters)
-        if charged < self._bound_bytes:
-            self._bound_bytes = max(charged, self.settings.size_bytes_max)
-        return charged
+        return self._charge.look(self.used_bytes, under_way=self._size_pass is not None)
 
     def admit(self, entries: list[Entry], size_bytes: int, now_ns: int, *, slices: bool) -> None:
         """Entries that a cache has just taken in, at least one; whether any may be a slice of a buffer."""
@@ -195,32 +182,35 @@ class EntryCacheManager:
             self._admit_slices(entries)
         self.entries += len(entries)
         self.used_bytes += size_bytes
-        if self.used_bytes > self._trigger_bytes or self.policy.make_room is not None:
+        if self.used_bytes > self._charge.trigger_bytes or self.policy.make_room is not None:
             self._mind_the_size(now_ns)
         self._admit(entries)
 
     def _mind_the_size(self, now_ns: int) -> None:
         """The entries that ask for it are not in the policy's hands yet, so none of them goes before it was read."""
         charged = self._charged_bytes()
-        if self.policy.make_room is not None and charged > self._bound_bytes:
+        if self.policy.make_room is not None and charged > self._charge.bound_bytes:
             charged = self._bring_down(charged, self.policy.make_room, now_ns)
-        if charged > self._trigger_bytes and not self._check_in_flight:
+        if charged > self._charge.trigger_bytes and not self._check_in_flight:
             self._check_in_flight = True
             self._size_checks += 1
             if self.on_size_check is not None:
                 self.on_size_check()
 
     def _bring_down(self, charged: int, make_room: MakeRoom, now_ns: int) -> int:
-        """Below the bound: by a slice of a size pass while inserts have visits left, then at once. What is charged
-        then, at most."""
+        """Below the bound: by a slice of a size pass while inserts have visits left, then at once, as far as there are
+        entries that can go. What is charged then."""
         if self._visits_of_inserts > 0:
             visits_before = self.stats.passes[Reason.SIZE].visits
             self._check_size(now_ns, self._visits_of_inserts)
             self._visits_of_inserts -= self.stats.passes[Reason.SIZE].visits - visits_before
             charged = self._charged_bytes()
-        if charged > self._bound_bytes:
-            self._left(make_room(charged - self._bound_bytes, now_ns), Reason.SIZE, now_ns)
-            charged = self._bound_bytes
+        while (too_much := charged - self._charge.bound_bytes) > 0:
+            removed = make_room(entries_share(too_much, self.used_bytes, charged), now_ns)
+            self._left(removed, Reason.SIZE, now_ns)
+            if not removed.entries:
+                break
+            charged = self._charged_bytes()
         return charged
 
     def _admit_slices(self, entries: list[Entry]) -> None:
@@ -239,7 +229,7 @@ class EntryCacheManager:
         """Entries that a cache has invalidated; their slots stay in the queue."""
         if removed.entries:
             self._invalidated_bytes += removed.size_bytes
-            runs = left_runs_of(removed.entries, lambda ledger_id: cache.expected_from(ledger_id, now_ns))
+            runs = left_runs_of(removed.entries, lambda ledger_id: _expected_from(cache, ledger_id, now_ns))
             self._account(removed, reason, list(runs))
 
     def _account(self, removed: Removed, reason: Reason, runs: Sequence[LeftRun]) -> None:
@@ -308,26 +298,38 @@ class EntryCacheManager:
         return self._pinned.behind
 
     def _check_size(self, now_ns: int, visits_max: int) -> bool:
-        """Begin or go on with a size pass if there is need; whether it is unfinished. What was inserted while one
-        was cut may need another."""
-        resumed = self._size_pass is not None
-        charged = self._charged_bytes()
-        bytes_to_free = charged - self._target_bytes
-        if self._size_pass is None:
-            if charged <= self._trigger_bytes or bytes_to_free <= 0:
+        """Begin or go on with size passes while there is need; whether one is unfinished."""
+        while (size_pass := self._wanted_size_pass()) is not None:
+            removed = self._free(size_pass, now_ns, visits_max)
+            if not removed.done:
+                return True
+            visits_max -= removed.visits
+            nothing_left = size_pass.bytes_to_free > 0
+            if nothing_left or not self._asked_for_share:
+                self._size_pass = None
+            if nothing_left:
                 return False
+        return False
+
+    def _wanted_size_pass(self) -> SizePass | None:
+        """The one under way; the next one, if that was asked for a share and it was not enough; or a new one, from the
+        trigger on. What was inserted while one was cut may need it."""
+        size_pass = self._size_pass
+        charged = self._charged_bytes()
+        bytes_to_free = charged - self._charge.target_bytes
+        if size_pass is None:
+            if charged <= self._charge.trigger_bytes or bytes_to_free <= 0:
+                return None
             self.stats.size_evictions += 1
-            self._size_pass = self.policy.begin_size_pass(bytes_to_free)
-        elif bytes_to_free <= 0:  # Invalidations made the room while the pass was cut.
-            self.policy.abandon(self._size_pass)
+        elif bytes_to_free <= 0:  # The share was enough, or others made the room while the pass was cut.
+            self.policy.abandon(size_pass)
             self._size_pass = None
-            return False
-        removed = self._free(self._size_pass, now_ns, visits_max)
-        if not removed.done:
-            return True
-        reached = self._size_pass.bytes_to_free <= 0
-        self._size_pass = None
-        return resumed and reached and self._check_size(now_ns, visits_max - removed.visits)
+            return None
+        if size_pass is None or size_pass.bytes_to_free <= 0:
+            share = entries_share(bytes_to_free, self.used_bytes, charged)
+            self._asked_for_share = share < bytes_to_free
+            size_pass = self._size_pass = self.policy.begin_size_pass(share)
+        return size_pass
 
     def _free(self, size_pass: SizePass, now_ns: int, visits_max: int) -> Removed:
         policy = self.policy
@@ -352,8 +354,7 @@ class EntryCacheManager:
             by_ledger = self._by_ledger
 
             def expected_from(ledger_id: int) -> int:
-                cache = by_ledger.get(ledger_id)
-                return NO_LIMIT if cache is None else cache.expected_from(ledger_id, now_ns)
+                return _expected_from(by_ledger.get(ledger_id), ledger_id, now_ns)
 
             runs = list(left_runs_of(removed.entries, expected_from))
             stats.removed(removed.entries, runs, now_ns)
@@ -416,3 +417,12 @@ class EntryCacheManager:
         for cache in self._caches.values():
             total.add(cache.reads)
         return total
+
+
+def _expected_from(cache: CacheFilling | None, ledger_id: int, now_ns: int) -> int:
+    """Of a ledger that loses entries. Its next loss is not to look again at cursors that nobody expects back."""
+    if cache is None:
+        return NO_LIMIT
+    if cache.readers is not None:
+        cache.readers.expect_no_more(now_ns)
+    return cache.expected_from(ledger_id, now_ns)

@@ -3,15 +3,21 @@
 One key counts the ids that any broker may have given out; a broker advances it by a block with a
 compare-and-set and then answers from memory, so that opening a thousand topics writes it once. What is left
 of a block at a stop is never used.
+
+A metadata store that was wiped, or restored from an older copy, counts again what it has given out before. A bookie in
+the broker's process still knows those ids, so it says above which of them new ledgers begin.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Protocol
 
 from broker.errors import BadVersion
 from broker.metadata.metadata_store import ABSENT, MetadataStore
+
+log = logging.getLogger(__name__)
 
 KEY = "/ledgers/idgen"
 BLOCK_IDS = 1000
@@ -57,3 +63,29 @@ class LedgerIds:
         except BadVersion:
             return  # Another broker took a block in between: look again.
         self._next, self._end = start, end
+
+
+class LedgerIdsAbove:
+    """Ids of another source that are greater than every one that the bookie has or had."""
+
+    def __init__(self, source: LedgerIdSource, highest: int) -> None:
+        """`highest`: the bookie's, -1 for none."""
+        self._source = source
+        self._highest = highest
+        self._told = False
+
+    async def next(self, above: int = -1) -> int:
+        """A fresh id greater than `above`. MetadataError when there is none to be had."""
+        ledger_id = await self._source.next(above)
+        if ledger_id > self._highest:
+            return ledger_id
+        if not self._told:
+            self._told = True
+            log.warning(
+                "the metadata store gave out ledger id %d, but the bookie has had ids up to %d: the store is newer or"
+                " older than the bookie's files (wiped, or restored from a copy); ids go on above, and ledgers that the"
+                " store does not know keep their disk space",
+                ledger_id,
+                self._highest,
+            )
+        return await self._source.next(max(above, self._highest))

@@ -8,10 +8,10 @@ the members change, when a tool copies what a dead bookie had. So a read that fa
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 from broker.errors import BrokerError, NoSuchLedger
 from broker.ledger_client.bookies import Bookies
@@ -26,22 +26,12 @@ from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.entry import Entry
 
+log = logging.getLogger(__name__)
+
 KNOWN_MAX = 20_000
-"""Closed ledgers whose metadata is kept: some 20 MB."""
+"""Ledgers that are not written here and whose metadata is kept: some 20 MB."""
 
-
-class Known(Protocol):
-    """Whose metadata can be had without waiting."""
-
-    metadata: LedgerMetadata
-
-
-class _Closed:
-    __slots__ = ("metadata",)
-
-    def __init__(self, metadata: LedgerMetadata) -> None:
-        # What readers need, for as long as the log exists: not what tools want to know.
-        self.metadata = replace(metadata, custom={})
+Loaded = Callable[[LedgerMetadata | BrokerError], None]
 
 
 class Ledgers:
@@ -67,8 +57,11 @@ class Ledgers:
         self._reader = EnsembleReader(
             bookies, call_later, sticky=settings.sticky_reads, speculative_s=settings.speculative_read_s
         )
-        self._known: dict[int, Known] = {}
-        self._loading: dict[int, list[Callable[[BrokerError | None], None]]] = {}
+        self._own: dict[int, OwnLedger] = {}
+        """Those that are written here: as many as there are, until they are closed."""
+        self._kept: dict[int, LedgerMetadata] = {}
+        """Of others, the one that was loaded first in front."""
+        self._loading: dict[int, list[Loaded]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Writing
@@ -88,7 +81,8 @@ class Ledgers:
             custom=custom,
             creator_token=self._creator_token,
         )
-        own = self._known[ledger_id] = await OwnLedger.create(self._store, ledger_id, metadata)
+        own = await OwnLedger.create(self._store, ledger_id, metadata, self._keep)
+        self._own[ledger_id] = own
         return own
 
     def writer(self, ledger: OwnLedger) -> EntryAdds:
@@ -103,21 +97,24 @@ class Ledgers:
     def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead) -> None:
         """Some entries from `first` on, none behind `last` and about `bytes_max` bytes; called once, never inside this
         call. The error is NoSuchLedger or NoSuchEntry only where every bookie that might have it says so."""
-        known = self._known.get(ledger_id)
-        if known is None:
+        metadata = self._metadata_of(ledger_id)
+        if metadata is None:
 
-            def loaded(error: BrokerError | None) -> None:
-                if error is None:
-                    self._read_by(self._known[ledger_id].metadata, ledger_id, first, last, bytes_max, done)
+            def loaded(found: LedgerMetadata | BrokerError) -> None:
+                if isinstance(found, LedgerMetadata):
+                    self._read_by(found, ledger_id, first, last, bytes_max, done)
                 else:
-                    done([], error)
+                    done([], found)
 
             self._load_then(ledger_id, loaded)
             return
-        metadata = known.metadata
         if metadata.state is LedgerState.CLOSED:
             done = partial(self._read_or_look_again, metadata, ledger_id, first, last, bytes_max, done)
         self._read_by(metadata, ledger_id, first, last, bytes_max, done)
+
+    def _metadata_of(self, ledger_id: int) -> LedgerMetadata | None:
+        own = self._own.get(ledger_id)
+        return self._kept.get(ledger_id) if own is None else own.metadata
 
     def _read_by(
         self, metadata: LedgerMetadata, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead
@@ -141,43 +138,46 @@ class Ledgers:
             return
         refused = error
 
-        def loaded(problem: BrokerError | None) -> None:
-            found = self._known.get(ledger_id)
-            if problem is None and found is not None and found.metadata.segments != metadata.segments:
-                self._read_by(found.metadata, ledger_id, first, last, bytes_max, done)
+        def loaded(found: LedgerMetadata | BrokerError) -> None:
+            if isinstance(found, LedgerMetadata) and found.segments != metadata.segments:
+                self._read_by(found, ledger_id, first, last, bytes_max, done)
             else:
                 done([], refused)
 
         self._load_then(ledger_id, loaded)
 
-    def _load_then(self, ledger_id: int, loaded: Callable[[BrokerError | None], None]) -> None:
+    def _load_then(self, ledger_id: int, loaded: Loaded) -> None:
         waiting = self._loading.setdefault(ledger_id, [])
         waiting.append(loaded)
         if len(waiting) == 1:
             self._spawn(self._load(ledger_id))
 
     async def _load(self, ledger_id: int) -> None:
-        error: BrokerError | None = None
+        answer: LedgerMetadata | BrokerError
         try:
             found = await read_metadata(self._store, ledger_id)
             if found is None:
                 raise NoSuchLedger(f"ledger {ledger_id} has no metadata")
-            self._keep(ledger_id, found[0])
+            answer = found[0]
+            self._keep(ledger_id, answer)
         except BrokerError as problem:
-            error = problem
+            answer = problem
         for loaded in self._loading.pop(ledger_id):
-            loaded(error)
+            try:
+                loaded(answer)
+            except Exception:  # One reader's mistake is not to leave the others without an answer.
+                log.exception("a reader of ledger %d failed on its metadata", ledger_id)
 
     def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """In the place of the closed ledger that has been known for longest, when there are many."""
-        self._known.pop(ledger_id, None)
-        self._known[ledger_id] = _Closed(metadata)
-        if len(self._known) > KNOWN_MAX:
-            closed = (each for each, one in self._known.items() if one.metadata.state is LedgerState.CLOSED)
-            oldest = next(closed, None)
-            if oldest is not None:
-                del self._known[oldest]
-                self._reader.forget(oldest)
+        """In the place of the one that was loaded first, when there are many."""
+        self._own.pop(ledger_id, None)
+        self._kept.pop(ledger_id, None)
+        # What readers need, for as long as the log exists: not what tools want to know.
+        self._kept[ledger_id] = replace(metadata, custom={})
+        if len(self._kept) > KNOWN_MAX:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            self._reader.forget(oldest)
 
     # Ends
 
@@ -195,7 +195,8 @@ class Ledgers:
     async def delete(self, ledger_id: int) -> None:
         """Its space may be reclaimed. A missing ledger is no error. Raises MetadataError."""
         await self._store.delete(ledger_key(ledger_id))
-        self._known.pop(ledger_id, None)
+        self._own.pop(ledger_id, None)
+        self._kept.pop(ledger_id, None)
         self._reader.forget(ledger_id)
         if self.bookies.sole is not None:
             self.bookies.sole.delete(ledger_id)

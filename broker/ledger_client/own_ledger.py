@@ -22,18 +22,31 @@ from broker.ledger_client.ledger_metadata import (
 from broker.metadata.metadata_store import ABSENT, MetadataStore
 
 Change = Callable[[LedgerMetadata], LedgerMetadata]
+Closed = Callable[[int, LedgerMetadata], None]
+"""(ledger id, its metadata, which says where it ends)"""
 
 
 class OwnLedger:
-    def __init__(self, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata, version: int) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        version: int,
+        closed: Closed,
+    ) -> None:
+        """`closed` is called when the ledger has been closed by `close`."""
         self.ledger_id = ledger_id
         self.metadata = metadata
         self._store = store
         self._version = version
+        self._closed = closed
         self._one_change = asyncio.Lock()
 
     @classmethod
-    async def create(cls, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata) -> OwnLedger:
+    async def create(
+        cls, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata, closed: Closed
+    ) -> OwnLedger:
         """Raises MetadataError; BadVersion when somebody else made the ledger. One of the same creator token is an
         earlier try of our own, whose answer was lost."""
         try:
@@ -47,7 +60,7 @@ class OwnLedger:
             ):
                 raise
             metadata, version = found
-        return cls(store, ledger_id, metadata, version)
+        return cls(store, ledger_id, metadata, version, closed)
 
     async def change_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> None:
         """From this entry on, entries go to `members`. Durable when this returns; LedgerFenced when the ledger was
@@ -60,6 +73,7 @@ class OwnLedger:
         async with self._one_change:
             if self.metadata.state is not LedgerState.CLOSED:
                 await self._write(lambda metadata: closed_at(metadata, last_entry_id, length))
+                self._closed(self.ledger_id, self.metadata)
 
     async def _write(self, change: Change) -> None:
         while True:

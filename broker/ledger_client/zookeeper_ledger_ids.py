@@ -23,7 +23,12 @@ class ZookeeperLedgerIds:
         self._path = f"{session.url.root}/ledgers/idgen"
 
     async def next(self, above: int = -1) -> int:
-        """A fresh id greater than `above`. MetadataError when ZooKeeper refuses or has none left."""
+        """A fresh id greater than `above`. MetadataError when ZooKeeper refuses or has none left.
+
+        Numbers up to `above` are taken and passed over, a round trip or two for each.
+        """
+        if above >= ID_MAX:
+            raise MetadataError(f"{self._path} has no ledger ids above {above}, they end at {ID_MAX}")
         while (ledger_id := await self._take()) <= above:
             continue
         return ledger_id

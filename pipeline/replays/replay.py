@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.entry_cache_manager import TRIGGER
+from broker.entry_cache.charge import TRIGGER
 from broker.entry_cache.policies.names import FIFO_TTL, PIP430
 from broker.entry_cache.policies.profile import BEFORE_PIP_430, PROFILES, Profile, handed_over_to_zero
 from broker.entry_cache.settings import EntryCacheSettings

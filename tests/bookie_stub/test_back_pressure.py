@@ -11,6 +11,8 @@ import pytest
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
+from bookie_stub.connection import ADD_COST_BYTES
+from bookie_stub.record import KEY
 from bookie_stub.server import OUTSTANDING_BYTES_MAX, BookieServer
 from protocol.bookie_frame import (
     AddResponse,
@@ -20,7 +22,7 @@ from protocol.bookie_frame import (
 )
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import EOK, READ_ENTRY
-from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.bookie_stub.conftest import MASTER_KEY, FaultyFileSystem, entry_of
 from tests.bookie_stub.test_process import Process, answer
 from tests.bookie_stub.v3_client import V3Client
 
@@ -95,6 +97,32 @@ async def server(tmp_path: Path) -> AsyncIterator[BookieServer]:
     server = BookieServer(bookie, outstanding_bytes_max=MIB)
     await server.start()
     yield server
+    await server.close()
+
+
+async def test_small_adds_count_for_what_they_take(tmp_path: Path) -> None:
+    """20,000 of them are 0.6 MB of entries, and 3 MB more that hold them."""
+    post = asyncio.get_running_loop().call_soon_threadsafe
+    file_system = FaultyFileSystem()
+    bookie = Bookie.open(for_directory(tmp_path, port=0), post, file_system=file_system)
+    server = BookieServer(bookie, outstanding_bytes_max=MIB)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    file_system.may_sync.clear()
+    try:
+        for entry in range(20_000):
+            writer.write(encode_add_request(KEY.pack(1, entry) + bytes(8), MASTER_KEY))
+        async with asyncio.timeout(10):
+            while not server.blocked:  # noqa: ASYNC110 - the other side is a socket
+                await asyncio.sleep(0.001)
+        (connection,) = server._connections
+        assert MIB / (28 + ADD_COST_BYTES) < connection.adds < 20_000
+    finally:
+        file_system.may_sync.set()
+    for entry in range(20_000):
+        assert await asyncio.wait_for(answer(reader), 20) == AddResponse(0, 1, entry)
+    assert (server.blocked, connection.adds, connection._adding_bytes) == (0, 0, 0)
+    writer.close()
     await server.close()
 
 

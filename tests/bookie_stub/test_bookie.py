@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -266,6 +267,30 @@ async def assert_gone(bench: Bench, ledger: int) -> None:
     assert await bench.read(ledger, 1) == (NO_LEDGER, b"")
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+async def test_a_ledger_is_deleted_before_its_first_add_is_taken(bench: Bench, flushed: bool) -> None:
+    """The add is held, as both halves of the write cache are full. A late one finds the same."""
+    bench.open(write_cache_bytes=4000, throttle_s_max=20)
+    assert bench.bookie is not None
+    bench.file_system.may_sync.clear()
+    before = [bench.start_add(1, entry, b"x" * 1000) for entry in range(8)]
+    held = bench.start_add(2, 0)
+    assert bench.bookie.stats.adds_held
+    assert bench.bookie.ledger_count == 1
+    bench.bookie.delete_ledger(2)
+    bench.bookie.delete_ledger(3)
+    bench.file_system.may_sync.set()
+    assert await asyncio.wait_for(asyncio.gather(*before), 20) == [OK] * 8
+    assert await asyncio.wait_for(held, 20) == FENCED
+    if flushed:
+        await bench.checkpoint()
+    for _ in range(2):
+        await assert_gone(bench, 2)
+        await assert_gone(bench, 3)
+        assert bench.bookie.stats.deleted_ledgers == 0
+        bench.reopen()
+
+
 async def test_a_checkpoint_that_dies_behind_the_tombstones_ends_at_the_next_start(
     bench: Bench,
 ) -> None:
@@ -318,6 +343,59 @@ async def test_many_tombstones_are_few_bytes(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(BookieStorageError, match="index rebuild"):
         Tombstones(path, FileSystem())
+
+
+@pytest.mark.parametrize("directories", [1, 2])
+async def test_the_highest_ledger_id_is_known_at_every_start(
+    bench: Bench, tmp_path: Path, directories: int
+) -> None:
+    """Also of deleted ledgers: whoever makes new ones begins above."""
+    paths = tuple(tmp_path / f"ledgers{number}" for number in range(directories))
+    settings = {"ledger_directories": paths, "index_directories": paths}
+    highest = bench.open(**settings).highest_ledger_id
+    assert highest == -1
+    for ledger in (3, 7, 20):
+        assert await bench.add(ledger, 0) == OK
+    assert bench.bookie is not None
+    assert bench.bookie.highest_ledger_id == 20
+    assert bench.reopen(**settings).highest_ledger_id == 20
+    bench.bookie.delete_ledger(20)
+    assert bench.bookie.highest_ledger_id == 20
+    await bench.checkpoint()
+    assert bench.bookie.highest_ledger_id == 20
+    bookie = bench.reopen(**settings)
+    assert (bookie.highest_ledger_id, bookie.ledger_count) == (20, 2)
+
+
+async def test_tombstones_of_scattered_ids_take_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "deleted"
+    scattered = [number << 40 | 65_534 - number for number in range(1, 1001)]
+    tracemalloc.start()
+    try:
+        tombstones = Tombstones(path, FileSystem())
+        tombstones.add(scattered)
+        found = Tombstones(path, FileSystem())
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert taken < 2 * len(scattered) * 1024
+    for each in (tombstones, found):
+        assert len(each) == len(scattered)
+        assert all(ledger in each and ledger + 1 not in each for ledger in scattered)
+
+
+async def test_tombstones_go_from_few_to_many(tmp_path: Path) -> None:
+    path = tmp_path / "deleted"
+    tombstones = Tombstones(path, FileSystem())
+    assert tombstones.highest == -1
+    places = [number * 131 % 65_536 for number in range(1200)]
+    for count in (1, 499, 500, 501, 1200):
+        tombstones.add(places[:count])
+        for each in (tombstones, Tombstones(path, FileSystem())):
+            assert [ledger for ledger in range(65_536 + 10) if ledger in each] == sorted(places[:count])
+            assert (len(each), each.highest) == (count, max(places[:count]))
+    tombstones.add([2**40, 2**40 - 1])
+    assert Tombstones(path, FileSystem()).highest == 2**40
 
 
 async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:

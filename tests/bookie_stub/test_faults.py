@@ -18,7 +18,7 @@ from bookie_stub import checkpoint
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.journal_file import JournalReader, journal_ids
-from bookie_stub.rocks import Rocks
+from bookie_stub.rocks import Rocks, read_rows
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
 
@@ -284,6 +284,73 @@ def test_an_index_goes_on_after_its_disk_was_full(small_disk: Path) -> None:
     rocks.write(puts[:100], deletes=[], ranges=[])
     assert rocks.get(b"key 1") == b"before"
     assert rocks.get(puts[99][0]) == bytes(1000)
+    rocks.close()
+
+
+@pytest.mark.parametrize("index", ["ledgers", "locations"])
+@pytest.mark.parametrize("proof", ["log", "mark"])
+async def test_an_index_that_is_gone_does_not_begin_anew(bench: Bench, index: str, proof: str) -> None:
+    """An empty one would forget fences, answer "no entry", and have garbage collection remove living logs."""
+    bench.open()
+    await bench.add_all(1, range(50))
+    assert (await bench.fence(1))[0] == OK
+    bench.close()
+    current = bench.directory / "ledgers/current"
+    (current / index).rename(current / "elsewhere")
+    for path in current.glob("lastMark*" if proof == "log" else "*.log"):
+        path.rename(bench.directory / path.name)
+    with pytest.raises(
+        BookieStorageError, match=f"/{index} is missing.* run `magnetar bookie index rebuild`"
+    ):
+        bench.open()
+    assert not (current / index).exists()
+    for path in [*bench.directory.glob("lastMark*"), *bench.directory.glob("*.log")]:
+        path.rename(current / path.name)
+    (current / "elsewhere").rename(current / index)
+    bench.open()
+    assert (await bench.batch(1, 0, 100))[1][7] == b"7 payload"
+    assert await bench.add(1, 50) == 104
+
+
+@pytest.mark.parametrize("made", [(), ("locations",), ("locations", "ledgers")])
+async def test_a_first_start_that_was_killed_is_done_again(bench: Bench, made: tuple[str, ...]) -> None:
+    """Between making its directories and its indexes, when there was nothing to forget."""
+    bench.open()
+    bench.close()
+    current = bench.directory / "ledgers/current"
+    for path in [*current.glob("lastMark*"), *current.glob("*.log")]:
+        path.unlink()
+    for path in (bench.directory / "journal/current").glob("*.txn"):
+        path.unlink()
+    for index in {"locations", "ledgers"}.difference(made):
+        shutil.rmtree(current / index)
+    bench.open()
+    assert await bench.add(1, 0) == OK
+    bench.reopen()
+    assert await bench.read(1, 0) == (OK, b"payload")
+
+
+def test_rows_behind_damage_are_not_taken_for_none(tmp_path: Path) -> None:
+    """RocksDB's iterator ends at a damaged block as at the end: rows that are there would be taken for lost."""
+    rocks = Rocks(tmp_path / "index", buffer_bytes=1 << 20)
+    noise = random.Random(1)
+    puts = [(b"key %07d" % number, noise.randbytes(100)) for number in range(40_000)]
+    rocks.write(puts, deletes=[], ranges=[])
+    rocks.close()
+    rocks = Rocks(tmp_path / "index", buffer_bytes=1 << 20)  # writes what was in memory
+    assert sum(1 for _ in rocks.items_from(b"")) == len(puts)
+    rocks.close()
+    damaged = max((tmp_path / "index").glob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(damaged.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(200)
+    damaged.write_bytes(content)
+    rocks = Rocks(tmp_path / "index", buffer_bytes=1 << 20)
+    with pytest.raises(BookieStorageError, match="checksum mismatch"):
+        for _ in rocks.items_from(b""):
+            pass
+    with pytest.raises(BookieStorageError, match="checksum mismatch"), read_rows(tmp_path / "index") as rows:
+        list(rows)
     rocks.close()
 
 

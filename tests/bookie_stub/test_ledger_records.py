@@ -169,6 +169,7 @@ async def test_in_limbo_yes_is_yes_and_no_is_unknown(
         assert (await image.read(3, 0))[0] == UNKNOWN
         assert await image.batch(3, 0, 1) == (UNKNOWN, [])
         assert await list_entries(image, 3) == UNKNOWN
+        assert await lac(image, 3) == (UNKNOWN, -1)
         # A fence may be among what was lost.
         assert await image.add(2, 1) == FENCED
         assert await image.add(2, 1, recovery=True) == OK
@@ -188,6 +189,7 @@ async def test_each_wire_says_unknown_in_its_own_words(
     client = await V3Client.connect(server.port)
     for number in (client.read(1, 9), client.fence(1), client.read_lac(1), client.long_poll(1, 0)):
         assert (await client.answer(number)).status == EUNKNOWNLEDGERSTATE
+    assert (await client.answer(client.long_poll(9, -1))).status == EUNKNOWNLEDGERSTATE
     assert (await client.answer(client.list_entries(1))).status == EUNKNOWNLEDGERSTATE
     found = (await client.answer(client.read(1, 0))).readResponse
     assert (found.status, found.HasField("maxLAC")) == (EOK, False)

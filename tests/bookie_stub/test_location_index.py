@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bookie_stub.errors import BookieStorageError
 from bookie_stub.location_index import LOCATION, LocationIndex
 from bookie_stub.record import KEY
 
@@ -64,3 +66,27 @@ def test_nothing_is_fetched_behind_the_ledgers_last_row(
 
     monkeypatch.setattr(index._rocks, "items_from", items_from)
     assert [entry for entry, _, _ in listed(index, 1, 0, 1 << 30)] == [0]
+
+
+def test_rows_in_front_of_damage_are_read_and_the_damage_is_an_error(tmp_path: Path) -> None:
+    """RocksDB's iterator ends at a damaged block as at the end; "no such entry" would be a lie."""
+    index = LocationIndex(tmp_path / "locations")
+    noise = random.Random(1)
+    entries = range(100_000)
+    index.write([(KEY.pack(1, entry), noise.randbytes(7) + b"\1") for entry in entries], ())
+    index.close()
+    LocationIndex(tmp_path / "locations").close()  # writes what was in memory
+    file = max((tmp_path / "locations").glob("*.sst"), key=lambda path: path.stat().st_size)
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 200] = bytes(200)
+    file.write_bytes(content)
+    index = LocationIndex(tmp_path / "locations")
+    found = [entry for rows in index.rows(1, 0, len(entries)) for entry in rows.ids]
+    with pytest.raises(BookieStorageError, match="checksum mismatch"):
+        list(index.rows(1, len(found), len(entries)))
+    assert found == list(range(len(found)))
+    assert 10_000 < len(found) < 90_000
+    with pytest.raises(BookieStorageError, match="checksum mismatch"):
+        index._rocks.floor(KEY.pack(1, len(found) + 1))
+    index.close()

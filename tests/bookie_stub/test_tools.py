@@ -16,6 +16,7 @@ from bookie_stub.errors import BookieStorageError
 from bookie_stub.journal_file import HEADER_BYTES, journal_ids
 from bookie_stub.ledger_index import LedgerIndex
 from bookie_stub.record import KEY, explicit_lac_record, fence_record
+from bookie_stub.rocks import Rocks
 from broker.errors import PersistenceError
 from broker.ledger_client.digest import check as check_digest
 from broker.ledger_client.digest import seal
@@ -318,6 +319,109 @@ async def test_entries_that_damage_hides_from_a_rebuild_are_unknown(
     written.open()
     assert await written.read(1, 0) == (0, b"a" * 200)
     assert (await written.read(2, 5))[0] == 107
+
+
+async def unfinished_log(bench: Bench) -> Path:
+    """The log that was the current one at a kill: whole, and without a map. The bookie is down."""
+    bench.open()
+    await add_signed(bench, 1, range(10), b"a" * 200)
+    await add_signed(bench, 2, range(10), b"b" * 300)
+    await bench.checkpoint()
+    (log,) = (bench.directory / "ledgers/current").glob("*.log")
+    content = log.read_bytes()
+    bench.close()
+    log.write_bytes(content)
+    return log
+
+
+@pytest.mark.parametrize("locations", ["kept", "gone"])
+async def test_damage_in_a_log_without_a_map_hides_no_entry(
+    bench: Bench, capsys: pytest.CaptureFixture[str], locations: str
+) -> None:
+    """The old location index knows which ledgers it hides entries of; without it any may be hit."""
+    log = await unfinished_log(bench)
+    content = bytearray(log.read_bytes())
+    place = content.index(b"b" * 300) - 40
+    content[place : place + 4] = (1 << 30).to_bytes(4, "big")
+    log.write_bytes(content)
+    if locations == "gone":
+        shutil.rmtree(log.parent / "locations")
+    assert run(bench, capsys, "index", "rebuild")[0] == 0
+    assert not (log.parent / "nothingLost").exists()
+    assert limbo_of(log.parent) == {1: locations == "gone", 2: True}
+    bench.open()
+    assert await bench.read(1, 9) == (0, b"a" * 200)
+    assert (await bench.read(2, 5))[0] == 107
+    assert (await bench.read(2, -1))[0] == 107
+
+
+async def test_a_torn_end_that_nobody_was_told_of_puts_nothing_in_limbo(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = await unfinished_log(bench)
+    log.write_bytes(log.read_bytes() + (300).to_bytes(4, "big") + KEY.pack(2, 10))
+    _, printed, _ = run(bench, capsys, "index", "rebuild")
+    assert any("torn by a crash, or damaged" in line for line in printed)
+    assert limbo_of(log.parent) == {1: False, 2: False}
+    assert (log.parent / "nothingLost").exists()
+
+
+async def test_limbo_that_a_rebuild_finds_outlives_the_ledger_index(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`nothingLost` would say to the next rebuild that no ledger ever was in limbo."""
+    current = written.directory / "ledgers/current"
+    (log,) = current.glob("*.log")
+    content = bytearray(log.read_bytes())
+    place = content.index(b"b" * 300) - 40
+    content[place : place + 4] = (1 << 30).to_bytes(4, "big")
+    log.write_bytes(content)
+    assert run(written, capsys, "index", "rebuild")[0] == 0
+    log.unlink()
+    shutil.rmtree(current / "ledgers")
+    assert run(written, capsys, "index", "rebuild")[0] == 0
+    assert limbo_of(current)[2]
+
+
+async def test_a_ledger_index_that_is_half_made_is_not_believed(
+    written: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No bookie starts on it, and the next rebuild begins again."""
+    current = written.directory / "ledgers/current"
+    shutil.rmtree(current / "ledgers")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bookie_stub.index_rebuild._Scan.run", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(written, capsys, "index", "rebuild")
+    assert (current / "ledgers/CURRENT").exists()
+    with pytest.raises(BookieStorageError, match="index rebuild` was interrupted; run it again"):
+        written.open()
+    code, printed, _ = run(written, capsys, "index", "rebuild")
+    assert code == 0
+    assert "60 entries of 2 ledgers" in printed[-1]
+    written.open()
+    assert await written.read(1, 7) == (0, b"a" * 200)
+    assert await written.add(2, 30) == 104
+
+
+async def test_a_ledger_index_that_cannot_be_read_is_made_anew(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    current = written.directory / "ledgers/current"
+    rocks = Rocks(current / "ledgers", buffer_bytes=1 << 20)
+    rocks.write([((99).to_bytes(8, "big"), b"damage")], deletes=[], ranges=[])
+    rocks.close()
+    with pytest.raises(BookieStorageError, match="ledger index: field"):
+        written.open()
+    assert run(written, capsys, "index", "rebuild")[0] == 0
+    written.metadata = Cluster(1, 2)
+    written.open()
+    assert await written.read(1, 7) == (0, b"a" * 200)
+    assert await written.add(1, 30) == 104
 
 
 async def test_a_rebuild_that_was_interrupted_is_run_again(

@@ -11,6 +11,7 @@ import pytest
 from bookie_stub import v3_requests
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
+from bookie_stub.record import KEY
 from bookie_stub.server import BookieServer
 from protocol.bookie_frame import encode_read_request
 from protocol.bookie_frame_v3 import encode_message
@@ -31,7 +32,7 @@ from protocol.bookkeeper_api_pb2 import (
     WRITE_LAC,
 )
 from protocol.entry_runs import encode_entry_runs
-from tests.bookie_stub.conftest import MASTER_KEY, FaultyFileSystem, entry_of
+from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of
 from tests.bookie_stub.v3_client import V3Client, explicit_lac
 
 
@@ -170,6 +171,25 @@ async def test_a_long_poll_is_woken_by_an_explicit_lac(setup: Setup) -> None:
     await setup.until_waiting(client)
     client.write_lac(1, 2)
     assert (await client.answer(poll)).readResponse.body == entry_of(1, 2)
+
+
+async def test_a_ledger_without_entries_is_watched_after_a_restart(bench: Bench) -> None:
+    """It has an explicit LAC alone; the first entries that say more wake who waits."""
+    bookie = bench.open()
+    answered = bench.loop.create_future()
+    bookie.write_lac(7, MASTER_KEY, KEY.pack(7, -1), lambda rc, _: answered.set_result(rc))
+    assert await answered == 0
+    confirmed = bench.reopen().last_confirmed
+    found = bench.loop.create_future()
+    confirmed.find(7, lambda *answer: found.set_result(answer))
+    assert await found == (0, -1)
+    woken: list[bool] = []
+    confirmed.watch(7, 0, lambda: woken.append(True))
+    for entry in range(2):
+        assert await bench.add(7, entry) == 0
+    assert not woken
+    assert await bench.add(7, 2) == 0
+    assert woken == [True]
 
 
 @pytest.mark.parametrize("piggyback", [True, False])

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from broker.entry_cache.active_cursors import LOOKS_PER_VIEW, ActiveCursors
+import weakref
+
+import pytest
+
+from broker.entry_cache.active_cursors import GONE_KEPT, LOOKS_PER_VIEW, ActiveCursors
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.charge import entries_share
+from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache_manager import VISITS_OF_INSERTS, EntryCacheManager
 from broker.entry_cache.pinned_bytes import COPIED_PER_SLICE
+from broker.entry_cache.policies.policy import NO_LIMIT
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
@@ -139,6 +146,91 @@ def test_a_cursor_that_left_is_expected_where_it_would_read_again() -> None:
     assert not last.is_expected(EARLIEST)
 
 
+class Acknowledging:
+    """A cursor's own state, which is to be freed when it is gone."""
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+
+    def acknowledged(self) -> Position:
+        return self.position
+
+
+def churn(cursors: ActiveCursors, times: int) -> list[weakref.ref[Acknowledging]]:
+    """So many cursors come, and go for good."""
+    states = []
+    for number in range(times):
+        state = Acknowledging(Position(1, 0))
+        states.append(weakref.ref(state))
+        cursors.add(f"gone{number}", Position(1, 1), state.acknowledged)
+        cursors.remove(f"gone{number}", number)
+        cursors.forget(f"gone{number}")
+    return states
+
+
+def test_nothing_is_left_of_cursors_that_came_and_went_where_nobody_asks_for_a_view() -> None:
+    cursors = ActiveCursors(100, 0)
+    states = churn(cursors, 5000)
+    assert not any(state() for state in states)
+    cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    looks = cursors.looks
+    view = cursors.view(SECOND, 5 * SECOND)
+    assert cursors.looks - looks <= 2 * GONE_KEPT
+    assert not view.may_return_to((1, 4))
+
+
+def test_a_round_goes_on_where_it_was_when_those_who_are_gone_leave_the_lines() -> None:
+    cursors, acknowledged = crowd(5 * LOOKS_PER_VIEW)
+    for name in acknowledged:
+        acknowledged[name] = Position(1, 9000)
+    acknowledged["c4999"] = Position(1, 50)
+    times = iter(range(0, 100 * SECOND, SECOND))
+    for _ in range(12):  # The first looks are done, and a round has begun that has not come to the last.
+        view = cursors.view(next(times), SECOND)
+    for number in range(2600):
+        cursors.remove(f"c{number}", 0)
+    for _ in range(10):
+        view = cursors.view(next(times), SECOND)
+        assert view.may_return_to((1, 51))
+    acknowledged["c4999"] = Position(1, 9000)
+    views = 0
+    while view.may_return_to((1, 51)):
+        view = cursors.view(next(times), SECOND)
+        views += 1
+    assert views <= 2 * 3, "what is left takes three views a round"
+    assert view.may_return_to((1, 9001))
+
+
+def test_a_cursor_that_is_added_twice_is_looked_at_once() -> None:
+    cursors = ActiveCursors(0, 0)
+    for _ in range(2):
+        cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    cursors.view(0, SECOND)
+    assert cursors.looks == 1
+    for _ in range(500):
+        cursors.add("a", Position(1, 5), lambda: Position(1, 4))
+    cursors.view(1, SECOND)
+    assert cursors.looks == 2
+
+
+@pytest.mark.parametrize("policy", ["magnetar", "pip430"])
+def test_losses_forget_cursors_that_nobody_expects_back_and_looking_does_not(policy: str) -> None:
+    decisions = Decisions(0, lambda: SECOND)
+    manager = EntryCacheManager(EntryCacheSettings(1 << 20, policy=policy, ttl_ns=SECOND), decisions)
+    cache = manager.open("log")
+    cursors = cache.readers = ActiveCursors(100, 0)
+    for number in range(3 * LOOKS_PER_VIEW):
+        cursors.add(f"c{number}", Position(1, number), lambda: Position(1, 0))
+        cursors.remove(f"c{number}", number // LOOKS_PER_VIEW)
+    cache.insert_run([new_entry(entry_id) for entry_id in range(10)], 0, 0)
+    assert cursors.expected_from(1, 101) == 1
+    assert cursors.expected_from(1, SECOND) == NO_LIMIT
+    assert cursors.expected_from(1, 101) == 1, "nothing has changed"
+    for entry_id in range(1, 4):
+        cache.invalidate_before(Position(1, entry_id))
+    assert cursors.expected_from(1, 101) == NO_LIMIT, "all are forgotten"
+
+
 # Buffers
 
 
@@ -176,3 +268,77 @@ def test_buffers_that_cannot_be_copied_in_one_slice_are_before_the_next_one() ->
         turns += 1
     assert turns
     assert all(type(run[1].body) is bytes for run in runs)
+
+
+BUFFER = 1600
+
+
+def in_buffers_of_their_own(entries: int, slice_bytes: int, first: int = 0) -> list[Entry]:
+    return [
+        new_entry(entry_id, memoryview(bytearray(BUFFER))[:slice_bytes])
+        for entry_id in range(first, first + entries)
+    ]
+
+
+@pytest.mark.parametrize("slice_bytes", [100, 400, 1200])
+@pytest.mark.parametrize("visits_max", [150, NO_LIMIT])
+def test_of_entries_that_pin_much_no_more_leave_than_make_the_room(slice_bytes: int, visits_max: int) -> None:
+    manager = new_manager(100 * BUFFER, policy="magnetar")
+    for entry in in_buffers_of_their_own(99, slice_bytes):
+        manager.open("log").insert_run([entry], 1, entry.entry_id * SECOND)
+    assert manager.size_checks_due == 1
+    while manager.run_pending(100 * SECOND, visits_max):
+        pass
+    assert 87 <= manager.entries <= 90
+    assert manager.stats.size_evictions == 1
+
+
+def test_where_the_first_to_leave_pin_nothing_the_check_goes_on_down_to_the_watermark() -> None:
+    manager = new_manager(100 * BUFFER, policy="magnetar")
+    cache = manager.open("log")
+    cache.insert_run([new_entry(entry_id, bytes(100)) for entry_id in range(80)], 0, 0)
+    for entry in in_buffers_of_their_own(94, 400, first=80):
+        cache.insert_run([entry], 0, entry.entry_id * SECOND)
+    assert manager.size_checks_due == 1
+    manager.run_pending(200 * SECOND)
+    held = manager.used_bytes + manager.pinned_bytes
+    assert 87 * BUFFER <= held <= 90 * BUFFER
+    assert cache.peek(1, 79) is None
+    assert manager.stats.size_evictions == 1
+
+
+def test_an_insert_that_must_make_room_at_once_takes_no_more_than_that() -> None:
+    manager = new_manager(100 * BUFFER, policy="magnetar")
+    cache = manager.open("log")
+    for entry in in_buffers_of_their_own(99, 100):
+        cache.insert_run([entry], 0, entry.entry_id * SECOND)
+    manager._visits_of_inserts = 0
+    cache.insert_run([new_entry(200, bytes(2 * BUFFER))], 0, 100 * SECOND)
+    assert manager.used_bytes + manager.pinned_bytes <= 100 * BUFFER
+    assert 94 <= manager.entries <= 99
+
+
+@pytest.mark.parametrize("slice_bytes", [100, 400])
+def test_what_pinned_bytes_decide_is_repeated_from_a_record(slice_bytes: int) -> None:
+    settings = EntryCacheSettings(
+        100 * BUFFER, policy="magnetar", ttl_ns=1000 * MS, pinned_ratio_max=0, watermark=0.7
+    )
+    recording = Recording(settings)
+    more = False
+    for entry in in_buffers_of_their_own(1000, slice_bytes):
+        recording.now += 60 * MS
+        recording.append([entry])
+        if more or entry.entry_id % 5 == 0:
+            more = recording.manager.run_pending(recording.now, 150)
+    manager = recording.manager
+    assert manager.stats.evicted_entries[Reason.SIZE] > 500
+    replay = replay_of(recording.record(), settings)
+    assert str(replay.difference) == "None"
+    assert replay.totals == replay.recorded_totals == totals_of(manager)
+
+
+def test_all_is_asked_for_where_nothing_is_pinned() -> None:
+    assert entries_share(7, 1000, 1000) == 7
+    assert entries_share(160, 1000, 16_000) == 1000 // 32
+    assert entries_share(1600, 1000, 16_000) == 100
+    assert entries_share(1600, 0, 16_000) == 1

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from broker.errors import NoSuchEntry, NoSuchLedger, PersistenceError
+from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger, PersistenceError
 from broker.ledger_client import ledgers as ledgers_module
 from broker.ledger_client.digest import digest_of
 from broker.ledger_client.ledger_metadata import DigestType, decode, encode, ledger_key
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import Versioned
+from broker.model.entry import Entry
 from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, NO_LEDGER, Cluster, turns
 
 STICKY = LedgerSettings(3, 3, 2)
@@ -228,7 +229,48 @@ async def test_only_so_many_closed_ledgers_are_kept(monkeypatch: pytest.MonkeyPa
         answered = asyncio.get_running_loop().create_future()
         other.read(ledger_id, 0, 0, 1000, lambda *_, answered=answered: answered.set_result(None))
         await answered
-    assert len(other._known) == 3
+    assert len(other._kept) == 3
     asked_for.clear()
     assert await cluster.read(0, 9, other) == BODIES
     assert asked_for == [ledger_key(LEDGER)]
+
+
+def start_read(ledgers: Ledgers, ledger_id: int) -> asyncio.Future[list[Entry]]:
+    answered: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+
+    def done(entries: list[Entry], error: BrokerError | None) -> None:
+        if error is None:
+            answered.set_result(entries)
+        else:
+            answered.set_exception(error)
+
+    ledgers.read(ledger_id, 0, 9, 1000, done)
+    return answered
+
+
+async def test_many_open_ledgers_leave_room_for_a_closed_one(monkeypatch: pytest.MonkeyPatch):
+    cluster = await filled(STICKY, bookies=5)
+    assert await cluster.restarted(STICKY).recover(LEDGER) is not None
+    broker = cluster.restarted(STICKY)
+    monkeypatch.setattr(ledgers_module, "KNOWN_MAX", 3)
+    own = [await broker.create(ledger_id, {}) for ledger_id in range(200, 204)]
+    for _ in range(2):
+        answered = start_read(broker, LEDGER)
+        assert len(await asyncio.wait_for(answered, 10)) == 10
+    for ledger in own:  # One that is closed counts among the closed ones.
+        await ledger.close(-1, 0)
+    assert not broker._own
+    assert list(broker._kept) == [201, 202, 203]
+
+
+async def test_a_reader_that_fails_takes_no_other_readers_answer(caplog: pytest.LogCaptureFixture):
+    cluster = Cluster(3, STICKY)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    cluster.ledgers.read(LEDGER, 0, 9, 1000, fails)
+    answered = start_read(cluster.ledgers, LEDGER)
+    with pytest.raises(NoSuchLedger):
+        await asyncio.wait_for(answered, 10)
+    assert "on purpose" in caplog.text

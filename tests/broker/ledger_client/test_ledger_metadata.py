@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import MetadataError
-from broker.ledger_client.ledger_ids import KEY, LedgerIds
+from broker.ledger_client.ledger_ids import KEY, LedgerIds, LedgerIdsAbove
 from broker.ledger_client.ledger_metadata import (
     VERSION_LINE,
     DigestType,
@@ -125,6 +125,27 @@ async def test_an_id_is_above_the_ledgers_that_the_log_has():
     assert await one.next(above=10) > 10
     assert await other.next(above=14) == 15
     assert await other.next(above=5) == 16
+
+
+async def test_a_wiped_store_gives_out_no_id_that_the_bookie_has_had(caplog):
+    store = MemoryMetadataStore()
+    ids = LedgerIdsAbove(LedgerIds(store, 10), 1234)
+    assert [await ids.next() for _ in range(3)] == [1235, 1236, 1237]
+    assert await ids.next(above=2000) == 2001
+    assert len(caplog.records) == 1
+    assert "wiped" in caplog.text
+    # And what the store counts is above them from now on.
+    after = LedgerIdsAbove(LedgerIds(store, 10), 2001)
+    assert await after.next() == 2011
+    assert len(caplog.records) == 1
+
+
+async def test_a_store_that_knows_the_bookies_ids_is_followed(caplog):
+    store = MemoryMetadataStore()
+    assert await LedgerIds(store, 10).next() == 0
+    ids = LedgerIdsAbove(LedgerIds(store, 10), 0)
+    assert [await ids.next() for _ in range(2)] == [10, 11]
+    assert not caplog.records
 
 
 async def test_many_at_once_reserve_one_block():
