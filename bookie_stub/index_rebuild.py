@@ -57,9 +57,8 @@ def rebuild(
     ledger_index = LedgerIndex(index / LEDGERS)
     try:
         facts = LedgerFacts(logs, index, None if missing else ledger_index)
-        if (
-            facts.rows is None and not missing
-        ):  # what cannot be read now could not be at the next start either
+        if facts.rows is None and not missing:
+            # What cannot be read now could not be at the next start either.
             file_system.replace(index / REBUILDING, b"")
             ledger_index.close()
             shutil.rmtree(index / LEDGERS)

@@ -70,6 +70,6 @@ class Charge:
 
 def entries_share(bytes_to_free: int, used_bytes: int, charged: int) -> int:
     """How many bytes of entries to ask for, so that about `bytes_to_free` of what is charged become free; all of them
-    where nothing is pinned. It may be too few, never many too many: who has got them looks again."""
+    where nothing is pinned. It may be too few, so whoever has got them looks again."""
     share = max(1, bytes_to_free * used_bytes // charged, used_bytes // LEAST_SHARE)
     return min(bytes_to_free, share)

@@ -56,8 +56,7 @@ class Session:
     def _fetch(self, where: str) -> Path:
         refuse_other_machines(where, self._master)
         if self._spark is None:
-            self.say("starting Spark")
-            self._spark = start_session("magnetar pipeline", master=self._master)
+            self._spark = self._start("starting Spark", quick_start=False)
         if self._copies is None:
             self._copies = tempfile.TemporaryDirectory(prefix="magnetar-record-")
         self.say(f"copying {name_of(where)} from {where}")
@@ -70,11 +69,13 @@ class Session:
             found = find_files(paths)
             if not found.runs:
                 raise no_record(found, paths)
-            self.say(f"starting Spark for {found.rows:,} rows")
-            self._spark = start_session(
-                "magnetar pipeline", master=self._master, quick_start=found.rows < SMALL_ROWS
-            )
+            text = f"starting Spark for {found.rows:,} rows"
+            self._spark = self._start(text, quick_start=found.rows < SMALL_ROWS)
         return self._spark
+
+    def _start(self, text: str, *, quick_start: bool) -> SparkSession:
+        self.say(text)
+        return start_session("magnetar pipeline", master=self._master, quick_start=quick_start)
 
     def checked(self, paths: Sequence[Path]) -> Checked:
         spark = self.spark(paths)
