@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from bookie_stub.directories import mark_name, read_marks
 from bookie_stub.entry_log_reader import EntryLogReader
-from bookie_stub.errors import BookieError, CorruptJournal
+from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
-from bookie_stub.journal_file import JournalReader, file_name, journal_ids
+from bookie_stub.journal_chain import flaws_of
+from bookie_stub.journal_file import Mark, journal_ids
 from bookie_stub.ledger_index import FLAGS_KEY, decode
 from bookie_stub.ledger_storage import LEDGERS, LOCATIONS
 from bookie_stub.progress import Progress, Say
@@ -49,21 +51,24 @@ def check(
 ) -> Findings:
     """`storages`: directories of entry logs and of indexes, as pairs. Raises BookieError when an index cannot be read."""
     findings = Findings()
-    for directory in journals:
-        _check_journals(directory, findings)
+    for number, directory in enumerate(journals):
+        marks = [logs / mark_name(number, len(journals)) for logs, _ in storages]
+        _check_journals(directory, marks, findings)
     for logs, index in storages:
         _check_storage(logs, index, entry_bytes_max, findings, say)
     return findings
 
 
-def _check_journals(directory: Path, findings: Findings) -> None:
-    for journal_id in journal_ids(directory):
-        path = directory / file_name(journal_id)
-        try:
-            for _ in JournalReader(path):
-                pass
-        except CorruptJournal as error:
-            findings.damaged.append(str(error))
+def _check_journals(directory: Path, marks: Sequence[Path], findings: Findings) -> None:
+    try:
+        mark = read_marks(marks, directory)
+    except BookieError as error:
+        findings.damaged.append(str(error))
+        mark = Mark(min(journal_ids(directory), default=0), 0)
+    try:
+        findings.damaged += flaws_of(directory, mark)
+    except BookieError as error:
+        findings.damaged.append(str(error))
 
 
 def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: Findings, say: Say) -> None:

@@ -8,16 +8,19 @@ stay as they were when the bookie began.
 
 from __future__ import annotations
 
+import logging
+import re
 import struct
+import zlib
 from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 from uuid import uuid4
 
-from bookie_stub.errors import ForeignDirectory
+from bookie_stub.errors import CorruptJournal, ForeignDirectory
 from bookie_stub.file_system import FileSystem
-from bookie_stub.journal_file import HEADER_BYTES, Mark, Marks, file_name, journal_ids
+from bookie_stub.journal_file import NO_MARK, Mark, Marks, file_name, journal_ids, read_header
 
 CURRENT = "current"
 COOKIE_FILE = "VERSION"
@@ -27,12 +30,19 @@ NOTHING_LOST_FILE = "nothingLost"
 """Ours: no ledger of the directory was ever in limbo. Gone with the first that is."""
 COOKIE_LAYOUT = 5
 _MARK = struct.Struct(">qq")
+_MARK_TRAILER = struct.Struct(">4sI")
+"""Ours, behind what BookKeeper reads: magic, and the CRC32 of the mark."""
+_MARK_MAGIC = b"MGMK"
+_COOKIE_LINE = re.compile(r'(bookieHost|journalDir|ledgerDirs|instanceId|indexDirs): ".*"\n')
 _TAB = "\\t"
 """As the cookie has it: a backslash and a t."""
-_NO_MARK = Mark(0, 0)
 _SYNCED = "journal synced\n"
 _UNSYNCED = "journal not synced, boot "
+_NOTE = re.compile(rf"({_SYNCED}|{_UNSYNCED}[0-9a-z-]+\n)?")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+log = logging.getLogger(__name__)
 
 
 class LastRun(Enum):
@@ -153,29 +163,25 @@ class Directories:
                 )
 
     def read_marks(self) -> Marks:
-        """Where a replay begins. ForeignDirectory when a marked journal is gone: its entries would be lost."""
-        return tuple([self._read_mark(index) for index in range(len(self.journals))])
+        """Where a replay begins. ForeignDirectory or CorruptJournal when one is damaged."""
+        count = len(self.journals)
+        return tuple([read_marks(self._mark_files(at), self.journals[at]) for at in range(count)])
 
-    def _mark_file(self, journal: int) -> str:
-        return MARK_FILE if len(self.journals) == 1 else f"{MARK_FILE}.{journal}"
+    @property
+    def have_marks(self) -> bool:
+        return all(
+            path.exists() for journal in range(len(self.journals)) for path in self._mark_files(journal)
+        )
 
-    def _read_mark(self, journal: int) -> Mark:
-        """The highest of all ledger directories: it was written when every one of them had what it covers."""
-        files = [path / self._mark_file(journal) for path in self.ledgers]
-        mark = max([read_mark(path) for path in files if path.exists()], default=_NO_MARK)
-        if (
-            mark.journal_id
-            and mark.journal_id not in journal_ids(self.journals[journal])
-            and mark.offset > HEADER_BYTES
-        ):
-            raise ForeignDirectory(f"{MARK_FILE} names {file_name(mark.journal_id)}, which is missing")
-        return mark
+    def _mark_files(self, journal: int) -> list[Path]:
+        return [path / mark_name(journal, len(self.journals)) for path in self.ledgers]
 
     def write_marks(self, marks: Marks) -> None:
         """Everything before them is in the logs and indexes of all ledger directories."""
         for journal, mark in enumerate(marks):
-            for path in self.ledgers:
-                self._file_system.replace(path / self._mark_file(journal), _MARK.pack(*mark))
+            content = _MARK.pack(*mark)
+            for path in self._mark_files(journal):
+                self._file_system.replace(path, content + _mark_trailer(content))
 
     def last_run(self) -> LastRun:
         """What a killed process has written is still there when the machine has not gone down since, which the
@@ -184,6 +190,11 @@ class Directories:
         last = LastRun.CLEAN
         for path in self.ledgers:
             note = _read_text(path / DIRTY_FILE)
+            if note is not None and not _NOTE.fullmatch(note):
+                raise ForeignDirectory(
+                    f"{path / DIRTY_FILE} at 0: {note[:60]!r} is not how a bookie ends; write {_SYNCED.strip()!r} and a"
+                    f" line end into it, or with journalSyncData=false {_UNSYNCED + 'lost'!r} and a line end"
+                )
             if note is not None and last is not LastRun.UNSYNCED:
                 went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
                 last = LastRun.UNSYNCED if went_down else LastRun.UNCLEAN
@@ -202,11 +213,71 @@ class Directories:
 
 
 def read_mark(path: Path) -> Mark:
-    """ForeignDirectory when the file is cut."""
+    """ForeignDirectory when the file is cut or damaged. BookKeeper's have no checksum."""
     content = path.read_bytes()
     if len(content) < _MARK.size:
         raise ForeignDirectory(f"{path} has {len(content)} bytes, not {_MARK.size}")
+    trailer = content[_MARK.size : _MARK.size + _MARK_TRAILER.size]
+    if trailer.startswith(_MARK_MAGIC) and trailer != _mark_trailer(content[: _MARK.size]):
+        raise ForeignDirectory(
+            f"{path} at 0: it does not fit its checksum; without the file a start replays the journals from their"
+            " beginning, which is safe"
+        )
     return Mark(*_MARK.unpack_from(content))
+
+
+def mark_name(journal: int, count: int) -> str:
+    """Of journal number `journal` of `count`."""
+    return MARK_FILE if count == 1 else f"{MARK_FILE}.{journal}"
+
+
+def read_marks(files: Sequence[Path], journals: Path) -> Mark:
+    """Where a replay of one journal directory begins: the highest mark of all ledger directories, as it was written when
+    every one of them had what it covers. Without one that can be believed it is the beginning of the oldest journal."""
+    marks = {path: read_mark(path) for path in files if path.exists()}
+    if ours := [mark for path, mark in marks.items() if _is_checked(path)]:
+        return max(ours)
+    for path, mark in marks.items():
+        _check_foreign(path, mark, journals)
+    highest = max(marks.values(), default=NO_MARK)
+    ids = journal_ids(journals)
+    if highest.journal_id and not _is_of_ours(highest, journals, ids):
+        return highest
+    if ids:
+        log.warning("%s is missing or has no checksum: all journals are replayed", files[0])
+    return Mark(ids[0], 0) if ids else NO_MARK
+
+
+def _is_checked(path: Path) -> bool:
+    """Whether a whole mark has the checksum that ours have, and BookKeeper's have not."""
+    return path.read_bytes()[_MARK.size :].startswith(_MARK_MAGIC)
+
+
+def _check_foreign(path: Path, mark: Mark, journals: Path) -> None:
+    """CorruptJournal where a mark without a checksum names a place that its journal has not."""
+    if mark.journal_id not in journal_ids(journals):
+        return
+    size = (journals / file_name(mark.journal_id)).stat().st_size
+    if not 0 <= mark.offset <= size:
+        raise CorruptJournal(
+            f"{path} at 8: it names {mark.offset} in {file_name(mark.journal_id)}, which has {size} bytes; without"
+            " the file a start replays the journals from their beginning, which is safe"
+        )
+
+
+def _is_of_ours(mark: Mark, journals: Path, ids: Sequence[int]) -> bool:
+    """Whether it names a journal of ours. Then a mark without a checksum is not to be believed."""
+    if mark.journal_id not in ids:
+        return False
+    try:
+        header = read_header(journals / file_name(mark.journal_id))
+    except CorruptJournal:
+        return True
+    return header is not None and header.grouped
+
+
+def _mark_trailer(mark: bytes) -> bytes:
+    return _MARK_TRAILER.pack(_MARK_MAGIC, zlib.crc32(mark))
 
 
 def _counted(paths: Sequence[Path]) -> str:
@@ -222,9 +293,21 @@ def _read_text(path: Path) -> str | None:
         return path.read_text()
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise ForeignDirectory(f"{path} at {error.start}: it is no text; bring it back as it was") from None
 
 
 def _check_layout(cookie: str) -> None:
     lines = cookie.splitlines()
     if not lines or lines[0] != str(COOKIE_LAYOUT):
         raise ForeignDirectory(f"{COOKIE_FILE} has layout version {lines[:1]}, not {COOKIE_LAYOUT}")
+
+
+def check_cookie(path: Path) -> None:
+    """ForeignDirectory, with the offset, where a line is not as cookies have it."""
+    cookie = path.read_text(errors="replace")
+    offset = 0
+    for number, line in enumerate(cookie.splitlines(keepends=True)):
+        if not (_COOKIE_LINE.fullmatch(line) if number else line == f"{COOKIE_LAYOUT}\n"):
+            raise ForeignDirectory(f"{path} at {offset}: {line[:60]!r} is no line of a cookie")
+        offset += len(line.encode())

@@ -19,6 +19,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from bookie_stub.config import GroupSettings
+from bookie_stub.durable_note import DurableNote
 from bookie_stub.file_system import FileSystem, remove_quietly
 from bookie_stub.journal_file import HEADER_BYTES, Mark, closing, file_name, header, journal_ids
 from bookie_stub.metrics import JournalStats
@@ -51,6 +52,7 @@ class Journal:
         "_allocated",
         "_descriptor",
         "_directory",
+        "_durable",
         "_failing",
         "_file_bytes_max",
         "_file_system",
@@ -105,6 +107,7 @@ class Journal:
         self._descriptor = -1
         self._position = 0
         self._allocated = 0
+        self._durable = DurableNote(directory, file_system)
         self._failing = False
         self._oldest = 0
         self._thread = threading.Thread(target=self._run, name="bookie-journal", daemon=True)
@@ -160,6 +163,7 @@ class Journal:
                 self._commit(group)
             if stop:
                 self._leave_file()
+                self._durable.close()
                 return
 
     def _wait_for_more(self, items: list[Item]) -> None:
@@ -226,11 +230,14 @@ class Journal:
             started = time.perf_counter_ns()
             self._file_system.sync_data(self._descriptor)
             self._stats.sync(time.perf_counter_ns() - started)
+        is_first = self._position == HEADER_BYTES
         self._position = end
         self.mark = Mark(self._last_id, end)
+        self._durable.write(self.mark, sync=is_first)
 
     def _roll(self) -> None:
         self._leave_file()
+        self._durable.open(self.mark)
         journal_id = max(self._last_id + 1, 1 if self._last_id else int(time.time() * 1000))
         path = self._directory / file_name(journal_id)
         descriptor = self._file_system.create(path)
@@ -239,7 +246,7 @@ class Journal:
         self._allocated = 0
         self._position = HEADER_BYTES
         self._allocate(HEADER_BYTES)
-        self._file_system.write(descriptor, (header(),), 0)
+        self._file_system.write(descriptor, (header(journal_id, self.mark),), 0)
         self._file_system.sync_directory(self._directory)
 
     def _allocate(self, end: int) -> None:

@@ -2,7 +2,8 @@
 
 Replaying is idempotent: what a flush had already written is written once more and the index follows. Entries
 of a ledger that neither the index nor a master key record knows belong to a deleted ledger and are skipped.
-A fence of such a ledger is kept: losing it would let a fenced-off writer go on. What a ledger with a tombstone
+A fence of such a ledger is kept: losing it would let a fenced-off writer go on. Behind damage, where the key may have
+been, its entries are kept too. What a ledger with a tombstone
 has in the journal was written before it was deleted, or by BookKeeper after; it does not come back either way.
 """
 
@@ -12,7 +13,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from bookie_stub.journal_file import JournalReader, Mark, file_name, journal_ids
+from bookie_stub.journal_chain import JournalChain
+from bookie_stub.journal_file import Mark
 from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.record import (
@@ -53,21 +55,26 @@ class Replay:
         self.records = 0
         self.skipped = 0
         self.damaged = False
-        """Records that were acknowledged were given up."""
+        """Records that were acknowledged are lost."""
+        self._keys_lost = False
+        """In the journal at hand, before the record at hand."""
+        self.cut = False
+        """All of them at the end of a journal that is cut."""
 
     def run(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
         """Returns where the last journal ends. Raises CorruptJournal."""
-        end = mark
-        for journal_id in journal_ids(directory):
-            if journal_id < mark.journal_id:
-                continue
-            offset = mark.offset if journal_id == mark.journal_id else 0
-            reader = JournalReader(directory / file_name(journal_id), offset, skip_invalid=skip_invalid)
-            for record in reader:
-                self._apply(record)
-            self.damaged |= reader.damaged
-            end = Mark(journal_id, reader.end)
-        return end
+        chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
+        for record in chain.records():
+            self._keys_lost = chain.damaged
+            self._apply(record)
+        self.damaged |= chain.damaged
+        self._keys_lost = False
+        for flaw in chain.flaws:
+            log.warning("given up: %s", flaw)
+        if chain.cut:
+            log.warning("%s", chain.cut)
+            self.cut = True
+        return chain.end
 
     def _apply(self, record: bytes) -> None:
         self.records += 1
@@ -91,6 +98,8 @@ class Replay:
 
     def _entry(self, ledger_id: int, entry_id: int, record: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
+        if ledger is None and self._keys_lost:
+            ledger = self._without_key(ledger_id)
         if ledger is None:
             self.skipped += 1
             return
@@ -98,6 +107,14 @@ class Replay:
         ledger.last = max(ledger.last, entry_id)
         if self.half.size >= self._half_bytes_max:
             self._flush()
+
+    def _without_key(self, ledger_id: int) -> Ledger | None:
+        """Takes the first key that is presented. None for a deleted ledger."""
+        if self._is_gone(ledger_id):
+            return None
+        ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)
+        self.changed.add(ledger_id)
+        return ledger
 
     def _is_gone(self, ledger_id: int) -> bool:
         return ledger_id in self.deleted or self._has_deleted(ledger_id)
@@ -118,14 +135,16 @@ class Replay:
     def _fence(self, ledger_id: int) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            if self._is_gone(ledger_id):
-                return
-            ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)
+            ledger = self._without_key(ledger_id)
+        if ledger is None:
+            return
         ledger.fenced = ledger.fence_durable = True
         self.changed.add(ledger_id)
 
     def _explicit_lac(self, ledger_id: int, body: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
+        if ledger is None and self._keys_lost:
+            ledger = self._without_key(ledger_id)
         if ledger is not None and explicit_lac_of(body) >= ledger.lac:
             ledger.explicit_lac = body
             ledger.lac = explicit_lac_of(body)

@@ -83,7 +83,8 @@ def recover(
 
     replay = Replay(ledgers, settings.write_cache_bytes // 2, flush, storages.has_deleted)
     replay.deleted |= half_deleted
-    skip = settings.skip_invalid_records
+    # Of a journal that was not synced anything may be torn when the machine goes down.
+    skip = settings.skip_invalid_records or last_run is LastRun.UNSYNCED
     journals = zip(directories.journals, marks, strict=True)
     ends = tuple([replay.run(directory, mark, skip_invalid=skip) for directory, mark in journals])
     loss = _loss(last_run, replay)
@@ -99,7 +100,7 @@ def recover(
         log.warning("%d ledgers that the cluster has on this bookie are forgotten: fenced, in limbo", found)
     if replay.records or replay.changed or replay.deleted:
         flush()
-    if ends != marks:
+    if ends != marks or not directories.have_marks:
         disk.writer.move_marks(ends)
     if asked:
         storages.note_forgotten_known()
@@ -140,8 +141,10 @@ _CONSEQUENCE = {
 
 def _loss(last_run: LastRun, replay: Replay) -> str:
     """Why acknowledged entries may be missing after the replay, or nothing."""
-    if replay.damaged:
-        return "damaged records of the journal were given up (skipReplayJournalInvalidRecord)"
     if last_run is LastRun.UNSYNCED:
         return "the machine went down while the journal was not synced (journalSyncData=false)"
+    if replay.cut:
+        return "a journal is cut"
+    if replay.damaged:
+        return "damaged records of the journal were given up (skipReplayJournalInvalidRecord)"
     return ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
 
 from bookie_stub.errors import CorruptJournal
-from bookie_stub.journal_file import HEADER_BYTES, JournalReader, closing, header
+from bookie_stub.journal_file import CLOSING_BYTES_MIN, HEADER_BYTES, NO_MARK, JournalReader, closing, header
 from bookie_stub.record import frame, master_key_record
 from tests.bookie_stub.conftest import record_of
 
@@ -22,7 +23,7 @@ def group_of(records: list[bytes], position: int) -> bytes:
 
 def journal_of(groups: list[list[bytes]]) -> tuple[bytes, list[int]]:
     """The file and the offsets where its groups end."""
-    data = header()
+    data = header(1, NO_MARK)
     ends = []
     for records in groups:
         data += group_of(records, len(data))
@@ -57,15 +58,26 @@ def test_padding_takes_another_block_when_it_does_not_fit(left: int) -> None:
     assert len(padding) >= 24
 
 
-def test_every_cut_gives_the_whole_groups_before_it(tmp_path: Path) -> None:
+def test_every_cut_gives_the_complete_records_before_it(tmp_path: Path) -> None:
+    """A group ends behind its trailer, the rest of its padding is nothing."""
     data, ends = journal_of(GROUPS)
     path = tmp_path / "1.txn"
+    starts = [HEADER_BYTES, *ends]
+    sizes = [sum(map(len, records)) for records in GROUPS]
     for cut in range(len(data) + 1):
         path.write_bytes(data[:cut])
-        whole = [records for records, end in zip(GROUPS, ends, strict=True) if end <= cut]
+        complete = [
+            record
+            for start, records in zip(starts, GROUPS, strict=False)
+            for record, before in zip(records, accumulate(map(len, records), initial=0), strict=False)
+            if start + before + len(record) <= cut
+        ]
+        whole = sum(
+            start + size + CLOSING_BYTES_MIN <= cut for start, size in zip(starts, sizes, strict=False)
+        )
         reader = JournalReader(path)
-        assert list(reader) == [record for records in whole for record in records], cut
-        assert reader.end == ends[len(whole) - 1] if whole else HEADER_BYTES
+        assert list(reader) == complete, cut
+        assert reader.end == starts[whole]
 
 
 def test_every_cut_followed_by_preallocated_zeros(tmp_path: Path) -> None:
@@ -142,7 +154,7 @@ def test_a_file_that_was_only_allocated_is_empty(tmp_path: Path) -> None:
     path = tmp_path / "1.txn"
     path.write_bytes(bytes(1 << 14))
     assert read(path) == []
-    path.write_bytes(header() + bytes(1 << 14))
+    path.write_bytes(header(1, NO_MARK) + bytes(1 << 14))
     assert read(path) == []
 
 
@@ -165,7 +177,7 @@ def test_a_group_with_a_foreign_record_inside_is_whole(tmp_path: Path) -> None:
 
 def test_a_group_of_another_file_or_place_is_none(tmp_path: Path) -> None:
     data, ends = journal_of(GROUPS)
-    (tmp_path / "2.txn").write_bytes(data)
+    (tmp_path / "2.txn").write_bytes(header(2, NO_MARK) + data[HEADER_BYTES:])
     assert read(tmp_path / "2.txn") == []
     (tmp_path / "1.txn").write_bytes(data[: ends[0]] + data[ends[1] :] + bytes(4096))
     assert read(tmp_path / "1.txn") == GROUPS[0]

@@ -1,0 +1,81 @@
+"""How far a journal was acknowledged, as a note in its directory: `durable`.
+
+A torn group at a journal's end and an acknowledged one that was damaged look alike; the note tells them apart. It is
+written behind each sync and before the answer, and not synced itself. So after a kill it is exact, and after a power cut
+it names an older place, which was durable too. Behind the first group of each file it is synced, so that the newest file
+is always named.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+
+from crc32c import crc32c
+
+from bookie_stub.errors import CorruptJournal
+from bookie_stub.file_system import FileSystem
+from bookie_stub.journal_file import Mark
+
+FILE = "durable"
+_PLACE = struct.Struct(">qq")
+_CRC = struct.Struct(">I")
+
+log = logging.getLogger(__name__)
+
+
+def read_durable(directory: Path) -> Mark | None:
+    """None where there is no note: BookKeeper writes none. CorruptJournal when it is damaged."""
+    path = directory / FILE
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    place = content[: _PLACE.size]
+    if content != _encode(place):
+        raise CorruptJournal(
+            f"{path} at 0: it does not fit its checksum; without the file a start takes the damaged end of a journal"
+            " for one that a crash has torn"
+        )
+    return Mark(*_PLACE.unpack(place))
+
+
+def _encode(place: bytes) -> bytes:
+    return place + _CRC.pack(crc32c(place))
+
+
+class DurableNote:
+    """For the journal's thread. A note that cannot be written is out of date, never wrong, so it fails no add."""
+
+    def __init__(self, directory: Path, file_system: FileSystem) -> None:
+        self._path = directory / FILE
+        self._file_system = file_system
+        self._descriptor = -1
+
+    def open(self, mark: Mark) -> None:
+        """Begin with `mark`, before which everything is in logs and indexes; does nothing when it is open."""
+        if self._descriptor >= 0:
+            return
+        try:
+            if not self._path.exists():
+                self._file_system.replace(self._path, _encode(_PLACE.pack(*mark)))
+            self._descriptor = self._file_system.open_to_write(self._path)
+            self._file_system.write(self._descriptor, (_encode(_PLACE.pack(*mark)),), 0)
+        except OSError as error:
+            log.warning("%s: %s", self._path, error)
+
+    def write(self, mark: Mark, *, sync: bool) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            self._file_system.write(self._descriptor, (_encode(_PLACE.pack(*mark)),), 0)
+            if sync:
+                self._file_system.sync_data(self._descriptor)
+        except OSError as error:
+            log.warning("%s: %s", self._path, error)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._file_system.close(self._descriptor)
+            self._descriptor = -1
