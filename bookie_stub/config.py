@@ -113,7 +113,7 @@ class BookieSettings:
     read_only: bool = False
     collection: CollectionSettings = CollectionSettings()
     disk: DiskSettings = DiskSettings()
-    integrity_checking: bool = False
+    integrity_checking: bool = True
     """After a start that may have lost acknowledged entries: put every ledger in limbo."""
 
 

@@ -214,9 +214,9 @@ JOURNAL: Section = (
         Key(
             "dataIntegrityCheckingEnabled",
             "bool",
-            False,
-            "When a start may have lost confirmed entries (a crash of the machine without journalSyncData, or"
-            " skipped records of the journal), fence every ledger and answer what it does not have as"
+            True,
+            "When a start may have lost confirmed entries (a crash of the machine without journalSyncData, skipped"
+            " records of the journal, or a journal that is cut), fence every ledger and answer what it does not have as"
             " unknown, so that no recovery takes a lost entry for one that never was.",
         ),
     ],

@@ -21,6 +21,9 @@ from bookie_stub.journal_file import Mark
 FILE = "durable"
 _PLACE = struct.Struct(">qq")
 _CRC = struct.Struct(">I")
+_SLOTS = (0, 512)
+"""Written in turn, so that one is whole when a write is torn; each in a sector of its own."""
+_SLOT_BYTES = _PLACE.size + _CRC.size
 
 log = logging.getLogger(__name__)
 
@@ -32,17 +35,26 @@ def read_durable(directory: Path) -> Mark | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
-    place = content[: _PLACE.size]
-    if content != _encode(place):
+    slots = [content[start : start + _SLOT_BYTES] for start in _SLOTS]
+    marks = [mark for mark in map(_decode, slots) if mark is not None]
+    if not marks:
         raise CorruptJournal(
             f"{path} at 0: it does not fit its checksum; without the file a start takes the damaged end of a journal"
             " for one that a crash has torn"
         )
-    return Mark(*_PLACE.unpack(place))
+    return max(marks)
 
 
-def _encode(place: bytes) -> bytes:
+def _encode(mark: Mark) -> bytes:
+    place = _PLACE.pack(*mark)
     return place + _CRC.pack(crc32c(place))
+
+
+def _decode(slot: bytes) -> Mark | None:
+    if len(slot) < _SLOT_BYTES:
+        return None
+    mark = Mark(*_PLACE.unpack_from(slot))
+    return mark if slot == _encode(mark) else None
 
 
 class DurableNote:
@@ -52,6 +64,7 @@ class DurableNote:
         self._path = directory / FILE
         self._file_system = file_system
         self._descriptor = -1
+        self._turn = 0
 
     def open(self, mark: Mark) -> None:
         """Begin with `mark`, before which everything is in logs and indexes; does nothing when it is open."""
@@ -59,17 +72,19 @@ class DurableNote:
             return
         try:
             if not self._path.exists():
-                self._file_system.replace(self._path, _encode(_PLACE.pack(*mark)))
+                self._file_system.replace(self._path, _encode(mark).ljust(_SLOTS[1], b"\0") + _encode(mark))
             self._descriptor = self._file_system.open_to_write(self._path)
-            self._file_system.write(self._descriptor, (_encode(_PLACE.pack(*mark)),), 0)
         except OSError as error:
             log.warning("%s: %s", self._path, error)
+        for _ in _SLOTS:
+            self.write(mark, sync=False)
 
     def write(self, mark: Mark, *, sync: bool) -> None:
         if self._descriptor < 0:
             return
         try:
-            self._file_system.write(self._descriptor, (_encode(_PLACE.pack(*mark)),), 0)
+            self._turn = 1 - self._turn
+            self._file_system.write(self._descriptor, (_encode(mark),), _SLOTS[self._turn])
             if sync:
                 self._file_system.sync_data(self._descriptor)
         except OSError as error:

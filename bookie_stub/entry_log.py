@@ -7,6 +7,7 @@ entry behind its size.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from mmap import ACCESS_READ, mmap
@@ -19,6 +20,7 @@ from bookie_stub.record import KEY, LENGTH, LENGTH_BYTES
 HEADER_BYTES = 1024
 VERSION = 1
 SUFFIX = ".log"
+_NAME = re.compile(rf"([0-9a-f]{{1,8}}){re.escape(SUFFIX)}")
 
 _HEADER = struct.Struct(">4siqi")
 _MAGIC = b"BKLO"
@@ -41,7 +43,9 @@ def file_name(log_id: int) -> str:
 
 
 def log_ids(directory: Path) -> list[int]:
-    return sorted(int(path.stem, 16) for path in directory.glob(f"*{SUFFIX}"))
+    """Ids of the entry logs in `directory`, oldest first. Other names are no entry logs."""
+    names = [_NAME.fullmatch(path.name) for path in directory.glob(f"*{SUFFIX}")]
+    return sorted(int(name[1], 16) for name in names if name)
 
 
 def encode_header(map_offset: int, map_count: int) -> bytes:

@@ -115,6 +115,7 @@ class Journal:
     def start(self) -> None:
         if not self._sync:
             log.warning("journalSyncData=false: entries are acknowledged before they are on disk")
+        self._durable.open(self.mark)
         self._thread.start()
 
     def append(self, record: bytes, done: Done, number: int) -> None:
@@ -237,7 +238,7 @@ class Journal:
 
     def _roll(self) -> None:
         self._leave_file()
-        self._durable.open(self.mark)
+        self._durable.open(self.mark)  # if it could not be at the start
         journal_id = max(self._last_id + 1, 1 if self._last_id else int(time.time() * 1000))
         path = self._directory / file_name(journal_id)
         descriptor = self._file_system.create(path)

@@ -44,7 +44,10 @@ class JournalChain:
     def records(self, *, also_older: bool = False) -> Iterator[bytes]:
         """Raises CorruptJournal, with the file, the offset and the remedy. `also_older`: those before the mark too."""
         for path in strays(self._directory):
-            self._damage(f"{path}: its name is no journal's")
+            text = f"{path}: a journal's name is its id in hexadecimal digits and .txn; move other files away"
+            if not self._skip_invalid:
+                raise CorruptJournal(text)
+            self.flaws.append(text)
         durable = self._durable()
         befores = {journal_id: self._before(journal_id) for journal_id in self._ids}
         stops = {before.journal_id: before.offset for before in befores.values() if before is not None}

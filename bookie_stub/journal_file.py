@@ -172,6 +172,8 @@ class JournalReader:
         if self.path.stat().st_size < HEADER_BYTES:
             return
         with self.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+            if self.end > HEADER_BYTES and not _length_at(data, self.end):
+                return  # nothing lies behind the mark, so a header that was given up is asked no more
             self._read_header(data)
             yield from self._groups(data) if self.grouped else self._plain(data)
 

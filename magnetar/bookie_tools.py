@@ -200,8 +200,12 @@ def _compact(arguments: argparse.Namespace) -> int:
         return _compact_online(arguments.url.rstrip("/"), minor=arguments.minor)
     from bookie_stub.bookie import Bookie
     from bookie_stub.collection import Force
+    from bookie_stub.index_rebuild import check_directories
 
     settings = _settings(arguments)
+    check_directories(
+        (*settings.journal_directories, *settings.ledger_directories, *settings.index_directories)
+    )
     settings = replace(settings, collection=replace(settings.collection, rate=0))
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     bookie = Bookie.open(settings, posted.put)

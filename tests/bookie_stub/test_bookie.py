@@ -11,7 +11,7 @@ import pytest
 
 from bookie_stub.config import GroupSettings
 from bookie_stub.entry_log import log_ids
-from bookie_stub.errors import BookieInUse, ForeignDirectory
+from bookie_stub.errors import BookieInUse, CorruptJournal, ForeignDirectory
 from bookie_stub.journal_file import journal_ids
 from bookie_stub.record import fence_record
 from bookie_stub.tombstones import Tombstones
@@ -427,7 +427,7 @@ async def test_a_missing_marked_journal_stops_the_start(bench: Bench) -> None:
     bench.close()
     for path in (bench.directory / "journal/current").glob("*.txn"):
         path.unlink()
-    with pytest.raises(ForeignDirectory, match="missing"):
+    with pytest.raises(CorruptJournal, match="lastMark names, is missing"):
         bench.open()
 
 

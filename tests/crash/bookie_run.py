@@ -24,9 +24,10 @@ from bookie_stub.check import check
 from tests.crash.bookie_load import Told, load, verify
 from tests.crash.bookie_process import settings_of
 from tests.crash.broker_process import ROOT
-from tests.crash.crash_points import COUNT, POINT, POINTS
+from tests.crash.crash_points import COUNT, OFTEN, POINT, POINTS
 
 COUNT_MAX = 3
+COUNT_OFTEN = (50, 60)
 READY_TIMEOUT_S = 30.0
 REACHED_TIMEOUT_S = 30.0
 
@@ -69,7 +70,8 @@ def run(points: Sequence[str], seed: int, folder: Path) -> list[Outcome]:
     outcomes = []
     for point in points:
         (folder / point).mkdir(parents=True)
-        outcome = asyncio.run(kill_at(point, lot.randint(1, COUNT_MAX), folder / point))
+        counts = COUNT_OFTEN if point.startswith(OFTEN) else (1, COUNT_MAX)
+        outcome = asyncio.run(kill_at(point, lot.randint(*counts), folder / point))
         print(outcome.text(), flush=True)
         for finding in outcome.findings[:10]:
             print(f"    {finding}", flush=True)

@@ -24,6 +24,10 @@ POINTS = (
     "journal.write.half",
     "journal.write.after",
     "journal.sync.after",
+    "durable.write.before",
+    "durable.write.half",
+    "durable.write.after",
+    "durable.sync.after",
     "journal.truncate.before",
     "journal.truncate.after",
     "journal.remove.before",
@@ -60,8 +64,10 @@ POINTS = (
     "compacted.remove.before",
     "compacted.remove.after",
 )
+OFTEN = ("journal.write", "journal.sync", "durable.write")
+"""Passed with each group. So that something is acknowledged by then, the kill comes later there."""
 _KINDS = {".txn": "journal", ".compacting": "compacting", ".compacted": "compacted"}
-_NAMES = {"lastMark": "mark", "lastId": "last-id", "deleted": "tombstones"}
+_NAMES = {"lastMark": "mark", "lastId": "last-id", "deleted": "tombstones", "durable": "durable"}
 
 
 def kind_of(path: Path) -> str:
@@ -108,6 +114,11 @@ class CrashPoints(FileSystem):
 
     def open_to_read(self, path: Path) -> int:
         descriptor = super().open_to_read(path)
+        self._kinds[descriptor] = kind_of(path)
+        return descriptor
+
+    def open_to_write(self, path: Path) -> int:
+        descriptor = super().open_to_write(path)
         self._kinds[descriptor] = kind_of(path)
         return descriptor
 
