@@ -33,6 +33,7 @@ _MARK = struct.Struct(">qq")
 _MARK_TRAILER = struct.Struct(">4sI")
 """Ours, behind what BookKeeper reads: magic, and the CRC32 of the mark."""
 _MARK_MAGIC = b"MGMK"
+_REPLAY_ALL = "without the file a start replays the journals from their beginning, which is safe"
 _COOKIE_LINE = re.compile(r'(bookieHost|journalDir|ledgerDirs|instanceId|indexDirs): ".*"\n')
 _TAB = "\\t"
 """As the cookie has it: a backslash and a t."""
@@ -216,13 +217,10 @@ def read_mark(path: Path) -> Mark:
     """ForeignDirectory when the file is cut or damaged. BookKeeper's have no checksum."""
     content = path.read_bytes()
     if len(content) < _MARK.size:
-        raise ForeignDirectory(f"{path} has {len(content)} bytes, not {_MARK.size}")
+        raise ForeignDirectory(f"{path} has {len(content)} bytes, not {_MARK.size}; {_REPLAY_ALL}")
     trailer = content[_MARK.size : _MARK.size + _MARK_TRAILER.size]
     if trailer.startswith(_MARK_MAGIC) and trailer != _mark_trailer(content[: _MARK.size]):
-        raise ForeignDirectory(
-            f"{path} at 0: it does not fit its checksum; without the file a start replays the journals from their"
-            " beginning, which is safe"
-        )
+        raise ForeignDirectory(f"{path} at 0: it does not fit its checksum; {_REPLAY_ALL}")
     return Mark(*_MARK.unpack_from(content))
 
 
@@ -260,8 +258,8 @@ def _check_foreign(path: Path, mark: Mark, journals: Path) -> None:
     size = (journals / file_name(mark.journal_id)).stat().st_size
     if not 0 <= mark.offset <= size:
         raise CorruptJournal(
-            f"{path} at 8: it names {mark.offset} in {file_name(mark.journal_id)}, which has {size} bytes; without"
-            " the file a start replays the journals from their beginning, which is safe"
+            f"{path} at 8: it names {mark.offset} in {file_name(mark.journal_id)}, which has {size} bytes; "
+            + _REPLAY_ALL
         )
 
 

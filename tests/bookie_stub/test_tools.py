@@ -460,3 +460,20 @@ async def test_compaction_of_a_bookie_that_is_down(bench: Bench, capsys: pytest.
     bench.open()
     assert (await bench.batch(0, 0, 100))[1] == [b"x" * 500] * 20
     assert len(log_ids(bench.directory / "ledgers/current")) == 1
+
+
+@pytest.mark.parametrize("words", [("check",), ("compact",), ("index", "rebuild")])
+def test_a_folder_that_is_not_there_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code = main([*words, "--data", str(tmp_path / "typo")])
+    assert code != 0
+    assert "there is no" in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()
+
+
+def test_a_journal_without_an_id_is_no_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "zz.txn").write_bytes(b"junk" * 300)
+    code = main(["dump", "journal", str(tmp_path / "zz.txn")])
+    assert code != 0
+    assert "zz.txn: a journal's name is its id" in capsys.readouterr().err
