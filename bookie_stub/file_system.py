@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Sequence
+from mmap import mmap
 from pathlib import Path
 
 
@@ -23,8 +24,16 @@ class FileSystem:
     def open_to_read(self, path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
-    def open_to_write(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    def open_mapped(self, path: Path) -> mmap:
+        """A file that is not empty. What is written to it survives the process, and what is synced the machine."""
+        with path.open("r+b") as file:
+            return mmap(file.fileno(), 0)
+
+    def write_mapped(self, mapped: mmap, content: bytes, offset: int) -> None:
+        mapped[offset : offset + len(content)] = content
+
+    def sync_mapped(self, mapped: mmap) -> None:
+        mapped.flush()
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         """Fewer than `size` bytes at the end of the file only."""

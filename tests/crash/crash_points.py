@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from mmap import mmap
 from pathlib import Path
 
 from bookie_stub.file_system import FileSystem
@@ -117,10 +118,17 @@ class CrashPoints(FileSystem):
         self._kinds[descriptor] = kind_of(path)
         return descriptor
 
-    def open_to_write(self, path: Path) -> int:
-        descriptor = super().open_to_write(path)
-        self._kinds[descriptor] = kind_of(path)
-        return descriptor
+    def write_mapped(self, mapped: mmap, content: bytes, offset: int) -> None:
+        """The only one that is mapped is `durable`."""
+        if self._is_here("durable.write.half"):
+            super().write_mapped(mapped, content[: len(content) // 2], offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+        with self._around("durable", "write"):
+            super().write_mapped(mapped, content, offset)
+
+    def sync_mapped(self, mapped: mmap) -> None:
+        with self._around("durable", "sync"):
+            super().sync_mapped(mapped)
 
     def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
         kind = self._kinds[descriptor]
