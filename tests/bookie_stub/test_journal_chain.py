@@ -115,7 +115,7 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], None], str]] = {
 def grow_padding(path: Path) -> None:
     """The length of the first padding record, by the size of a group."""
     content = bytearray(path.read_bytes())
-    padding = content.index((-0x100).to_bytes(4, "big", signed=True))
+    padding = content.index(b"MGRP", HEADER_BYTES) - 8
     (length,) = struct.unpack_from(">i", content, padding + 4)
     struct.pack_into(">i", content, padding + 4, length + 4096)
     path.write_bytes(content)
