@@ -16,7 +16,8 @@ import pytest
 
 from tests.bookie_stub.conftest import JAVA
 from tests.bookie_stub.test_process import Process
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 
 RUN_S: Final = 240
 SESSION_MS: Final = 3000

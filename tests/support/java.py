@@ -16,6 +16,8 @@ from typing import Final
 
 import pytest
 
+from tests.support.ports import free_port
+
 RESOLVE_S: Final = 600
 START_S: Final = 60
 
@@ -37,13 +39,6 @@ def class_path(pom: Path, folder: Path) -> str:
         hint = "" if fetch else "; MAGNETAR_INTEROP_ALL=1 fetches them"
         pytest.skip(f"no packages for {pom}{hint}: {(ended.stderr or ended.stdout)[-200:]}")
     return target.read_text(encoding="utf-8")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 class ZooKeeper:
