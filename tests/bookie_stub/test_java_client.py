@@ -16,7 +16,7 @@ import pytest
 
 from tests.bookie_stub.conftest import JAVA
 from tests.bookie_stub.test_process import Process
-from tests.support.java import ZooKeeper
+from tests.support.java import QUICK_JAVA, ZooKeeper
 from tests.support.ports import free_port
 
 RUN_S: Final = 240
@@ -73,7 +73,7 @@ def test_every_check_of_the_client_passes(
 def run(classes: str, zookeeper: ZooKeeper, bookie: Bookie, protocol: str) -> dict[str, str]:
     """By check: `ok`, or what went wrong."""
     uri = f"zk+hierarchical://{zookeeper.address}/ledgers"
-    command = ["java", "-cp", classes, str(JAVA / "Ledgers.java"), uri, protocol, bookie.bookie_id]
+    command = [*QUICK_JAVA, "-cp", classes, str(JAVA / "Ledgers.java"), uri, protocol, bookie.bookie_id]
     outcomes = {}
     said = []
     with subprocess.Popen(

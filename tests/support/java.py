@@ -20,6 +20,8 @@ from tests.support.ports import free_port
 
 RESOLVE_S: Final = 600
 START_S: Final = 60
+QUICK_JAVA: Final = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For programs that run for seconds: little is compiled, and nothing twice."""
 
 
 def class_path(pom: Path, folder: Path) -> str:
@@ -58,7 +60,7 @@ class ZooKeeper:
             f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
             "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
         )
-        command = ["java", "-Xmx128m", "-cp", self._classes]
+        command = [*QUICK_JAVA, "-Xmx128m", "-cp", self._classes]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
