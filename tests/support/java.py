@@ -20,7 +20,8 @@ from tests.support.ports import free_port
 
 RESOLVE_S: Final = 600
 START_S: Final = 60
-QUICK_JAVA: Final = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_JAVA: Final = ("java", *QUICK)
 """For programs that run for seconds: little is compiled, and nothing twice."""
 
 
@@ -34,7 +35,14 @@ def class_path(pom: Path, folder: Path) -> str:
     command = ["mvn", "-q", "-B", *([] if fetch else ["-o"]), "-f", str(pom)]
     command += ["dependency:build-classpath", f"-Dmdep.outputFile={target}"]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_S, check=False)
+        ended = subprocess.run(
+            command,
+            env={"MAVEN_OPTS": " ".join(QUICK), **os.environ},
+            capture_output=True,
+            text=True,
+            timeout=RESOLVE_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"the packages of {pom.name} did not come within {RESOLVE_S} s")
     if ended.returncode != 0:
