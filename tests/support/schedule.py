@@ -34,8 +34,15 @@ LONG: Final = (
     "tests/sim/",
     "tests/fuzz/",
     "tests/bookie_stub/",
+    "tests/magnetar/",
+    "tests/compose/",
+    "tests/pipeline/",
+    "tests/test_cachesim_vectors.py",
     "tests/test_decision_vectors.py",
+    "tests/test_tidy.py",
+    "tests/bench/",
     "tests/broker/entry_cache/",
+    "tests/broker/metadata/",
 )
 """Groups, files and folders in the order in which they begin; what is not named comes last."""
 
