@@ -19,8 +19,8 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
-# Tests side by side. Much of the time they wait for one another's processes, so two need two cores, and more need more.
-WORKERS ?= 2
+# Tests side by side: on two cores a third worker has what the other two leave while their tests wait for processes.
+WORKERS ?= 3
 
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
