@@ -18,6 +18,8 @@ from tests.sim.simulation import simulate
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = range(25)
+BEGIN_AT = {"old-answers-count": 500}
+"""A rule that few histories need: from the beginning, finding the first one takes longer than all other tests here."""
 
 
 @pytest.fixture(autouse=True)
@@ -68,8 +70,9 @@ def test_a_seed_is_a_history_in_any_process() -> None:
 )
 def test_a_broken_rule_is_noticed(rule: str) -> None:
     """The others of `BREAKAGES` need more seeds than a test has time for, or are in `test_known_defects`."""
+    begin = BEGIN_AT.get(rule, 0)
     with broken(rule), pytest.raises((Broken, Stuck)):
-        simulate_all(range(1000))
+        simulate_all(range(begin, begin + 1000))
 
 
 def simulate_all(seeds: range) -> None:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.support.java import free_port
+from tests.support.ports import free_port
 
 START_S: Final = 60
 STOP_S: Final = 30

@@ -19,7 +19,8 @@ from broker.metadata.metadata_url import ZookeeperUrl, parse_zookeeper_url
 from broker.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
 from tests.broker.metadata.conftest import open_store
 from tests.interop.support import wait_until
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 
 SESSION_S = 4.0
 
