@@ -20,6 +20,7 @@ from bookie_stub.directories import Directories
 from bookie_stub.errors import BookieError
 from bookie_stub.journal_file import Marks
 from bookie_stub.journals import Journals
+from bookie_stub.ledger_entries import Record
 from bookie_stub.ledger_index import LedgerData
 from bookie_stub.ledger_storage import Storages
 from bookie_stub.metrics import BookieStats
@@ -159,11 +160,11 @@ class Checkpointer:
                 del records[-_FREE_SLICE:]
                 self._breathe()
 
-    def _records_of(self, half: CacheHalf) -> list[bytes]:
+    def _records_of(self, half: CacheHalf) -> list[Record]:
         """All records, so that they can be freed a few at a time: a big half at once stops all threads."""
-        records: list[bytes] = []
+        records: list[Record] = []
         for entries in list(half.entries.values()):
-            rest = iter(entries.values())
+            rest = entries.pieces()
             while taken := list(islice(rest, _FREE_SLICE)):
                 records += taken
                 self._breathe()

@@ -31,7 +31,7 @@ class FileSystem:
         """Reserve space that reads as zeros."""
         os.posix_fallocate(descriptor, offset, length)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """All of `buffers` or an error; after an error any part may have been written."""
         total = sum(map(len, buffers))
         written = os.pwritev(descriptor, buffers, offset)

@@ -84,10 +84,10 @@ class LastConfirmed:
 
         self._read(ledger_id, LAST_ENTRY, last_read)
 
-    def added(self, ledger: Ledger, records: Sequence[bytes]) -> None:
+    def added(self, ledger: Ledger, records: bytes, starts: Sequence[int]) -> None:
         """Adds that went the long way: all do that are watched, or recover a fenced ledger."""
         if ledger.lac_entry != NOT_COUNTED:
-            lac = max([lac_of(record, LENGTH_BYTES) for record in records])
+            lac = max([lac_of(records, start + LENGTH_BYTES) for start in starts])
             if lac > ledger.lac:
                 ledger.lac_moved(lac)
 

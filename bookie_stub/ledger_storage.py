@@ -18,6 +18,7 @@ from bookie_stub.entry_log_reader import EntryLogReader
 from bookie_stub.entry_log_writer import EntryLogWriter
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.file_system import FileSystem
+from bookie_stub.ledger_entries import LedgerEntries
 from bookie_stub.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.location_index import LOCATION, LocationIndex
 from bookie_stub.readahead import readahead
@@ -36,8 +37,8 @@ REBUILDING = "ledgers.rebuilding"
 _APPEND_SLICE = 128
 """Entries between two breaths: about 0.2 ms."""
 
-Entries = Mapping[int, Mapping[int, bytes]]
-"""Ledger id to entry id to record."""
+Entries = Mapping[int, LedgerEntries]
+"""By ledger id."""
 
 
 class LedgerStorage:
@@ -101,8 +102,7 @@ class LedgerStorage:
             records = entries.get(ledger_id)
             if records is None:
                 continue  # deleted while this flush was running
-            for entry_id in sorted(records):
-                record = records[entry_id]
+            for _, record in records.in_order():
                 puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
                 if len(puts) % _APPEND_SLICE == 0:
                     breathe()

@@ -19,6 +19,7 @@ from functools import partial
 from types import MappingProxyType
 
 from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_entries import LedgerEntries
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Answer
 from bookie_stub.read_cache import ReadCache
@@ -318,10 +319,11 @@ class Reads:
         self._answer(partial(done, rc, []))
 
 
-def _newest(halves: Sequence[Mapping[int, bytes]], entry_id: int) -> bytes | None:
+def _newest(halves: Sequence[LedgerEntries], entry_id: int) -> bytes | None:
     for half in halves:
-        if entry_id in half:
-            return half[entry_id]
+        record = half.get(entry_id)
+        if record is not None:
+            return record
     return None
 
 

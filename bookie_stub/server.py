@@ -10,7 +10,7 @@ import asyncio
 import logging
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.connection import BookieConnection
+from bookie_stub.connection import BookieConnection, Scratch
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +23,7 @@ class BookieServer:
         self.bookie = bookie
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         self.outstanding_bytes_max = outstanding_bytes_max
+        self.scratch = Scratch()
         self.blocked = 0
         """Connections that are not read from until some of their requests are answered."""
         self._connections: set[BookieConnection] = set()

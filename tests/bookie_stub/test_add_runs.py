@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,12 @@ def start_run(
 ) -> asyncio.Future[int]:
     """Payloads are told apart by the entry's place in the run behind them."""
     assert bench.bookie is not None
-    ids = tuple(entries)
+    ids: Sequence[int] = entries if isinstance(entries, range) else tuple(entries)
     records = [record_of(ledger, entry, payload + b" %d" % place) for place, entry in enumerate(ids)]
     answered: asyncio.Future[int] = bench.loop.create_future()
-    size = sum(map(len, records))
+    starts = tuple(accumulate(map(len, records[:-1]), initial=0))
     done = lambda rc, _: answered.set_result(rc)  # noqa: E731 - as in the bench
-    bench.bookie.add_run(EntryRun(ledger, ids, records, size, key, False, done))
+    bench.bookie.add_run(EntryRun(ledger, ids, b"".join(records), starts, key, False, done))
     return answered
 
 
