@@ -3,7 +3,9 @@
 The order is the law: take the marks and swap the halves together; of each ledger directory log, sync, tombstones,
 location index, ledger index; when all have done it, the marks. A step that fails leaves the marks where they were and
 the half in memory. The directory's steps are done again, which is harmless; a directory that has its share is passed
-over. Shares the interpreter with the event loop, so it works in slices well under a millisecond and sleeps between them.
+over, and so are all of them when only the marks are missing. A journal that cannot be removed waits for the next
+checkpoint. Shares the interpreter with the event loop, so it works in slices well under a millisecond and sleeps
+between them.
 """
 
 from __future__ import annotations
@@ -123,6 +125,8 @@ class Checkpointer:
         self._closing = threading.Event()
         self.unfinished: Checkpoint | None = None
         """Submitted and not yet safe."""
+        self._written: Checkpoint | None = None
+        """All of it but the marks."""
         self._thread = threading.Thread(target=self._run, name="bookie-checkpoint", daemon=True)
 
     def start(self) -> None:
@@ -139,10 +143,22 @@ class Checkpointer:
         self._thread.join()
 
     def run(self, checkpoint: Checkpoint, breathe: Breathe = no_pause) -> None:
-        """In the calling thread. Raises OSError or BookieError."""
-        self._writer.write(checkpoint, breathe)
+        """In the calling thread. Raises OSError or BookieError; then it is to be called again with the same checkpoint,
+        and does not write again what has been written."""
+        if checkpoint is not self._written:
+            self._writer.write(checkpoint, breathe)
+            self._written = checkpoint
         self._writer.move_marks(checkpoint.marks)
-        self._journals.remove_older(checkpoint.marks, self._backups)
+        self._written = None
+        self._remove_old_journals(checkpoint.marks)
+
+    def _remove_old_journals(self, marks: Marks) -> None:
+        try:
+            self._journals.remove_older(marks, self._backups)
+        except Exception as error:  # whatever it is: the checkpoint is safe, and the next one tries again
+            log.warning(
+                "old journals stay for now: %s", error, exc_info=not isinstance(error, OSError | BookieError)
+            )
 
     def _run(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
 from bookie_stub.record import KEY
 from bookie_stub.server import BookieServer
-from protocol.bookie_frame import encode_read_request
+from protocol.bookie_frame import RC_NO_LEDGER, encode_read_request
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import (
     EBADREQ,
@@ -217,6 +217,22 @@ async def test_a_long_poll_of_a_deleted_ledger_ends(setup: Setup) -> None:
     await setup.until_waiting(client)
     setup.server.bookie.delete_ledger(1)
     assert (await client.answer(poll)).status == ENOLEDGER
+
+
+@pytest.mark.parametrize("entries", [0, 3])
+async def test_a_ledger_that_is_deleted_while_its_lac_is_looked_up_is_watched_by_nobody(
+    bench: Bench, entries: int
+) -> None:
+    """After a restart the index alone knows the last entry, or that there is none. Nothing would end the watch."""
+    bench.open()
+    for entry in range(entries):
+        assert await bench.add(7, entry) == 0
+    await bench.fence(7)
+    bookie = bench.reopen()
+    found = bench.loop.create_future()
+    bookie.last_confirmed.find(7, lambda *answer: found.set_result(answer))
+    bookie.delete_ledger(7)
+    assert await asyncio.wait_for(found, 10) == (RC_NO_LEDGER, -1)
 
 
 async def test_a_long_poll_on_a_flushed_ledger_wakes(setup: Setup) -> None:
