@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -33,6 +33,8 @@ from bookie_stub.write_cache import CacheHalf
 log = logging.getLogger(__name__)
 
 _FREE_SLICE = 2000
+_FREE_BYTES = 1 << 20
+"""A larger piece, such as a run or a large entry, has pages of its own: giving back a MiB of them takes up to 0.7 ms."""
 _BREATH_S = 0.0002
 _RETRY_S = 1.0
 
@@ -173,7 +175,7 @@ class Checkpointer:
             records = self._records_of(checkpoint.half)
             del checkpoint
             while records:
-                del records[-_FREE_SLICE:]
+                del records[-free_slice(records) :]
                 self._breathe()
 
     def _records_of(self, half: CacheHalf) -> list[Record]:
@@ -209,3 +211,14 @@ class Checkpointer:
     def _breathe(self) -> None:
         if not self._closing.is_set():
             time.sleep(_BREATH_S)
+
+
+def free_slice(records: Sequence[Record]) -> int:
+    """How many from the end on may be freed in one go; at least one."""
+    size = count = 0
+    for record in islice(reversed(records), _FREE_SLICE):
+        size += len(record)
+        count += 1
+        if size >= _FREE_BYTES:
+            break
+    return count

@@ -20,6 +20,8 @@ RUN_OVERHEAD_BYTES = 1000
 """The same for a run,"""
 UNEVEN_OVERHEAD_BYTES = 80
 """and for each of its entries when their ids or lengths follow no rule."""
+LEDGER_OVERHEAD_BYTES = 350
+"""And for each ledger that a half has something of: with very many ledgers this is most of it."""
 _RUN_BYTES_MIN = 1000
 """Less is kept entry by entry: a run has its price too."""
 
@@ -36,7 +38,7 @@ class CacheHalf:
     def put(self, ledger_id: int, entry_id: int, record: Record) -> None:
         ledger = self.entries.get(ledger_id)
         if ledger is None:
-            ledger = self.entries[ledger_id] = LedgerEntries()
+            ledger = self._begin(ledger_id)
         ledger.put(entry_id, record)
         self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
@@ -44,7 +46,7 @@ class CacheHalf:
         """Several entries at once, the later one of two with the same id."""
         ledger = self.entries.get(ledger_id)
         if ledger is None:
-            ledger = self.entries[ledger_id] = LedgerEntries()
+            ledger = self._begin(ledger_id)
         if len(run.records) >= _RUN_BYTES_MIN and _ascending(run.entry_ids) and ledger.put_run(run):
             even = type(run.entry_ids) is range and type(run.starts) is range
             self.size += len(run.records) + RUN_OVERHEAD_BYTES
@@ -53,6 +55,11 @@ class CacheHalf:
             for entry_id, record in run.items():
                 ledger.put(entry_id, record)
             self.size += len(run.records) + ENTRY_OVERHEAD_BYTES * len(run.entry_ids)
+
+    def _begin(self, ledger_id: int) -> LedgerEntries:
+        ledger = self.entries[ledger_id] = LedgerEntries()
+        self.size += LEDGER_OVERHEAD_BYTES
+        return ledger
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
         ledger = self.entries.get(ledger_id)

@@ -447,6 +447,38 @@ async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
     assert len((await bench.batch(1, 0, 99))[1]) == 20
 
 
+@pytest.mark.parametrize("collected", [False, True])
+async def test_an_index_that_goes_on_failing_does_not_make_the_entries_be_written_each_time(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collected: bool
+) -> None:
+    """Whoever takes logs for garbage by the index does not see that these will be named: they are written anew."""
+    monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
+    bookie = bench.open(flush_interval_s=3600)
+    await bench.add_all(1, range(20), b"x" * 1000)
+    (storage,) = bookie._disk.storages.all
+
+    def refuse(*_values: object) -> None:
+        raise BookieStorageError("the index fails on purpose")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(storage.locations, "write", refuse)
+        bookie.checkpoint()
+        await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
+        assert 20_000 < bytes_in_logs(bench) < 30_000
+        if collected:
+            await asyncio.to_thread(storage.settled_logs)
+            failures = bookie.stats.checkpoint_failures
+            await bench.until(lambda: bookie.stats.checkpoint_failures > failures + 2)
+            assert 40_000 < bytes_in_logs(bench) < 60_000
+        after = crash(bench, tmp_path)
+        assert len((await after.batch(1, 0, 99))[1]) == 20
+        after.close()
+    await bench.until(lambda: not bookie.checkpoint_running)
+    for _ in range(2):
+        assert (await bench.batch(1, 0, 99))[1] == [b"%d " % entry + b"x" * 1000 for entry in range(20)]
+        bench.reopen()
+
+
 async def test_journals_that_cannot_be_removed_hold_up_no_checkpoint(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
