@@ -18,7 +18,7 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.large_adds import LargeAdds
 from bookie_stub.v2_requests import V2Requests
 from bookie_stub.v3_requests import V3Requests
-from protocol.add_runs import PLAIN_ADD, Received
+from protocol.add_runs import Received
 from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
 
 log = logging.getLogger(__name__)
@@ -166,27 +166,27 @@ class BookieConnection(asyncio.BufferedProtocol):
         view = memoryview(data)
         self._wanted_bytes = LENGTH_BYTES
         large = False
+        requests: V2Requests | V3Requests = self._v2 or self._v3
         while not self._blocked and offset + LENGTH_BYTES <= stop:
-            if self._v2 is not None and data.startswith(PLAIN_ADD, offset + LENGTH_BYTES):
-                end = self._v2.take_adds(data, offset, stop, self._length_max)
-                if end > offset:
-                    large = self._v2.adds_are_large
-                    offset = end
-                    continue
+            end = requests.take_adds(data, offset, stop, self._length_max)
+            if end > offset:
+                offset = end
+                large = self._v2 is not None and self._v2.adds_are_large
+                continue
             end = offset + LENGTH_BYTES + self._frame_length(data, offset)
             if end > stop:
                 self._wanted_bytes = end - offset
                 break
             self._take(view[offset + LENGTH_BYTES : end])
+            requests = self._v2 or self._v3
             offset = end
             large = False
-        rest: bytes | None
-        if large and self._large is not None and not self._blocked:
-            rest = self._large.begin(view[offset:stop])
-        else:
-            rest = bytes(view[offset:stop])
+        rest = bytes(view[offset:stop])
+        if large and self._large is not None and not self._blocked and self._large.begin(rest):
+            rest = b""
+            self._wanted_bytes = LENGTH_BYTES
         self._chunks = [rest] if rest else []
-        self._waiting_bytes = len(rest or b"")
+        self._waiting_bytes = len(rest)
 
     def _frame_length(self, data: Received, offset: int) -> int:
         length: int = LENGTH.unpack_from(data, offset)[0]

@@ -223,11 +223,14 @@ class Journal:
         end = self._position + size + len(padding)
         if end > self._allocated:
             self._allocate(end)
-        self._file_system.write(self._descriptor, (*parts, padding), self._position)
+        buffers = (*parts, padding)
+        started = time.perf_counter_ns()
         if self._sync:
-            started = time.perf_counter_ns()
-            self._file_system.sync_data(self._descriptor)
+            # The file's header lies in the first group's first page, which goes with it.
+            self._file_system.write_and_sync(self._descriptor, buffers, self._position)
             self._stats.sync(time.perf_counter_ns() - started)
+        else:
+            self._file_system.write(self._descriptor, buffers, self._position)
         self._position = end
         self.mark = Mark(self._last_id, end)
 

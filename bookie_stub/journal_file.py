@@ -35,6 +35,8 @@ _TRAILER = struct.Struct(">4sII4x")
 """Mark, bytes of the group before its padding record, CRC32C of journal id, group's offset and these bytes."""
 _PLACE = struct.Struct(">qq")
 CLOSING_BYTES_MIN = _PADDING.size + _TRAILER.size
+_KEEP_INTERPRETER = 0
+"""While a checksum is made: it takes microseconds, and who gives the interpreter away may wait much longer for it."""
 _CLOSING_START = LENGTH.pack(PADDING_MASK)
 
 
@@ -68,7 +70,7 @@ def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], a
 def _crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
     crc: int = crc32c(_PLACE.pack(journal_id, offset))
     for part in parts:
-        crc = crc32c(part, crc)
+        crc = crc32c(part, crc, gil_release_mode=_KEEP_INTERPRETER)
     return crc
 
 

@@ -47,20 +47,20 @@ class LargeAdds:
         self._filled = 0
         """Bytes of the head, or of the record once there is one."""
 
-    def begin(self, rest: memoryview) -> bytes | None:
-        """With the part of a frame that has come already. Returns it when it is the part of something else."""
+    def begin(self, rest: bytes) -> bool:
+        """With the part of a frame that has come already; False when it is the part of something else."""
         self.active = True
         head = rest[:_HEAD_BYTES]
         self._head_view[: len(head)] = head
         self._filled = len(head)
-        if self._goes_on():
-            body = rest[_HEAD_BYTES:]
-            if self._record is not None:
-                self._record[LENGTH_BYTES : LENGTH_BYTES + len(body)] = body
-                self._filled += len(body)
-            return None
-        self.end()
-        return bytes(rest)
+        if not self._goes_on():
+            self.end()
+            return False
+        if self._record is not None:
+            body = memoryview(rest)[_HEAD_BYTES:]
+            self._record[LENGTH_BYTES : LENGTH_BYTES + len(body)] = body
+            self._filled += len(body)
+        return True
 
     def end(self) -> None:
         self.active = False

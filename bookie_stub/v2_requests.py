@@ -13,7 +13,7 @@ from bookie_stub.entry_run import EntryRun
 from bookie_stub.large_adds import LARGE_BYTES
 from bookie_stub.peer import Peer
 from bookie_stub.record import KEY, LENGTH_BYTES
-from protocol.add_runs import Received, cut_add_run, encode_add_answers
+from protocol.add_runs import PLAIN_ADD, Received, cut_add_run, encode_add_answers
 from protocol.bookie_frame import (
     AUTH_DISABLED,
     FLAG_FENCE,
@@ -64,7 +64,8 @@ class V2Requests:
 
     def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
         """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
-        run = cut_add_run(data, start, stop, length_max)
+        plain = data.startswith(PLAIN_ADD, start + LENGTH_BYTES)
+        run = cut_add_run(data, start, stop, length_max) if plain else None
         if run is None:
             return start
         ledger_id, master_key, entry_ids, ids, records, starts, end = run

@@ -33,17 +33,17 @@ _ENTRY_AT: Final = LENGTH_BYTES + ADD_PREFIX_BYTES
 _ID_AT: Final = _ENTRY_AT + 8
 _HEAD_BYTES: Final = _ID_AT + 1
 """What the frames of a piece have in common: up to the first byte of the entry id, which is 0."""
-_ID_BYTES: Final = 8
+ID_BYTES: Final = 8
 _LENGTH_MIN: Final = ADD_PREFIX_BYTES + ENTRY_BYTES_MIN
 _FEW: Final = 16
 """Up to here ids are taken one by one."""
-_PIECE_MAX: Final = 4096
+PIECE_MAX: Final = 4096
 _BLOCK: Final = 64
 """Frames that are taken apart with one call."""
 _LARGE: Final = 2048
 """From this length on an entry is not copied twice."""
-_STEPS: Final = pack(f">{_PIECE_MAX}q", *range(_PIECE_MAX))
-_ONES: Final = pack(">q", 1) * _PIECE_MAX
+_STEPS: Final = pack(f">{PIECE_MAX}q", *range(PIECE_MAX))
+_ONES: Final = pack(">q", 1) * PIECE_MAX
 
 
 class AddRun(NamedTuple):
@@ -77,7 +77,13 @@ def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRu
         if length < _LENGTH_MIN or length > length_max or at + stride > stop:
             break
         count = _equal_frames(data, at, stop, stride)
-        pieces.append((_ids(data, at, count, stride), _records(data, at, count, stride), count))
+        pieces.append(
+            (
+                cut_ids(data, at + _ID_AT, count, stride),
+                cut_records(data, at, count, stride, _ENTRY_AT),
+                count,
+            )
+        )
         at += count * stride
     if not pieces:
         return None
@@ -93,13 +99,14 @@ def _joined(ledger_id: int, master_key: bytes, pieces: list[tuple[bytes, bytes, 
         lengths = [len(piece) // count for _, piece, count in pieces for _ in range(count)]
         starts = (0, *accumulate(lengths[:-1]))
         records = b"".join([piece[1] for piece in pieces])
-    return AddRun(ledger_id, master_key, _numbers(ids), ids, records, starts, end)
+    return AddRun(ledger_id, master_key, numbers_of(ids), ids, records, starts, end)
 
 
-def _numbers(ids: bytes) -> Sequence[int]:
-    count = len(ids) // _ID_BYTES
-    first = int.from_bytes(ids[:_ID_BYTES], "big")
-    if count <= _PIECE_MAX:
+def numbers_of(ids: bytes) -> Sequence[int]:
+    """Of eight bytes each; a range when each is the one before plus one."""
+    count = len(ids) // ID_BYTES
+    first = int.from_bytes(ids[:ID_BYTES], "big")
+    if count <= PIECE_MAX:
         steps, ones = _ladder(count)
         if int.from_bytes(ids, "big") == steps + first * ones:
             return range(first, first + count)
@@ -109,14 +116,14 @@ def _numbers(ids: bytes) -> Sequence[int]:
 @lru_cache(16)
 def _ladder(count: int) -> tuple[int, int]:
     """0, 1, 2, ... and 1, 1, 1, ... as the digits of one large number each: so consecutive ids are one sum."""
-    ids_bytes = _ID_BYTES * count
+    ids_bytes = ID_BYTES * count
     return int.from_bytes(_STEPS[:ids_bytes], "big"), int.from_bytes(_ONES[:ids_bytes], "big")
 
 
 def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
     """How many frames from `start` on begin as the first one does; `stride` is their length."""
     head = bytes(data[start : start + _HEAD_BYTES])
-    count, left = 1, min((stop - start) // stride, _PIECE_MAX)
+    count, left = 1, min((stop - start) // stride, PIECE_MAX)
     if left >= _BLOCK and data.startswith(head, start + stride):
         count, unpack_block = 0, _heads(stride).unpack_from
         while left - count >= _BLOCK and unpack_block(data, start + count * stride).count(head) == _BLOCK:
@@ -126,32 +133,38 @@ def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
     return count
 
 
-def _ids(data: Received, start: int, count: int, stride: int) -> bytes:
+def cut_ids(data: Received, at: int, count: int, stride: int) -> bytes:
+    """The ids of `count` frames of `stride` bytes each, the first of them at `at`. Below 2**56."""
+    end = at + count * stride
     if count <= _FEW:
-        places = range(start + _ID_AT, start + count * stride, stride)
-        return b"".join([data[place : place + _ID_BYTES] for place in places])
-    ids = bytearray(_ID_BYTES * count)
-    end = start + count * stride
-    for byte in range(1, _ID_BYTES):  # the first one is 0
-        ids[byte::_ID_BYTES] = data[start + _ID_AT + byte : end : stride]
+        return b"".join([data[place : place + ID_BYTES] for place in range(at, end, stride)])
+    ids = bytearray(ID_BYTES * count)
+    for byte in range(1, ID_BYTES):  # the first one is 0
+        ids[byte::ID_BYTES] = data[at + byte : end : stride][:count]
     return bytes(ids)
 
 
-def _records(data: Received, start: int, count: int, stride: int) -> bytes:
-    entry_bytes = stride - _ENTRY_AT
+def cut_records(data: Received, start: int, count: int, stride: int, entry_at: int) -> bytes:
+    """Of `count` frames of `stride` bytes each from `start` on, whose entries begin at `entry_at` and end with them."""
+    entry_bytes = stride - entry_at
     length = LENGTH.pack(entry_bytes)
     entries: list[bytes | memoryview] = [b""]
     if entry_bytes < _LARGE and count >= _BLOCK:
-        unpack_block = _entries(entry_bytes).unpack_from
+        unpack_block = _entries(entry_at, entry_bytes).unpack_from
         blocks = count // _BLOCK
         for _ in range(blocks):
             entries += unpack_block(data, start)
             start += _BLOCK * stride
         count -= _BLOCK * blocks
     view = memoryview(data)
-    for place in range(start + _ENTRY_AT, start + count * stride, stride):
+    for place in range(start + entry_at, start + count * stride, stride):
         entries.append(view[place : place + entry_bytes])
     return length.join(entries)
+
+
+@lru_cache(32)
+def _entries(entry_at: int, entry_bytes: int) -> Struct:
+    return Struct(f"{entry_at}x{entry_bytes}s" * _BLOCK)
 
 
 @lru_cache(32)
@@ -159,19 +172,14 @@ def _heads(stride: int) -> Struct:
     return Struct(f"{_HEAD_BYTES}s{stride - _HEAD_BYTES}x" * _BLOCK)
 
 
-@lru_cache(32)
-def _entries(entry_bytes: int) -> Struct:
-    return Struct(f"{_ENTRY_AT}x{entry_bytes}s" * _BLOCK)
-
-
 def encode_add_answers(rc: int, ledger_id: int, ids: bytes) -> bytes:
     """The answers to a run, all with the same result, one frame behind the other; `ids` has eight bytes for each."""
-    common = encode_add_response(VERSION, rc, ledger_id, 0)[:-_ID_BYTES]
-    count = len(ids) // _ID_BYTES
+    common = encode_add_response(VERSION, rc, ledger_id, 0)[:-ID_BYTES]
+    count = len(ids) // ID_BYTES
     if count <= _FEW:
-        return b"".join([common + ids[at : at + _ID_BYTES] for at in range(0, len(ids), _ID_BYTES)])
-    answer_bytes = len(common) + _ID_BYTES
-    answers = bytearray((common + bytes(_ID_BYTES)) * count)
-    for byte in range(1, _ID_BYTES):
-        answers[len(common) + byte :: answer_bytes] = ids[byte::_ID_BYTES]
+        return b"".join([common + ids[at : at + ID_BYTES] for at in range(0, len(ids), ID_BYTES)])
+    answer_bytes = len(common) + ID_BYTES
+    answers = bytearray((common + bytes(ID_BYTES)) * count)
+    for byte in range(1, ID_BYTES):
+        answers[len(common) + byte :: answer_bytes] = ids[byte::ID_BYTES]
     return bytes(answers)

@@ -296,6 +296,28 @@ async def test_the_list_of_entries_has_logs_and_memory(setup: Setup) -> None:
     assert (await client.answer(client.list_entries(4))).status == ENOLEDGER
 
 
+async def test_adds_that_come_together_are_answered_one_by_one(setup: Setup) -> None:
+    """Among them some that are no part of a run, and a fence that stands between two of them."""
+    client = await setup.client()
+    txns = [client.add(1, entry) for entry in range(200)]
+    other, mine = client.add(2, 0), client.add(1, 200, recovery=True)
+    wrong = client.add(1, 201, body=entry_of(1, 999))
+    late = [client.add(1, entry) for entry in range(202, 300)]
+    fence = client.fence(1)
+    refused = [client.add(1, entry) for entry in range(300, 400)]
+    answers = [(await client.answer(txn)).addResponse for txn in [*txns, mine, *late]]
+    assert [found.entryId for found in answers] == [*range(201), *range(202, 300)]
+    assert {(found.status, found.ledgerId) for found in answers} == {(EOK, 1)}
+    assert (await client.answer(other)).addResponse.ledgerId == 2
+    assert (await client.answer(wrong)).status == EBADREQ
+    assert (await client.answer(fence)).status == EOK
+    assert {(await client.answer(txn)).addResponse.status for txn in refused} == {EFENCED}
+    assert (await client.answer(client.read(1, 150))).readResponse.body == entry_of(1, 150)
+    await setup.checkpoint()
+    assert (await client.answer(client.read(1, 299))).readResponse.body == entry_of(1, 299)
+    assert (await client.answer(client.read(1, 300))).status == ENOENTRY
+
+
 async def test_a_force_waits_for_the_sync_of_what_was_added(setup: Setup) -> None:
     client = await setup.client()
     assert (await client.answer(client.force(1))).forceLedgerResponse.status == EOK
