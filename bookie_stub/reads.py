@@ -257,8 +257,9 @@ class Reads:
         self._stats.load(len(ids), sum(map(len, loaded.entries[1:])), loaded.index_ns, loaded.logs_ns)
         fresh: dict[int, bytes] = {}
         more = False
-        if ids and flushes == self._flushes:
+        if ids:
             ledger.last = max(ledger.last, ids[-1])
+        if ids and flushes == self._flushes:
             fresh = dict(zip(ids, loaded.entries, strict=True))
             complete = self._gather(request, fresh)
             # Right behind the load's end there is no entry, or a damaged one. Memory may have helped over that.

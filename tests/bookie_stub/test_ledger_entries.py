@@ -55,7 +55,7 @@ def test_it_is_a_dictionary_of_what_came_last(puts: list[tuple[list[int], bool]]
 def test_entries_of_a_run_take_no_more_than_their_bytes() -> None:
     cache = WriteCache(1 << 20)
     cache.put_run(LEDGER, range(500), b"x" * 5000, range(0, 5000, 10))
-    assert 5000 <= cache.size <= 6000
+    assert 5000 <= cache.size <= 6500
     assert cache.get(LEDGER, 499) == b"x" * 10
 
 
