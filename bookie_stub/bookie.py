@@ -215,7 +215,7 @@ class Bookie:
             unknown = self._is_unknown(ledger_id, LAST_ENTRY)
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
             return
-        cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half})
+        cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half.ids()})
         stored = ledger_id not in self._deletions.hidden
         self._pool.submit(
             partial(self._listed, ledger_id, cached, stored, done), partial(done, RC_IO_ERROR, b"")

@@ -199,10 +199,9 @@ JOURNAL: Section = (
         Key(
             "journalFlushWhenQueueEmpty",
             "bool",
-            False,
-            "Do not wait for others: a group is what has come while the last one was synced. Saves a lone writer"
-            " journalMaxGroupWaitMSec per entry; the embedded bookie does it.",
-            standalone=True,
+            True,
+            "Do not wait for others: a group is what has come while the last one was synced. With false the disk idles"
+            " for up to journalMaxGroupWaitMSec before a group. BookKeeper's default is false.",
         ),
         Key(
             "skipReplayJournalInvalidRecord",

@@ -94,7 +94,8 @@ class EntryLogWriter:
         self._size_max = size_max
         self._file_system = file_system
         self._file: LogFile | None = None
-        self._newer_than = -1
+        self.newer_than = -1
+        """What is appended now goes to a log with a higher id."""
         self.finished: list[tuple[int, LedgerBytes]] = []
         """Logs that were finished since the owner last looked; it clears the list."""
 
@@ -108,7 +109,7 @@ class EntryLogWriter:
         file = self._file
         if file is None:
             file = self._start()
-        elif file.log_id < self._newer_than or (file.ledgers and file.end + len(record) > self._size_max):
+        elif file.log_id < self.newer_than or (file.ledgers and file.end + len(record) > self._size_max):
             self.finish()
             file = self._start()
         return file.append(record, ledger_id)
@@ -133,8 +134,8 @@ class EntryLogWriter:
     def take_id(self) -> int:
         """For a log of somebody else's. What is appended from now on goes to a newer one, so that of two logs with
         the same entry the newer one has the newer version."""
-        self._newer_than = self._next_id()
-        return self._newer_than
+        self.newer_than = self._next_id()
+        return self.newer_than
 
     def _start(self) -> LogFile:
         log_id = self._next_id()

@@ -10,7 +10,7 @@ CRC covers the journal's id and the group's offset too: bytes of a group elsewhe
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
@@ -35,6 +35,8 @@ _TRAILER = struct.Struct(">4sII4x")
 """Mark, bytes of the group before its padding record, CRC32C of journal id, group's offset and these bytes."""
 _PLACE = struct.Struct(">qq")
 CLOSING_BYTES_MIN = _PADDING.size + _TRAILER.size
+_KEEP_INTERPRETER = 0
+"""While a checksum is made: it takes microseconds, and who gives the interpreter away may wait much longer for it."""
 _CLOSING_START = LENGTH.pack(PADDING_MASK)
 
 
@@ -53,19 +55,22 @@ def header() -> bytes:
     return _HEADER.pack(_MAGIC, VERSION, _GROUPED).ljust(HEADER_BYTES, b"\0")
 
 
-def closing(journal_id: int, offset: int, group: bytes, alignment: int) -> bytes:
-    """The padding record right behind the `group` at `offset`; fills up to the next boundary."""
-    room = -(offset + len(group)) % alignment
+def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], alignment: int) -> bytes:
+    """The padding record right behind the group at `offset`, which `parts` are; fills up to the next boundary."""
+    size = sum(map(len, parts))
+    room = -(offset + size) % alignment
     while room < CLOSING_BYTES_MIN:
         room += alignment
     start = _PADDING.pack(PADDING_MASK, room - _PADDING.size) + _TRAILER.pack(
-        _GROUPED, len(group), _crc(journal_id, offset, group)
+        _GROUPED, size, _crc(journal_id, offset, parts)
     )
     return start.ljust(room, b"\0")
 
 
-def _crc(journal_id: int, offset: int, group: bytes) -> int:
-    crc: int = crc32c(group, crc32c(_PLACE.pack(journal_id, offset)))
+def _crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
+    crc: int = crc32c(_PLACE.pack(journal_id, offset))
+    for part in parts:
+        crc = crc32c(part, crc, gil_release_mode=_KEEP_INTERPRETER)
     return crc
 
 
@@ -192,7 +197,7 @@ def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | N
     mark, group_bytes, crc = _TRAILER.unpack_from(data, padding + _PADDING.size)
     if mark != _GROUPED or group_bytes != padding - start or room < _TRAILER.size or end > len(data):
         return None
-    return end if _crc(journal_id, start, data[start:padding]) == crc else None
+    return end if _crc(journal_id, start, (data[start:padding],)) == crc else None
 
 
 def _next_group(data: mmap, journal_id: int, start: int) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import MARK_FILE, NOTHING_LOST_FILE
@@ -18,6 +19,7 @@ from bookie_stub.entry_log_reader import EntryLogReader
 from bookie_stub.entry_log_writer import EntryLogWriter
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.file_system import FileSystem
+from bookie_stub.ledger_entries import LedgerEntries
 from bookie_stub.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.location_index import LOCATION, LocationIndex
 from bookie_stub.readahead import readahead
@@ -36,8 +38,16 @@ REBUILDING = "ledgers.rebuilding"
 _APPEND_SLICE = 128
 """Entries between two breaths: about 0.2 ms."""
 
-Entries = Mapping[int, Mapping[int, bytes]]
-"""Ledger id to entry id to record."""
+Entries = Mapping[int, LedgerEntries]
+"""By ledger id."""
+
+
+class _Appended(NamedTuple):
+    """What a flush has in the logs, and could not bring into the indexes."""
+
+    entries: Entries
+    newer_than: int
+    puts: list[Put]
 
 
 class LedgerStorage:
@@ -48,6 +58,8 @@ class LedgerStorage:
         self.logs = EntryLogWriter(ledgers, settings.entry_log_bytes_max, file_system)
         self.log_reader = EntryLogReader(ledgers, settings.frame_bytes_max, file_system)
         self.flushing = threading.Lock()
+        self._appended: _Appended | None = None
+        """Good until somebody else judges the logs by the indexes, or takes a log's id."""
         _check_whole(ledgers, index)
         index.mkdir(parents=True, exist_ok=True)
         self.tombstones = Tombstones(index / TOMBSTONES, file_system)
@@ -75,9 +87,24 @@ class LedgerStorage:
     ) -> int:
         """Those of `entries` that belong to `ledger_ids`; returns how many they were.
 
-        Raises OSError or BookieError; then it is to be called again as a whole.
+        Raises OSError or BookieError; then it is to be called again as a whole. An index that goes on failing does not
+        make the entries be appended each time.
         """
         with self.flushing:
+            puts = self._append_once(entries, ledger_ids, breathe)
+            if deleted:  # before the ledger index forgets that they were fenced
+                self.tombstones.add(deleted)
+            if puts or deleted:
+                self.locations.write(puts, deleted, breathe)
+            if changed or deleted:
+                self.ledger_index.write(changed, deleted)
+            self._appended = None
+        return len(puts)
+
+    def _append_once(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
+        """Append and sync, unless the last attempt of this flush has done so."""
+        last, self._appended = self._appended, None
+        if last is None or last.entries is not entries or last.newer_than != self.logs.newer_than:
             try:
                 puts = self._append(entries, ledger_ids, breathe)
                 if puts:
@@ -85,13 +112,9 @@ class LedgerStorage:
             except OSError:
                 self.logs.abandon()
                 raise
-            if deleted:  # before the ledger index forgets that they were fenced
-                self.tombstones.add(deleted)
-            if puts or deleted:
-                self.locations.write(puts, deleted, breathe)
-            if changed or deleted:
-                self.ledger_index.write(changed, deleted)
-        return len(puts)
+            last = _Appended(entries, self.logs.newer_than, puts)
+        self._appended = last
+        return last.puts
 
     def _append(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
         """Append in order of ledger and entry, so that a ledger's entries lie together in the log."""
@@ -101,8 +124,7 @@ class LedgerStorage:
             records = entries.get(ledger_id)
             if records is None:
                 continue  # deleted while this flush was running
-            for entry_id in sorted(records):
-                record = records[entry_id]
+            for _, record in records.in_order():
                 puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
                 if len(puts) % _APPEND_SLICE == 0:
                     breathe()
@@ -111,6 +133,7 @@ class LedgerStorage:
     def settled_logs(self) -> list[int]:
         """Logs that nothing is appended to any more and whose entries the index has, as far as they are to be read."""
         with self.flushing:
+            self._appended = None
             return [log_id for log_id in log_ids(self.directory) if log_id != self.logs.log_id]
 
     def finish(self) -> None:

@@ -69,7 +69,7 @@ class FaultyFileSystem(FileSystem):
         self._check("read")
         return super().read(descriptor, size, offset)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         if "write" in self.fails and self.writes_half:
             data = b"".join(buffers)
             super().write(descriptor, (data[: len(data) // 2],), offset)
@@ -82,6 +82,10 @@ class FaultyFileSystem(FileSystem):
             self.calls.append("wait")
             assert self.may_sync.wait(20), "nobody has opened the gate"
         super().sync_data(descriptor)
+
+    def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        self.write(descriptor, buffers, offset)
+        self.sync_data(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
         self._check("truncate")

@@ -89,6 +89,24 @@ async def test_a_fence_survives(bench: Bench, tmp_path: Path, flush: str, stop: 
     after.close()
 
 
+@pytest.mark.parametrize("stop", ["crash", "clean"])
+async def test_a_fence_that_a_replay_found_outlives_the_next_start_too(
+    bench: Bench, tmp_path: Path, stop: str
+) -> None:
+    """The ledger has its row in the index before; behind the replay the mark has passed the fence's record."""
+    bench.open(flush_interval_s=3600)
+    assert await bench.add(1, 0) == OK
+    await bench.checkpoint()
+    assert (await bench.fence(1))[0] == OK
+    after = crash(bench, tmp_path)
+    if stop == "clean":
+        after.reopen()
+    else:
+        after = crash(after, tmp_path)
+    assert await after.add(1, 1) == FENCED
+    after.close()
+
+
 async def test_a_fence_without_a_master_key_record_is_kept(bench: Bench) -> None:
     """What BookKeeper leaves when a ledger without entries was fenced: the first key presented becomes its key."""
     bench.open()

@@ -172,6 +172,46 @@ async def test_a_batch_takes_the_newer_version_that_came_during_its_load(bench: 
     assert [entry[36:] for entry in await answered] == [b"0 old", b"1 old", b"new", b"3 old"]
 
 
+async def test_a_batch_that_is_asked_for_after_a_rewrite_never_gets_the_old_version(bench: Bench) -> None:
+    """The new version is in memory when the load begins, and its flush ends before the load does."""
+    bookie = bench.open()
+    await bench.add_all(1, range(6), b"old")
+    await bench.checkpoint()
+    assert await bench.add(1, 2, b"new") == OK
+    bench.file_system.may_read.clear()
+    batch = asyncio.ensure_future(bench.batch(1, 0, 5))
+    await begun(bench)  # the index has been asked, the log not yet
+    waiting = bench.start_read(1, 2)
+    await bench.checkpoint()
+    bench.file_system.may_read.set()
+    assert await batch == (OK, [b"0 old", b"1 old", b"new", b"3 old", b"4 old"])
+    assert await waiting == (OK, b"new")
+    assert await bench.read(1, 2) == (OK, b"new")
+    assert bookie.stats.read_cache_misses == 2
+
+
+async def test_a_batch_goes_on_though_a_flush_overtakes_each_of_its_loads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.open()
+    await bench.add_all(1, range(4))
+    await bench.checkpoint()
+    read = bench.file_system.read
+    overtaken: list[int] = []
+
+    async def overtake() -> None:
+        overtaken.append(await bench.add(2, len(overtaken)))
+        await bench.checkpoint()
+
+    def read_late(descriptor: int, size: int, offset: int) -> bytes:
+        asyncio.run_coroutine_threadsafe(overtake(), bench.loop).result(10)
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr(bench.file_system, "read", read_late)
+    assert await bench.batch(1, 0, 9) == (OK, [b"%d payload" % entry for entry in range(4)])
+    assert len(overtaken) >= 4
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_cached_entry_that_is_rewritten_is_served_new_also_after_the_flush(
     bench: Bench, policy: str

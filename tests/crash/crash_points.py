@@ -111,7 +111,7 @@ class CrashPoints(FileSystem):
         self._kinds[descriptor] = kind_of(path)
         return descriptor
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         kind = self._kinds[descriptor]
         if self._is_here(f"{kind}.write.half"):
             data = b"".join(buffers)
@@ -123,6 +123,10 @@ class CrashPoints(FileSystem):
     def sync_data(self, descriptor: int) -> None:
         with self._around(self._kinds[descriptor], "sync"):
             super().sync_data(descriptor)
+
+    def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        self.write(descriptor, buffers, offset)
+        self.sync_data(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
         with self._around(self._kinds[descriptor], "truncate"):
