@@ -60,6 +60,11 @@ class Rocks:
         found: bytes | None = iterator.key() if iterator.valid() else None
         return found
 
+    @property
+    def sequence(self) -> int:
+        """Grows by one with every change, and outlives the process."""
+        return int(self._db.latest_sequence_number())
+
     def count_estimate(self) -> int:
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
@@ -134,6 +139,18 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
 
     Of one that is open elsewhere it shows what was there at some moment. Raises BookieStorageError.
     """
+    with _to_read(path) as db:
+        yield _rows(db, b"", path)
+
+
+def sequence_of(path: Path) -> int:
+    """`Rocks.sequence` of a database that is not open. Raises BookieStorageError."""
+    with _to_read(path) as db:
+        return int(db.latest_sequence_number())
+
+
+@contextlib.contextmanager
+def _to_read(path: Path) -> Iterator[Rdict]:
     from rocksdict import AccessType, Rdict
 
     if not is_database(path):
@@ -145,11 +162,18 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
         try:
             db = Rdict(directory, options=_options(1 << 20), access_type=AccessType.read_only(False))
         except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
-            raise BookieStorageError(f"{path}: {error}") from error
+            raise BookieStorageError(f"{path}: {_without(directory, error)}") from error
         try:
-            yield _rows(db, b"", path)
+            yield db
+        except BookieStorageError as error:
+            raise BookieStorageError(_without(directory, error)) from error
         finally:
             db.close()
+
+
+def _without(directory: str, error: Exception) -> str:
+    """RocksDB names its files; the folder of the links is of no use to anybody."""
+    return str(error).replace(f"{directory}/", "")
 
 
 def _rows(db: Rdict, start: bytes, path: Path) -> Iterator[Put]:
