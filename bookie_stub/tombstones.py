@@ -51,6 +51,7 @@ class Tombstones:
         """The chunks with at most `_FEW` ids, each sorted: the ids less the chunk's first one."""
         self._bits: dict[int, int] = {}
         """The others."""
+        self._count = 0
         self._end: int | None = None
         """Where the next block goes; None: the file is to be written as a whole."""
         content = b""
@@ -74,8 +75,7 @@ class Tombstones:
         return at < len(few) and few[at] == place
 
     def __len__(self) -> int:
-        in_bits = sum(bits.bit_count() for bits in self._bits.values())
-        return in_bits + sum(map(len, self._few.values()))
+        return self._count
 
     @property
     def highest(self) -> int:
@@ -119,19 +119,24 @@ class Tombstones:
                 if bits is None:
                     bits = _bits_of(self._few.pop(chunk, ()))
                 self._bits[chunk] = bits | _ALL >> (_IDS - count) << place
+                self._count += self._bits[chunk].bit_count() - bits.bit_count()
             else:
                 for each in range(place, place + count):
-                    self._add_to_few(chunk, each)
+                    self._add_place(chunk, each)
             first += count
 
-    def _add_to_few(self, chunk: int, place: int) -> None:
+    def _add_place(self, chunk: int, place: int) -> None:
+        """To a chunk that is a list, or has become bits since."""
         if chunk in self._bits:
-            self._bits[chunk] |= 1 << place
+            bits = self._bits[chunk]
+            self._count += 1 - (bits >> place & 1)
+            self._bits[chunk] = bits | 1 << place
             return
         few = self._few.setdefault(chunk, array("H"))
         at = bisect_left(few, place)
         if at == len(few) or few[at] != place:
             few.insert(at, place)
+            self._count += 1
         if len(few) > _FEW:
             self._bits[chunk] = _bits_of(self._few.pop(chunk))
 
@@ -173,6 +178,7 @@ class Tombstones:
                 self._bits[chunk] = bits
             else:
                 self._few[chunk] = _places_in(bits)
+            self._count += bits.bit_count()
             offset += size
 
     def _damaged(self, offset: int) -> BookieStorageError:
