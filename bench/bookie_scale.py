@@ -147,7 +147,16 @@ def _rebuild(directory: Path, size: int, total: int) -> None:
     opened.close()
     current = directory / "ledgers/current"
     began = time.perf_counter()
-    done = rebuild(current, current, [], ledgers_too=False, share=(0, 1), say=lambda _: None)
+    done = rebuild(
+        current,
+        current,
+        [],
+        ledgers_too=False,
+        share=(0, 1),
+        entry_bytes_max=5 << 20,
+        closed=None,
+        say=lambda _: None,
+    )
     elapsed_s = time.perf_counter() - began
     print(
         f"index rebuild, entries of {size:,} B: {done.entries:,} entries in {elapsed_s:.1f} s,"

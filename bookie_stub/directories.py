@@ -8,7 +8,9 @@ stay as they were when the bookie began.
 
 from __future__ import annotations
 
+import re
 import struct
+import zlib
 from collections.abc import Sequence
 from enum import Enum, auto
 from pathlib import Path
@@ -27,6 +29,10 @@ NOTHING_LOST_FILE = "nothingLost"
 """Ours: no ledger of the directory was ever in limbo. Gone with the first that is."""
 COOKIE_LAYOUT = 5
 _MARK = struct.Struct(">qq")
+_MARK_TRAILER = struct.Struct(">4sI")
+"""Ours, behind what BookKeeper reads: magic, and the CRC32 of the mark."""
+_MARK_MAGIC = b"MGMK"
+_COOKIE_LINE = re.compile(r'(bookieHost|journalDir|ledgerDirs|instanceId|indexDirs): ".*"\n')
 _TAB = "\\t"
 """As the cookie has it: a backslash and a t."""
 _NO_MARK = Mark(0, 0)
@@ -174,8 +180,9 @@ class Directories:
     def write_marks(self, marks: Marks) -> None:
         """Everything before them is in the logs and indexes of all ledger directories."""
         for journal, mark in enumerate(marks):
+            content = _MARK.pack(*mark)
             for path in self.ledgers:
-                self._file_system.replace(path / self._mark_file(journal), _MARK.pack(*mark))
+                self._file_system.replace(path / self._mark_file(journal), content + _mark_trailer(content))
 
     def last_run(self) -> LastRun:
         """What a killed process has written is still there when the machine has not gone down since, which the
@@ -202,11 +209,21 @@ class Directories:
 
 
 def read_mark(path: Path) -> Mark:
-    """ForeignDirectory when the file is cut."""
+    """ForeignDirectory when the file is cut or damaged. BookKeeper's have no checksum."""
     content = path.read_bytes()
     if len(content) < _MARK.size:
         raise ForeignDirectory(f"{path} has {len(content)} bytes, not {_MARK.size}")
+    trailer = content[_MARK.size : _MARK.size + _MARK_TRAILER.size]
+    if trailer.startswith(_MARK_MAGIC) and trailer != _mark_trailer(content[: _MARK.size]):
+        raise ForeignDirectory(
+            f"{path} at 0: it does not fit its checksum; without the file a start replays the journals from their"
+            " beginning, which is safe"
+        )
     return Mark(*_MARK.unpack_from(content))
+
+
+def _mark_trailer(mark: bytes) -> bytes:
+    return _MARK_TRAILER.pack(_MARK_MAGIC, zlib.crc32(mark))
 
 
 def _counted(paths: Sequence[Path]) -> str:
@@ -228,3 +245,13 @@ def _check_layout(cookie: str) -> None:
     lines = cookie.splitlines()
     if not lines or lines[0] != str(COOKIE_LAYOUT):
         raise ForeignDirectory(f"{COOKIE_FILE} has layout version {lines[:1]}, not {COOKIE_LAYOUT}")
+
+
+def check_cookie(path: Path) -> None:
+    """ForeignDirectory, with the offset, where a line is not as cookies have it."""
+    cookie = path.read_text(errors="replace")
+    offset = 0
+    for number, line in enumerate(cookie.splitlines(keepends=True)):
+        if not (_COOKIE_LINE.fullmatch(line) if number else line == f"{COOKIE_LAYOUT}\n"):
+            raise ForeignDirectory(f"{path} at {offset}: {line[:60]!r} is no line of a cookie")
+        offset += len(line.encode())

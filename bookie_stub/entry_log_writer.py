@@ -57,6 +57,10 @@ class LogFile:
             self._write_chunk()
         return location
 
+    @property
+    def synced(self) -> int:
+        return self._synced
+
     def sync(self) -> None:
         self._write_chunk()
         self._file_system.sync_data(self._descriptor)
@@ -96,13 +100,18 @@ class EntryLogWriter:
         self._file: LogFile | None = None
         self.newer_than = -1
         """What is appended now goes to a log with a higher id."""
-        self.finished: list[tuple[int, LedgerBytes]] = []
+        self.finished: list[int] = []
         """Logs that were finished since the owner last looked; it clears the list."""
 
     @property
     def log_id(self) -> int:
         """The log being written; -1 while there is none."""
         return -1 if self._file is None else self._file.log_id
+
+    @property
+    def synced(self) -> tuple[int, int] | None:
+        """The log being written, and how many of its bytes are on disk for certain."""
+        return None if self._file is None else (self._file.log_id, self._file.synced)
 
     def append(self, record: bytes, ledger_id: int) -> int:
         """The location that the record will have. It is written by `sync` at the latest."""
@@ -122,7 +131,7 @@ class EntryLogWriter:
         """Write the ledgers map of the current log and close it."""
         if self._file is not None:
             self._file.finish()
-            self.finished.append((self._file.log_id, self._file.ledgers))
+            self.finished.append(self._file.log_id)
             self._file = None
 
     def abandon(self) -> None:

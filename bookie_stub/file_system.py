@@ -27,6 +27,10 @@ class FileSystem:
     def open_to_read(self, path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    def open_to_write(self, path: Path) -> int:
+        """A file that there is."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         """Fewer than `size` bytes at the end of the file only."""
         return os.pread(descriptor, size, offset)

@@ -105,11 +105,10 @@ class GarbageCollector:
         path = self.storage.directory / file_name(log_id)
         try:
             size = path.stat().st_size
-            self.storage.file_system.remove(path)
+            self.storage.remove_log(log_id)
         except OSError as error:
             log.warning("%s could not be removed: %s", path, error)
             return 0
-        self.storage.log_reader.forget(log_id)
         self.forget(log_id)
         log.info("%s removed, %d bytes: none of its ledgers is left", path.name, size)
         return size

@@ -30,6 +30,7 @@ SUFFIX = ".txn"
 _HEADER = struct.Struct(">4si4s")
 _MAGIC = b"BKLG"
 _GROUPED = b"MGRP"
+_GROUPED_AT = 8
 _PADDING = struct.Struct(">ii")
 _TRAILER = struct.Struct(">4sII4x")
 """Mark, bytes of the group before its padding record, CRC32C of journal id, group's offset and these bytes."""
@@ -98,6 +99,8 @@ class JournalReader:
         """Written by us: every group has a checksum."""
         self.record_at = self.end
         """Where the record that was given out last begins."""
+        self.flaws: list[str] = []
+        """What is damaged although the file can be replayed, known at its end."""
         self._skip_invalid = skip_invalid
 
     def __iter__(self) -> Iterator[bytes]:
@@ -113,6 +116,8 @@ class JournalReader:
             if not VERSION_MIN <= version <= VERSION:
                 raise CorruptJournal(f"{self.path}: journal format version {version} is not supported")
             self.version, self.grouped = version, grouped == _GROUPED
+            if not self.grouped and data[_GROUPED_AT : _GROUPED_AT + 4] != bytes(4):
+                self.flaws.append(f"{self.path} at {_GROUPED_AT}: the mark in its header is damaged")
             yield from self._groups(data) if self.grouped else self._plain(data)
 
     def _plain(self, data: mmap) -> Iterator[bytes]:
@@ -150,6 +155,9 @@ class JournalReader:
                 continue
             following = _next_group(data, self._journal_id, self.end)
             if following is None:
+                if _is_complete(data, self.end):
+                    text = "a whole group does not fit its checksum: damaged, or torn when the power failed"
+                    self.flaws.append(f"{self.path} at {self.end}: {text}")
                 return
             if not self._skip_invalid:
                 raise CorruptJournal(
@@ -198,6 +206,19 @@ def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | N
     if mark != _GROUPED or group_bytes != padding - start or room < _TRAILER.size or end > len(data):
         return None
     return end if _crc(journal_id, start, (data[start:padding],)) == crc else None
+
+
+def _is_complete(data: mmap, start: int) -> bool:
+    """Whether the bytes from `start` on have a group's whole length. What a kill has torn ends before its trailer."""
+    padding = start
+    while (padding := data.find(_CLOSING_START, padding + 1)) >= 0:
+        trailer = padding + _PADDING.size
+        if trailer + _TRAILER.size > len(data):
+            return False
+        mark, group_bytes, _ = _TRAILER.unpack_from(data, trailer)
+        if mark == _GROUPED or group_bytes == padding - start:
+            return True
+    return False
 
 
 def _next_group(data: mmap, journal_id: int, start: int) -> int | None:

@@ -1,24 +1,25 @@
 """One ledger directory: its entry logs, its two indexes, and the flush that keeps them in step.
 
 A bookie has one or more of them; a ledger is at home in the one that its id modulo their number names, as at
-BookKeeper. Law of the place: log, sync, tombstones, location index, ledger index, in this order, and under
+BookKeeper. Law of the place: log, sync, tombstones, location index, ledger index, inventory, in this order, and under
 `flushing`. Who else changes the location index (a compaction) or needs the logs to be at rest holds that lock too.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import MARK_FILE, NOTHING_LOST_FILE
-from bookie_stub.entry_log import log_ids
+from bookie_stub.entry_log import file_name, log_ids
 from bookie_stub.entry_log_reader import EntryLogReader
 from bookie_stub.entry_log_writer import EntryLogWriter
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.file_system import FileSystem
+from bookie_stub.inventory import Inventory, Written
 from bookie_stub.ledger_entries import LedgerEntries
 from bookie_stub.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.location_index import LOCATION, LocationIndex
@@ -62,10 +63,16 @@ class LedgerStorage:
         """Good until somebody else judges the logs by the indexes, or takes a log's id."""
         _check_whole(ledgers, index)
         index.mkdir(parents=True, exist_ok=True)
-        self.tombstones = Tombstones(index / TOMBSTONES, file_system)
+        self.inventory = Inventory(ledgers, file_system)
+        self.tombstones = Tombstones(index / TOMBSTONES, file_system, self.inventory.written.tombstones)
         self.locations = LocationIndex(index / LOCATIONS, file_system)
         try:
             self.ledger_index = LedgerIndex(index / LEDGERS, file_system)
+            try:
+                self._check_complete(index)
+            except BaseException:
+                self.ledger_index.close()
+                raise
         except BaseException:
             self.locations.close()
             raise
@@ -98,6 +105,8 @@ class LedgerStorage:
                 self.locations.write(puts, deleted, breathe)
             if changed or deleted:
                 self.ledger_index.write(changed, deleted)
+            if puts or changed or deleted:
+                self._list()
             self._appended = None
         return len(puts)
 
@@ -115,6 +124,28 @@ class LedgerStorage:
             last = _Appended(entries, self.logs.newer_than, puts)
         self._appended = last
         return last.puts
+
+    def _list(self) -> None:
+        """Note what is on disk by now."""
+        logs = self.logs
+        self.inventory.flushed(logs.finished, logs.synced, self._written())
+        logs.finished.clear()
+
+    def _written(self) -> Written:
+        return Written(self.locations.sequence, self.ledger_index.sequence, len(self.tombstones))
+
+    def _check_complete(self, index: Path) -> None:
+        """RocksDB takes what follows a damaged place of its write-ahead log for never written."""
+        wanted = self.inventory.written
+        for path, found, written in (
+            (index / LOCATIONS, self.locations.sequence, wanted.locations),
+            (index / LEDGERS, self.ledger_index.sequence, wanted.ledgers),
+        ):
+            if found < written:
+                raise BookieStorageError(
+                    f"{path} has {found} changes of {written}: its newest rows are lost, or it is an older copy; run"
+                    " `magnetar bookie index rebuild` with this bookie's settings, or bring the newest one back"
+                )
 
     def _append(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
         """Append in order of ledger and entry, so that a ledger's entries lie together in the log."""
@@ -140,6 +171,26 @@ class LedgerStorage:
         """Close the current log as a whole one: for a clean stop."""
         with self.flushing:
             self.logs.finish()
+            if self.logs.finished:
+                self._list()
+
+    def named_logs(self, log_ids: Collection[int]) -> set[int]:
+        """Those of them that the location index names. Walks the whole of it."""
+        return {location >> 32 for _, _, location in self.locations.all_rows()}.intersection(log_ids)
+
+    def remove_log(self, log_id: int) -> None:
+        """One that no index names. OSError; then it may still be there, and is to be removed again."""
+        self.inventory.removed([log_id])
+        self.file_system.remove(self.directory / file_name(log_id))
+        self.log_reader.forget(log_id)
+
+    def note_lossy(self) -> None:
+        """Raises OSError or BookieStorageError; then it is to be called again."""
+        self.file_system.remove(self.directory / NOTHING_LOST_FILE)
+        self.file_system.sync_directory(self.directory)
+        with self.flushing:
+            self.ledger_index.note_lossy()
+            self._list()
 
     def close(self) -> None:
         self.locations.close()
@@ -199,9 +250,7 @@ class Storages:
     def note_lossy(self) -> None:
         """Raises OSError or BookieStorageError; then it is to be called again."""
         for storage in self.all:
-            storage.file_system.remove(storage.directory / NOTHING_LOST_FILE)
-            storage.file_system.sync_directory(storage.directory)
-            storage.ledger_index.note_lossy()
+            storage.note_lossy()
 
     def note_forgotten_known(self) -> None:
         for storage in self.all:

@@ -101,6 +101,11 @@ class LocationIndex:
     def count_estimate(self) -> int:
         return self._rocks.count_estimate()
 
+    @property
+    def sequence(self) -> int:
+        """How many changes it has seen."""
+        return self._rocks.sequence
+
     def close(self) -> None:
         self._rocks.close()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,28 @@ class ZooKeeperLedgers:
 
         Raises RegistrationError when anything is in doubt.
         """
+        with self._or_in_doubt("listed"):
+            gone = self._not_listed(ledger_ids)
+            if verify:
+                gone = [each for each in gone if self._client.exists(self._path(each)) is None]
+            self._check_cluster()
+        return gone
+
+    def naming(self, bookie_id: str) -> list[int]:
+        """Ledgers whose metadata has the id's bytes in it: in all of BookKeeper's formats the members of ensembles are
+        written out. An id that begins or ends like this one is found as well, which does not matter: nobody asks a
+        bookie for ledgers of another one. Raises RegistrationError."""
+        with self._or_in_doubt("read"):
+            return sorted(self._naming(bookie_id.encode()))
+
+    def values(self, ledger_ids: Collection[int]) -> list[tuple[int, bytes]]:
+        """The metadata of those of them that exist. Raises RegistrationError."""
+        with self._or_in_doubt("read"):
+            return list(self._values([(each, self._path(each)) for each in ledger_ids]))
+
+    @contextlib.contextmanager
+    def _or_in_doubt(self, what: str) -> Iterator[None]:
+        """For questions to the cluster that the bookie belongs to. RegistrationError says what they cannot be."""
         from kazoo.exceptions import KazooException
         from kazoo.handlers.threading import KazooTimeoutError
 
@@ -51,53 +73,29 @@ class ZooKeeperLedgers:
             # A server that is behind would not know a ledger that was made a moment ago.
             self._client.sync(self._root)
             self._check_cluster()
-            gone = self._not_listed(ledger_ids)
-            if verify:
-                gone = [each for each in gone if self._client.exists(self._path(each)) is None]
-            self._check_cluster()
+            yield
         except (KazooException, KazooTimeoutError) as error:
             raise RegistrationError(
-                f"the ledgers in ZooKeeper cannot be listed: {type(error).__name__} {error}"
-            ) from error
-        return gone
-
-    def naming(self, bookie_id: str) -> list[int]:
-        """Ledgers whose metadata has the id's bytes in it: in all of BookKeeper's formats the members of ensembles are
-        written out. An id that begins or ends like this one is found as well, which does not matter: nobody asks a
-        bookie for ledgers of another one. Raises RegistrationError."""
-        from kazoo.exceptions import KazooException
-        from kazoo.handlers.threading import KazooTimeoutError
-
-        if not self._client.connected:
-            raise RegistrationError("there is no connection to ZooKeeper")
-        try:
-            self._client.sync(self._root)
-            self._check_cluster()
-            return sorted(self._naming(bookie_id.encode()))
-        except (KazooException, KazooTimeoutError) as error:
-            raise RegistrationError(
-                f"the ledgers in ZooKeeper cannot be read: {type(error).__name__} {error}"
+                f"the ledgers in ZooKeeper cannot be {what}: {type(error).__name__} {error}"
             ) from error
 
     def _naming(self, name: bytes) -> list[int]:
+        ledgers = list(self._walk("", self._root))
+        found = [ledger_id for ledger_id, value in self._values(ledgers) if name in value]
+        log.info("%d ledgers looked at, %d are on this bookie", len(ledgers), len(found))
+        return found
+
+    def _values(self, ledgers: Sequence[tuple[int, str]]) -> Iterator[tuple[int, bytes]]:
+        """`ledgers` and where they are."""
         from kazoo.exceptions import NoNodeError
 
-        found: list[int] = []
-        ledgers = list(self._walk("", self._root))
         for start in range(0, len(ledgers), _TOGETHER):
             some = ledgers[start : start + _TOGETHER]
             answers = [self._client.get_async(path) for _, path in some]
             for (ledger_id, _), answer in zip(some, answers, strict=True):
                 with contextlib.suppress(NoNodeError):  # deleted meanwhile
-                    if name in answer.get()[0]:
-                        found.append(ledger_id)
-            log.info(
-                "%d of %d ledgers looked at, %d are on this bookie",
-                start + len(some),
-                len(ledgers),
-                len(found),
-            )
-        return found
+                    yield ledger_id, answer.get()[0]
+            log.info("%d of %d ledgers looked at", start + len(some), len(ledgers))
 
     def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
         """Every ledger below, and where it is."""

@@ -24,6 +24,7 @@ from magnetar.client import CommandError, fail
 
 if TYPE_CHECKING:
     from bookie_stub.config import BookieSettings
+    from bookie_stub.index_rebuild import Rebuilt
 
 _LISTED_MAX = 100
 _POLL_S = 0.5
@@ -160,8 +161,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    from bookie_stub.directories import COOKIE_FILE
     from bookie_stub.dump import current
     from bookie_stub.index_rebuild import check_directories, rebuild
+    from magnetar.bookie_metadata import closed_entries
 
     settings = _settings(arguments)
     count = len(settings.ledger_directories)
@@ -170,29 +173,39 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     )
     journals = [current(path) for path in settings.journal_directories]
     directories = zip(settings.ledger_directories, settings.index_directories, strict=True)
-    for place, (logs, index) in enumerate(directories):
-        done = rebuild(
-            current(logs),
-            current(index),
-            journals,
-            ledgers_too=arguments.ledgers,
-            share=(place, count),
-            say=_say,
-        )
-        for line in done.torn:
-            print(f"note: {line}: torn by a crash, or damaged")
-        if done.limbo:
-            print(
-                f"note: {done.limbo} ledgers may have lost entries: what they do not have is answered as unknown"
+    cookie = current(settings.ledger_directories[0]) / COOKIE_FILE
+    with closed_entries(settings, cookie, _say) as closed:
+        for place, (logs, index) in enumerate(directories):
+            done = rebuild(
+                current(logs),
+                current(index),
+                journals,
+                ledgers_too=arguments.ledgers,
+                share=(place, count),
+                entry_bytes_max=settings.frame_bytes_max,
+                closed=closed,
+                say=_say,
             )
-        if done.lossy:
+            for line in _notes(done):
+                print(f"note: {line}")
             print(
-                "note: ledgers without entries may be forgotten; the next start asks the metadata store for them"
+                f"{index}: {done.entries} entries of {done.ledgers} ledgers, {done.skipped} of deleted ledgers left out"
             )
-        print(
-            f"{index}: {done.entries} entries of {done.ledgers} ledgers, {done.skipped} of deleted ledgers left out"
-        )
     return 0
+
+
+def _notes(done: Rebuilt) -> Iterator[str]:
+    yield from done.flaws
+    if done.rescued:
+        yield f"{done.rescued} entries behind damage were found where the old location index had them"
+    if done.restored:
+        yield f"{done.restored} entries that the entry logs have lost were taken from the journals"
+    if done.unreadable:
+        yield f"{done.unreadable} entries are lost here; they are answered with an I/O error, as `check` lists them"
+    if done.limbo:
+        yield f"{done.limbo} ledgers may have lost entries: what they do not have is answered as unknown"
+    if done.lossy:
+        yield "ledgers without entries may be forgotten; the next start asks the metadata store for them"
 
 
 def _compact(arguments: argparse.Namespace) -> int:

@@ -36,13 +36,17 @@ POINTS = (
     "log.write.after",
     "log.sync.before",
     "log.sync.after",
+    "tombstones.write.before",
+    "tombstones.write.half",
     "tombstones.sync.before",
-    "tombstones.replace.before",
-    "tombstones.replace.after",
+    "tombstones.sync.after",
     "locations.sync.before",
     "locations.sync.after",
     "ledgers.sync.before",
     "ledgers.sync.after",
+    "inventory.sync.before",
+    "inventory.replace.before",
+    "inventory.replace.after",
     "mark.sync.after",
     "mark.replace.before",
     "mark.replace.after",
@@ -61,7 +65,7 @@ POINTS = (
     "compacted.remove.after",
 )
 _KINDS = {".txn": "journal", ".compacting": "compacting", ".compacted": "compacted"}
-_NAMES = {"lastMark": "mark", "lastId": "last-id", "deleted": "tombstones"}
+_NAMES = {"lastMark": "mark", "lastId": "last-id", "deleted": "tombstones", "inventory": "inventory"}
 
 
 def kind_of(path: Path) -> str:
@@ -108,6 +112,11 @@ class CrashPoints(FileSystem):
 
     def open_to_read(self, path: Path) -> int:
         descriptor = super().open_to_read(path)
+        self._kinds[descriptor] = kind_of(path)
+        return descriptor
+
+    def open_to_write(self, path: Path) -> int:
+        descriptor = super().open_to_write(path)
         self._kinds[descriptor] = kind_of(path)
         return descriptor
 
