@@ -13,12 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bench.processes import memory
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import Force
 from bookie_stub.config import for_directory
+from bookie_stub.directory_compactions import Force
 from bookie_stub.index_rebuild import rebuild
 from bookie_stub.record import KEY, frame
 
@@ -77,7 +78,7 @@ class _Open:
 
 
 class _Ledgers:
-    """`collection.LedgerMetadata` that answers at once."""
+    """`cluster_ledgers.LedgerMetadata` that answers at once."""
 
     def __init__(self) -> None:
         self.gone: set[int] = set()
@@ -87,6 +88,12 @@ class _Ledgers:
 
     def naming(self, bookie_id: str) -> list[int]:
         raise NotImplementedError("nothing was lost")
+
+    def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
+        return []
+
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
 
 def _idle(directory: Path, ledgers: int) -> None:
