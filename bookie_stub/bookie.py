@@ -110,16 +110,7 @@ class Bookie:
             due=self.checkpoint,
             done=self._checkpoint_done,
         )
-        self._removals = Removals(
-            ledgers,
-            self._cache,
-            self._deletions,
-            self._records,
-            self._journals,
-            self._has_deleted,
-            self.checkpoint,
-            stats,
-        )
+        self._removals = self._open_removals()
         self.delete_ledger = self._removals.delete
         self.delete_ledgers = self._removals.delete_all
         known = KnownLedgers(ledgers, self._deletions.hidden, post, self._removals)
@@ -142,6 +133,18 @@ class Bookie:
             self._post,
         )
         return Adds(ground, self.settings.throttle_s_max, self.checkpoint)
+
+    def _open_removals(self) -> Removals:
+        return Removals(
+            self._ledgers,
+            self._cache,
+            self._deletions,
+            self._records,
+            self._journals,
+            self._has_deleted,
+            self.checkpoint,
+            self.stats,
+        )
 
     def _open_reads(self) -> Reads:
         return Reads(
