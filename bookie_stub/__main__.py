@@ -22,10 +22,13 @@ from bookie_stub.config import BookieSettings, from_settings
 from bookie_stub.config_rules import load_bookie_settings
 from bookie_stub.errors import BookieError
 from bookie_stub.server import BookieServer
+from bookie_stub.tls import tls_context
 from settings.errors import SettingsError
 from settings.settings import Note
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from bookie_stub.registration import Registration
 
 log = logging.getLogger("bookie_stub")
@@ -39,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     logging.basicConfig(level=_log_level(), format=_LOG_FORMAT)
     try:
         settings, notes = _load(arguments)
+        tls = tls_context(settings.tls)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        _runner()(_run(settings, arguments.ready_file))
+        _runner()(_run(settings, tls, arguments.ready_file))
     except (BookieError, OSError) as error:
         log.error("%s", error)
         return 1
@@ -89,7 +93,7 @@ def _runner() -> Callable[[Coroutine[None, None, None]], None]:
     return uvloop.run
 
 
-async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
+async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Path | None) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -106,7 +110,7 @@ async def _run(settings: BookieSettings, ready_file: Path | None) -> None:
     except BaseException:
         await asyncio.to_thread(_leave, registration)
         raise
-    server = BookieServer(bookie)
+    server = BookieServer(bookie, tls=tls)
     try:
         await server.start()
         if registration is not None:

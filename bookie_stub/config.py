@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookie_stub.metadata_uri import MetadataUri, parse_metadata_uri
+from bookie_stub.tls import TlsFiles, tls_files
 from settings.errors import SettingsError
 from settings.settings import Settings
 
@@ -106,6 +107,7 @@ class BookieSettings:
     """The address that both ports are bound to."""
     port: int = 3181
     http_port: int = 8000
+    tls: TlsFiles | None = None
     journal_sync_data: bool = True
     journal_alignment: int = 4096
     journal_bytes_max: int = 2048 * _MIB
@@ -161,6 +163,7 @@ def from_settings(settings: Settings) -> BookieSettings:
         host=settings.str("bindAddress"),
         port=settings.int("bookiePort"),
         http_port=settings.int("prometheusStatsHttpPort"),
+        tls=tls_files(settings),
         journal_sync_data=settings.bool("journalSyncData"),
         journal_alignment=_power_of_two(settings, "journalAlignmentSize"),
         journal_bytes_max=settings.int("journalMaxSizeMB") * _MIB,

@@ -6,6 +6,7 @@ if the bookie reads it; the others that Pulsar's bookkeeper.conf has are accepte
 
 from __future__ import annotations
 
+from bookie_stub.tls import TLS
 from bookie_stub.upkeep_keys import COLLECTION, DISK
 from settings.keys import Key, KeyTable, Section
 
@@ -344,10 +345,11 @@ requestTimerNumTicks requestTimerTickDurationMs rereplicationEntryBatchSize=100 
 serverTcpLinger serverTcpNoDelay=true shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize
 skipListArenaMaxAllocSize skipListSizeLimit sortedLedgerStorageEnabled
 statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider stickyReadSEnabled=true
-tlsClientAuthentication tlsKeyStore tlsKeyStorePasswordPath tlsKeyStoreType=JKS tlsProvider
-tlsProviderFactoryClass tlsTrustStore tlsTrustStorePasswordPath tlsTrustStoreType=JKS
+tlsProvider tlsTrustStorePasswordPath
 useHostNameAsBookieID=false useShortHostName useTransactionalCompaction=true|false useV2WireProtocol=true
 writeBufferSizeBytes=65536 zkEnableSecurity=false zkRetryBackoffMaxMs zkRetryBackoffStartMs
 """
 
-BOOKIE_KEYS = KeyTable("bookkeeper", (SERVER, METADATA, JOURNAL, STORAGE, COLLECTION, DISK), unused=UNUSED)
+BOOKIE_KEYS = KeyTable(
+    "bookkeeper", (SERVER, TLS, METADATA, JOURNAL, STORAGE, COLLECTION, DISK), unused=UNUSED
+)

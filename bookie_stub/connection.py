@@ -12,13 +12,16 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.v2_requests import V2Requests
 from bookie_stub.v3_requests import V3Requests
 from protocol.add_runs import PLAIN_ADD
 from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ class ServerSide(Protocol):
     frame_bytes_max: int
     outstanding_bytes_max: int
     blocked: int
+    tls: SSLContext | None
 
     def has_answers(self, connection: BookieConnection) -> None:
         """Call the connection's `write_answers` at the end of the turn."""
@@ -70,6 +74,9 @@ class BookieConnection(asyncio.Protocol):
         self._reading_paused = False
         self._writing_paused = False
         self._answers: list[bytes] = []
+        self._handshake: asyncio.Task[None] | None = None
+        """On the way to TLS, or there; what is to be sent waits for it."""
+        self._handshaking = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
@@ -80,6 +87,8 @@ class BookieConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        if self._handshaking and self._handshake is not None:
+            self._handshake.cancel()
         self._v3.close()
         self._postponed.clear()
         self._forget_received()
@@ -133,6 +142,8 @@ class BookieConnection(asyncio.Protocol):
                 break
             self._take(view[offset + LENGTH_BYTES : end])
             offset = end
+            if self._handshaking and offset < len(data):
+                raise FrameError("bytes in the clear behind the request for TLS")
         self._chunks = [data[offset:]] if offset < len(data) else []
         self._waiting_bytes = len(data) - offset
 
@@ -188,9 +199,43 @@ class BookieConnection(asyncio.Protocol):
             work()
         self._pace()
 
+    # TLS.
+
+    @property
+    def offers_tls(self) -> bool:
+        return self._server.tls is not None and self._handshake is None
+
+    def go_over_to_tls(self, answer: bytes) -> None:
+        self.send(answer)
+        self.write_answers()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()  # what comes now is for TLS to read
+            self._handshaking = True
+            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(self._transport))
+
+    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+        assert self._server.tls is not None
+        loop = asyncio.get_running_loop()
+        try:
+            secured = await loop.start_tls(plain, self, self._server.tls, server_side=True)
+        except OSError as error:  # of TLS or of the socket
+            log.warning("! %s: no TLS: %s; connection closed", self._address, error)
+            plain.abort()
+            self._handshaking = False
+            if self._transport is not None:  # whoever shakes hands is not told of the end
+                self.connection_lost(None)
+            return
+        self._transport = secured
+        self._handshaking = False
+        if self._answers:
+            self._server.has_answers(self)
+        self._pace()
+
     # Answers and pace.
 
     def write_answers(self) -> None:
+        if self._handshaking:
+            return
         answers, self._answers = self._answers, []
         if self._transport is not None and answers:
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
@@ -206,7 +251,9 @@ class BookieConnection(asyncio.Protocol):
 
     def _pace(self) -> None:
         """Read from the socket only while there is room for more requests."""
-        if self._transport is None or self._transport.is_closing() or self._blocked == self._reading_paused:
+        if self._transport is None or self._transport.is_closing() or self._handshaking:
+            return
+        if self._blocked == self._reading_paused:
             return
         self._reading_paused = self._blocked
         self._server.blocked += 1 if self._reading_paused else -1

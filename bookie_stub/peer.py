@@ -27,6 +27,15 @@ class Peer(Protocol):
         """For answers that nothing was waited for."""
         ...
 
+    @property
+    def offers_tls(self) -> bool:
+        """Whether it may go over to TLS, and has not done so."""
+        ...
+
+    def go_over_to_tls(self, answer: bytes) -> None:
+        """With this as the last thing that is sent in the clear."""
+        ...
+
     def when_room(self, work: Callable[[], None]) -> None:
         """For requests that have waited: now, or when this connection may ask for more again."""
         ...

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
 from bookie_stub.bookie import Bookie
 from bookie_stub.connection import BookieConnection
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 log = logging.getLogger(__name__)
 
@@ -19,8 +23,16 @@ OUTSTANDING_BYTES_MAX = 32 << 20
 
 
 class BookieServer:
-    def __init__(self, bookie: Bookie, *, outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        bookie: Bookie,
+        *,
+        tls: SSLContext | None = None,
+        outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
+    ) -> None:
+        """`tls`: for clients that ask for it; None: they are told that there is none."""
         self.bookie = bookie
+        self.tls = tls
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         self.outstanding_bytes_max = outstanding_bytes_max
         self.blocked = 0

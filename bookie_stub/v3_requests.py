@@ -1,8 +1,8 @@
 """BookKeeper's v3 requests of one connection: each becomes a call of the bookie, its completion an answer.
 
-An operation that is known to the language and not served here (TLS, the batch read that v3 only declares) is answered
-"bad request", and the connection goes on. An entry whose add may be answered before its sync (DEFERRED_SYNC) is synced
-first like any other.
+An operation that is known to the language and not served here (TLS where it is not set up, the batch read that v3 only
+declares) is answered "bad request", and the connection goes on. An entry whose add may be answered before its sync
+(DEFERRED_SYNC) is synced first like any other.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from protocol.bookkeeper_api_pb2 import (
     GET_LIST_OF_ENTRIES_OF_LEDGER,
     READ_ENTRY,
     READ_LAC,
+    START_TLS,
     VERSION_THREE,
     WRITE_LAC,
     GetBookieInfoRequest,
@@ -63,6 +64,7 @@ class V3Requests:
             GET_BOOKIE_INFO: self._info,
             GET_LIST_OF_ENTRIES_OF_LEDGER: self._list_entries,
             AUTH: self._auth,
+            START_TLS: self._start_tls,
         }
 
     def take(self, packet: memoryview) -> bool:
@@ -214,3 +216,9 @@ class V3Requests:
 
     def _auth(self, request: Request) -> None:
         self._answer(request, RC_OK)
+
+    def _start_tls(self, request: Request) -> None:
+        if self._peer.offers_tls:
+            self._peer.go_over_to_tls(encode_message(answer_to(request, RC_OK)))
+        else:
+            self._answer(request, RC_BAD_REQUEST)

@@ -7,6 +7,7 @@ ours is asked. Small tmpfs stand for the disks; mounting them needs root, so els
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -131,6 +132,15 @@ class Client:
         writer.close()
         return found
 
+    async def until_served(self) -> None:
+        """Apache's bookie registers before it takes requests, and closes connections until then."""
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                    await self.read(999, 0)
+                    return
+                await asyncio.sleep(0.02)
+
     async def add(self, ledger: int, entry: int, flags: int = 0) -> int:
         found = await self.ask(encode_add_request(entry_of(ledger, entry), MASTER_KEY, flags))
         assert isinstance(found, AddResponse)
@@ -228,6 +238,7 @@ async def test_one_full_disk_makes_the_bookie_read_only(
     bookie = await asyncio.to_thread(begin, on_disks(disks, any_full=True))
     client, place = Client(bookie.address), Place(nodes, bookie.address)
     await until(place.writable)
+    await client.until_served()
     assert [await client.add(ledger, 0) for ledger in (EVEN, ODD)] == [OK, OK]
     disks[0].fill()
     await until(place.read_only)
@@ -248,6 +259,7 @@ async def test_one_full_disk_may_leave_the_bookie_writable(
     bookie = await asyncio.to_thread(begin, on_disks(disks, any_full=False))
     client, place = Client(bookie.address), Place(nodes, bookie.address)
     await until(place.writable)
+    await client.until_served()
     assert [await client.add(ledger, 0) for ledger in (EVEN, ODD)] == [OK, OK]
     disks[0].fill()
     disks[1].fill()
@@ -284,6 +296,7 @@ async def test_what_others_have_taken_over_is_given_up(begin: Bookies, nodes: Ka
         begin, {**settings, "minorCompactionInterval": 0, "majorCompactionInterval": 0}
     )
     client = Client(bookie.address)
+    await client.until_served()
     here = (bookie.address,)
     put(nodes, 1, NOBODY, SOMEBODY)
     put(nodes, 2, NOBODY, here)

@@ -16,6 +16,8 @@ import pytest
 
 from tests.bookie_stub.conftest import JAVA
 from tests.bookie_stub.test_process import Process
+from tests.bookie_stub.test_tls import tls_settings
+from tests.support.certificates import Certificates
 from tests.support.java import ZooKeeper, free_port
 
 RUN_S: Final = 240
@@ -26,9 +28,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(600)]
 
 
 class Bookie:
-    def __init__(self, directory: Path, zookeeper: ZooKeeper) -> None:
+    def __init__(self, directory: Path, zookeeper: ZooKeeper, *more: str) -> None:
         self._process = Process(directory)
         self._settings = (
+            *more,
             f"bookiePort={free_port()}",
             "advertisedAddress=127.0.0.1",
             f"metadataServiceUri=zk+hierarchical://{zookeeper.address}/ledgers",
@@ -69,10 +72,35 @@ def test_every_check_of_the_client_passes(
             assert outcome == "ok"
 
 
-def run(classes: str, zookeeper: ZooKeeper, bookie: Bookie, protocol: str) -> dict[str, str]:
-    """By check: `ok`, or what went wrong."""
+@pytest.mark.parametrize("protocol", ["v2", "v3"])
+def test_every_check_passes_behind_tls(
+    classes: str, zookeeper: ZooKeeper, tmp_path: Path, protocol: str, subtests: pytest.Subtests
+) -> None:
+    certificates = Certificates(tmp_path / "certificates")
+    settings = [f"{key}={value}" for key, value in tls_settings(certificates).items()]
+    bookie = Bookie(tmp_path / "data", zookeeper, *settings)
+    bookie.start()
+    outcomes = run(classes, zookeeper, bookie, protocol, str(certificates.authority))
+    assert bookie.stop() == 0
+    assert len(outcomes) == CHECKS[protocol]
+    for name, outcome in outcomes.items():
+        with subtests.test(name):
+            assert outcome == "ok"
+
+
+def run(classes: str, zookeeper: ZooKeeper, bookie: Bookie, protocol: str, *authority: str) -> dict[str, str]:
+    """By check: `ok`, or what went wrong. Behind TLS when an authority is named."""
     uri = f"zk+hierarchical://{zookeeper.address}/ledgers"
-    command = ["java", "-cp", classes, str(JAVA / "Ledgers.java"), uri, protocol, bookie.bookie_id]
+    command = [
+        "java",
+        "-cp",
+        classes,
+        str(JAVA / "Ledgers.java"),
+        uri,
+        protocol,
+        bookie.bookie_id,
+        *authority,
+    ]
     outcomes = {}
     said = []
     with subprocess.Popen(

@@ -26,8 +26,8 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.apache.bookkeeper.net.BookieId;
 
 /**
- * BookKeeper's own client against a bookie: `java Ledgers.java METADATA_URI v2|v3 BOOKIE_ID` runs the checks, each on ledgers
- * of its own, and prints a line for each: `ok NAME` or `failed NAME: REASON`. A line `kill` asks for the bookie to be killed
+ * BookKeeper's own client against a bookie: `java Ledgers.java METADATA_URI v2|v3 BOOKIE_ID [AUTHORITY]` runs the checks, each on ledgers
+ * of its own, behind TLS when the file of an authority is named, and prints a line for each: `ok NAME` or `failed NAME: REASON`. A line `kill` asks for the bookie to be killed
  * and started again, and the next line of standard input says that it is back. It exits 0 when all were run.
  */
 public final class Ledgers {
@@ -59,14 +59,16 @@ public final class Ledgers {
 
     final String uri;
     final boolean v2;
+    final String trusted;
     final BookieId bookie;
     final BookKeeper writer;
     final BookKeeper reader;
     final BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 
-    Ledgers(String uri, boolean v2, String bookie) throws Exception {
+    Ledgers(String uri, boolean v2, String bookie, String trusted) throws Exception {
         this.uri = uri;
         this.v2 = v2;
+        this.trusted = trusted;
         this.bookie = BookieId.parse(bookie);
         this.writer = client(0);
         this.reader = client(0);
@@ -74,7 +76,7 @@ public final class Ledgers {
 
     public static void main(String[] words) throws Exception {
         boolean v2 = words[1].equals("v2");
-        Ledgers bench = new Ledgers(words[0], v2, words[2]);
+        Ledgers bench = new Ledgers(words[0], v2, words[2], words.length > 3 ? words[3] : null);
         Map<String, Check> checks = new LinkedHashMap<>(BOTH);
         checks.putAll(v2 ? V2 : V3);
         for (Map.Entry<String, Check> check : checks.entrySet()) {
@@ -110,6 +112,12 @@ public final class Ledgers {
         conf.setBatchReadEnabled(true);
         conf.setAddEntryTimeout(5);
         conf.setReadEntryTimeout(5);
+        if (trusted != null) {
+            conf.setTLSProviderFactoryClass("org.apache.bookkeeper.tls.TLSContextFactory");
+            conf.setTLSProvider("JDK");
+            conf.setTLSTrustStoreType("PEM");
+            conf.setTLSTrustStore(trusted);
+        }
         return new BookKeeper(conf);
     }
 
