@@ -250,7 +250,8 @@ def _requests(text: _Text, bookie: Bookie, load: Load) -> None:
     for kind in ("ADD", "READ"):
         doc = "Connections that are not read from until some of their requests are answered."
         text.gauge(f"bookkeeper_server_{kind}_ENTRY_BLOCKED", doc, load.blocked)
-    text._head("gauge", "bookkeeper_server_thread_executor_queue", "Reads that wait for a thread.")
+    doc = "Reads that wait for a thread. Of the high priority one always 0: nothing takes a way of its own."
+    text._head("gauge", "bookkeeper_server_thread_executor_queue", doc)
     text.lines += _thread_queues(bookie)
 
 

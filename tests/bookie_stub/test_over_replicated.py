@@ -177,6 +177,22 @@ async def test_entries_that_come_while_the_old_ones_go_stay(world: World) -> Non
     assert await bench.read(4, -1) == (OK, b"new")
 
 
+async def test_a_read_that_meets_the_removal_is_answered_as_missing(world: World) -> None:
+    """One is loading, others wait for it: none of them is told that there is no such ledger."""
+    bench, done = world.bench, []
+    world.open()
+    bench.file_system.may_read.clear()
+    before = bench.file_system.reads
+    reads = [bench.start_read(4, entry) for entry in (0, 2, 1)]
+    await bench.until(lambda: bench.file_system.reads > before)
+    world.bookie._removals.empty_all([4], lambda: done.append(True))
+    await bench.until(lambda: bool(done))
+    bench.file_system.may_read.set()
+    assert {(await read)[0] for read in reads} <= {OK, NO_ENTRY}
+    assert (await reads[0])[0] == OK
+    assert await bench.read(4, 1) == (NO_ENTRY, b"")
+
+
 async def test_the_space_comes_back(bench: Bench) -> None:
     world = World(bench)
     for ledger_id in ELSEWHERE:
