@@ -101,15 +101,7 @@ class Bookie:
         self.add = self._adds.add
         self.add_run = self._adds.add_run
         self._closed = False
-        self._checkpointer = Checkpointer(
-            disk.writer,
-            self._journals,
-            interval_s=settings.flush_interval_s,
-            backups=settings.journal_backups,
-            post=post,
-            due=self.checkpoint,
-            done=self._checkpoint_done,
-        )
+        self._checkpointer = self._open_checkpointer()
         self._removals = self._open_removals()
         self.delete_ledger = self._removals.delete
         self.delete_ledgers = self._removals.delete_all
@@ -133,6 +125,17 @@ class Bookie:
             self._post,
         )
         return Adds(ground, self.settings.throttle_s_max, self.checkpoint)
+
+    def _open_checkpointer(self) -> Checkpointer:
+        return Checkpointer(
+            self._disk.writer,
+            self._journals,
+            interval_s=self.settings.flush_interval_s,
+            backups=self.settings.journal_backups,
+            post=self._post,
+            due=self.checkpoint,
+            done=self._checkpoint_done,
+        )
 
     def _open_removals(self) -> Removals:
         return Removals(
