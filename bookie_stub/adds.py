@@ -64,9 +64,10 @@ class Adds:
         self._post = ground.post
         self._checkpoint = checkpoint
         self._held = HeldAdds(held_s_max, ground.post, self._too_late)
-        self._read_only = self._closed = False
+        self._refuses: Callable[[int], bool] | None = None
+        self._closed = False
         self._long_way = False
-        """Nothing is to take the short way: read-only, closed, or both halves of the cache full."""
+        """Nothing is to take the short way: adds are refused, closed, or both halves of the cache full."""
 
     # The short way.
 
@@ -149,7 +150,7 @@ class Adds:
         """(rc, None), or the ledger to add to."""
         if self._closed:
             return RC_IO_ERROR, None
-        if self._read_only and not run.recovery:
+        if self._refuses is not None and not run.recovery and self._refuses(run.ledger_id):
             return RC_READ_ONLY, None
         too_short = len(run.records) < LENGTH_BYTES + ENTRY_BYTES_MIN
         if run.ledger_id < 0 or run.entry_ids[0] < 0 or too_short:
@@ -181,7 +182,7 @@ class Adds:
             run = self._held.next()
             released += len(run.entry_ids)
             self._admit(run)
-        self._long_way = self._read_only or self._closed
+        self._long_way = self._refuses is not None or self._closed
 
     def _too_late(self, run: EntryRun) -> None:
         self._stats.adds_rejected += len(run.entry_ids)
@@ -189,15 +190,10 @@ class Adds:
 
     # What the bookie says.
 
-    @property
-    def read_only(self) -> bool:
-        """Only adds of a recovery are taken."""
-        return self._read_only
-
-    @read_only.setter
-    def read_only(self, read_only: bool) -> None:
-        self._read_only = read_only
-        self._long_way = read_only or self._closed or bool(self._held)
+    def refuse(self, which: Callable[[int], bool] | None) -> None:
+        """From now on, plain adds to ledgers of which `which` says so; the adds of a recovery are taken all the same."""
+        self._refuses = which
+        self._long_way = which is not None or self._closed or bool(self._held)
 
     def close(self) -> None:
         """Refuse what is held and whatever comes from now on."""

@@ -47,6 +47,8 @@ class Checkpoint(NamedTuple):
     half: CacheHalf
     changed: Mapping[int, LedgerData]
     deleted: frozenset[int]
+    emptied: frozenset[int] = frozenset()
+    """Ledgers whose rows leave the location index, before what `half` has of them comes in."""
 
 
 class CheckpointWriter:
@@ -72,16 +74,17 @@ class CheckpointWriter:
             storages.shares(list(entries)),
             storages.shares(checkpoint.changed),
             storages.shares(checkpoint.deleted),
+            storages.shares(checkpoint.emptied),
             strict=True,
         )
         written = 0
         problem: OSError | BookieError | None = None
-        for place, (storage, ledger_ids, changed, deleted) in enumerate(shares):
+        for place, (storage, ledger_ids, changed, deleted, emptied) in enumerate(shares):
             if place in self._done:
                 continue
             rows = {ledger_id: checkpoint.changed[ledger_id] for ledger_id in changed}
             try:
-                written += storage.flush(entries, ledger_ids, rows, deleted, breathe)
+                written += storage.flush(entries, ledger_ids, rows, deleted, emptied, breathe)
             except (OSError, BookieError) as error:
                 problem = problem or error
             else:

@@ -90,9 +90,11 @@ class LedgerStorage:
         ledger_ids: Iterable[int],
         changed: Mapping[int, LedgerData],
         deleted: Sequence[int],
+        emptied: Sequence[int],
         breathe: Breathe = no_pause,
     ) -> int:
-        """Those of `entries` that belong to `ledger_ids`; returns how many they were.
+        """Those of `entries` that belong to `ledger_ids`; returns how many they were. Older ones of the ledgers of
+        `emptied` are forgotten.
 
         Raises OSError or BookieError; then it is to be called again as a whole. An index that goes on failing does not
         make the entries be appended each time.
@@ -101,11 +103,11 @@ class LedgerStorage:
             puts = self._append_once(entries, ledger_ids, breathe)
             if deleted:  # before the ledger index forgets that they were fenced
                 self.tombstones.add(deleted)
-            if puts or deleted:
-                self.locations.write(puts, deleted, breathe)
+            if puts or deleted or emptied:
+                self.locations.write(puts, (*deleted, *emptied), breathe)
             if changed or deleted:
                 self.ledger_index.write(changed, deleted)
-            if puts or changed or deleted:
+            if puts or changed or deleted or emptied:
                 self._list()
             self._appended = None
         return len(puts)
@@ -226,7 +228,11 @@ class Storages:
         self.all = tuple(storages)
 
     def of(self, ledger_id: int) -> LedgerStorage:
-        return self.all[ledger_id % len(self.all)]
+        return self.all[self.place_of(ledger_id)]
+
+    def place_of(self, ledger_id: int) -> int:
+        """Where among them the ledger is at home."""
+        return ledger_id % len(self.all)
 
     def shares(self, ledger_ids: Iterable[int]) -> list[list[int]]:
         """The ids at home in each one."""

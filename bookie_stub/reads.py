@@ -233,8 +233,9 @@ class Reads:
         ledger = request.ledger
         if self._closed:
             self._finish(request, RC_IO_ERROR)
-        elif self._ledgers.get(ledger.ledger_id) is not ledger:
-            self._finish(request, RC_NO_LEDGER)
+        elif (now := self._ledgers.get(ledger.ledger_id)) is not ledger:
+            # Deleted, or emptied, since the request came.
+            self._finish(request, RC_NO_LEDGER if now is None else _missing(now))
         elif ledger.ledger_id in self._hidden or request.next_id < 0:
             self._finish(request, _missing(ledger))
         else:

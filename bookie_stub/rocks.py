@@ -67,6 +67,30 @@ class Rocks:
         """Grows by one with every change, and outlives the process."""
         return int(self._db.latest_sequence_number())
 
+    def compact(self) -> None:
+        """Rewrite all tables without what was deleted. The binding gives the interpreter's lock away meanwhile.
+
+        Tables become one level, made beside the old ones: that needs room. RocksDB replaces them in one step, so a
+        crash leaves the old ones or the new. Raises BookieStorageError.
+        """
+        try:
+            if not self._failed:  # else the next write opens it anew
+                from rocksdict import CompactOptions
+
+                options = CompactOptions()
+                # Else RocksDB's own compactions wait for this one, and then writes wait for them.
+                options.set_exclusive_manual_compaction(False)
+                self._db.compact_range(None, None, options)
+        except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
+            raise BookieStorageError(f"{self._path}: {error}") from error
+
+    def bytes_on_disk(self) -> int:
+        total = 0
+        for path in self._path.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # RocksDB removes files at any time
+                total += path.stat().st_size
+        return total
+
     def count_estimate(self) -> int:
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 

@@ -10,7 +10,7 @@ import time
 from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.collection import LedgerMetadata
+from bookie_stub.cluster_ledgers import LedgerMetadata
 from bookie_stub.compaction import finish_compactions
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import Cluster, Directories, LastRun

@@ -212,43 +212,69 @@ def _compact(arguments: argparse.Namespace) -> int:
     if arguments.url is not None:
         return _compact_online(arguments.url.rstrip("/"), minor=arguments.minor)
     from bookie_stub.bookie import Bookie
-    from bookie_stub.collection import Force
+    from bookie_stub.directory_compactions import Force
 
     settings = _settings(arguments)
     settings = replace(settings, collection=replace(settings.collection, rate=0))
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     bookie = Bookie.open(settings, posted.put)
     try:
-        stats = bookie.stats.collection
-        bookie.collection.force(Force(minor=arguments.minor, major=not arguments.minor))
-        said = time.monotonic()
-        while bookie.collection.forced:
-            with contextlib.suppress(Empty):
-                posted.get(timeout=0.05)()
-            if time.monotonic() - said >= 1:
-                said = time.monotonic()
-                _say(
-                    f"compact: {stats.reclaimed_by_deletion + stats.reclaimed_by_compaction:,} bytes freed so far"
-                )
+        collection, stats = bookie.collection, bookie.stats.collection
+        collection.force(Force(arguments.minor, not arguments.minor, without_room=True))
+        _run_until(
+            lambda: not collection.forced,
+            posted,
+            lambda: f"{stats.reclaimed_by_deletion + stats.reclaimed_by_compaction:,} bytes freed so far",
+        )
+        indexes = range(len(settings.index_directories))
+        before = bookie.index_bytes
+        collection.compact_indexes(indexes)
+        _run_until(
+            lambda: not any(map(collection.is_compacting_index, indexes)),
+            posted,
+            lambda: f"the location index has {bookie.index_bytes:,} bytes, {before:,} before",
+        )
+        index_text = f"location index {bookie.index_bytes} bytes, {before} before"
     finally:
         bookie.close()
     print(
         f"{stats.reclaimed_by_deletion} bytes freed with dead logs, {stats.reclaimed_by_compaction} by compaction;"
-        f" {bookie.entry_log_count} logs left"
+        f" {bookie.entry_log_count} logs left; {index_text}"
     )
     return 0
+
+
+def _run_until(
+    done: Callable[[], bool], posted: SimpleQueue[Callable[[], None]], progress: Callable[[], str]
+) -> None:
+    """Be the bookie's loop, and say how far it is now and then."""
+    said = time.monotonic()
+    while not done():
+        with contextlib.suppress(Empty):
+            posted.get(timeout=0.05)()
+        if time.monotonic() - said >= 1:
+            said = time.monotonic()
+            _say(f"compact: {progress()}")
 
 
 def _compact_online(url: str, *, minor: bool) -> int:
     body = json.dumps({"forceMajor": not minor, "forceMinor": minor}).encode()
     said = _ask(f"{url}/api/v1/bookie/gc", body)
     _say(str(said))
-    before = time.monotonic()
-    while "true" in json.dumps(_ask(f"{url}/api/v1/bookie/gc")).lower():
-        time.sleep(_POLL_S)
-        _say(f"compact: at work for {time.monotonic() - before:.0f} s")
+    _wait_online(f"{url}/api/v1/bookie/gc")
+    index = f"{url}/api/v1/bookie/entry_location_compact"
+    _say(str(_ask(index, b'{"entryLocationRocksDBCompact": true}')))
+    _wait_online(index)
     print(json.dumps(_ask(f"{url}/api/v1/bookie/gc_details")))
     return 0
+
+
+def _wait_online(url: str) -> None:
+    """Until nothing at `url` is said to be at work any more."""
+    before = time.monotonic()
+    while "true" in json.dumps(_ask(url)).lower():
+        time.sleep(_POLL_S)
+        _say(f"compact: at work for {time.monotonic() - before:.0f} s")
 
 
 def _ask(url: str, body: bytes | None = None) -> object:

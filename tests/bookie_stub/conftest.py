@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import LedgerMetadata
+from bookie_stub.cluster_ledgers import LedgerMetadata
 from bookie_stub.config import for_directory
 from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY, frame

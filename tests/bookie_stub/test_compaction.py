@@ -13,9 +13,9 @@ from threading import Event
 import pytest
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import Force
 from bookie_stub.compaction import CompactionStopped, Pace, compact_log, is_named
 from bookie_stub.config import CollectionSettings
+from bookie_stub.directory_compactions import Force
 from bookie_stub.entry_log import file_name, log_ids
 from bookie_stub.errors import BookieError
 from tests.bookie_stub.conftest import Bench
