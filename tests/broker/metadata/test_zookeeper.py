@@ -48,7 +48,7 @@ def test_what_is_no_url(text: str) -> None:
 async def test_without_zookeeper_the_reason_is_told() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(MetadataError, match=f"no ZooKeeper at {address} within 0.3 s"):
-        await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, read_timeout_s=1)
+        await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, timeout_s=1)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -
 @pytest.mark.slow
 async def test_a_read_does_not_wait_for_ever_and_a_close_ends(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
-    store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, read_timeout_s=0.3)
+    store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=0.3)
     await store.put("/a", b"0")
     await asyncio.to_thread(mortal.stop)
     with pytest.raises(MetadataError, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
