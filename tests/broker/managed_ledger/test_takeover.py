@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker.errors import LedgerFenced
-from broker.ledger_client.ledger_metadata import LedgerState, decode
+from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
 from broker.managed_ledger.ledger_info import decode_log, log_key
 from broker.managed_ledger.managed_ledger import LogState, ManagedLedger
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
@@ -155,6 +155,28 @@ async def test_a_topics_first_message_costs_one_write_beyond_its_opening() -> No
     shared = MemoryMetadataStore()
     log = await World(OneBrokersWay(shared, writes=2 + 1)).open()  # a block of ids, the list; both at once
     await fill(log, 1)
+
+
+async def test_a_ledger_is_not_removed_before_the_list_says_so() -> None:
+    """A second one is given up while the removal of the first is being written down; then the broker dies."""
+    shared = MemoryMetadataStore()
+    way = OneBrokersWay(shared)
+    log = await World(way).open(entries_per_ledger_max=1)
+    await fill(log, 3)
+    await turns()
+    log.keep_bytes = log.keep_ms = 0
+    way.hold("put")
+    first, second = (info.ledger_id for info in log.ledger_infos()[:2])
+    log._remove([log.ledgers.remove(first).ledger_id])
+    await turns()
+    log._remove([log.ledgers.remove(second).ledger_id])
+    way.left = 3
+    way.release()
+    await asyncio.wait_for(way.dead.wait(), 10)
+    found = await shared.get(log_key(NAME))
+    assert found is not None
+    for info in decode_log(found.value).ledgers:
+        assert await shared.get(ledger_key(info.ledger_id)) is not None
 
 
 async def live(world: World, needed: list[bytes]) -> None:
