@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 
 from broker.errors import MetadataError
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Versioned
+from broker.metadata.metadata_store import Put, Versioned
 from tests.sim.network import Client
 
 
@@ -77,6 +78,14 @@ class SimMetadataStore:
         self._state.witness(value)
         await self._travel()
         return version
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        await self._travel()
+        versions = await self._state.store.put_all(puts)
+        for put in puts:
+            self._state.witness(put.value)
+        await self._travel()
+        return versions
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         await self._travel()
