@@ -107,6 +107,7 @@ class Bookie:
             post=post,
             due=self.checkpoint,
             done=self._checkpoint_done,
+            awaited=lambda: self._cache.no_room,
         )
         known = KnownLedgers(ledgers, self._deletions.hidden, post, self.delete_ledgers)
         self.collection = Collection(disk.storages, known, settings.collection, metadata, stats.collection)
