@@ -135,6 +135,7 @@ class Bookie:
             post=self._post,
             due=self.checkpoint,
             done=self._checkpoint_done,
+            awaited=lambda: self._cache.no_room,
         )
 
     def _open_removals(self) -> Removals:

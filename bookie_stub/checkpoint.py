@@ -117,8 +117,10 @@ class Checkpointer:
         post: Post,
         due: Callable[[], None],
         done: Callable[[Checkpoint], None],
+        awaited: Callable[[], bool],
     ) -> None:
-        """`due` and `done` are posted into the loop; `due` may answer with `submit`."""
+        """`due` and `done` are posted into the loop; `due` may answer with `submit`. While `awaited`, adds wait for the
+        checkpoint: it does not step aside for them then."""
         self._writer = writer
         self._journals = journals
         self._interval_s = interval_s
@@ -126,6 +128,7 @@ class Checkpointer:
         self._post = post
         self._due = due
         self._done = done
+        self._awaited = awaited
         self._queue: SimpleQueue[Checkpoint | None] = SimpleQueue()
         self._closing = threading.Event()
         self.unfinished: Checkpoint | None = None
@@ -212,7 +215,7 @@ class Checkpointer:
         post_quietly(self._post, lambda: self._done(checkpoint))
 
     def _breathe(self) -> None:
-        if not self._closing.is_set():
+        if not self._closing.is_set() and not self._awaited():
             time.sleep(_BREATH_S)
 
 

@@ -127,7 +127,7 @@ def _journal(text: _Text, bookie: Bookie) -> None:
     )
     text.outcomes(
         "bookie_journal_JOURNAL_SYNC",
-        "Milliseconds of fdatasync.",
+        "Milliseconds of a group's write and sync, which are one call.",
         [(label, journal.syncs) for label, journal in zip(labels, journals, strict=True)],
     )
     text.gauge(

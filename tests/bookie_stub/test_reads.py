@@ -11,6 +11,7 @@ import pytest
 
 from bookie_stub.read_cache import POLICIES
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.test_add_runs import add_run
 
 OK, NO_LEDGER, NO_ENTRY, IO_ERROR = 0, 1, 2, 101
 
@@ -284,7 +285,8 @@ async def test_no_answer_comes_inside_the_call(bench: Bench) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy: str, seed: int) -> None:
-    """Adds, rewrites, reads, checkpoints and deletions at random, with caches far too small for it all."""
+    """Adds alone and in runs, rewrites, reads, checkpoints and deletions at random, with caches far too small for it
+    all, and flushes that end at any time."""
     rng = random.Random(seed)
     bookie = bench.open(
         read_cache_policy=policy,
@@ -299,10 +301,18 @@ async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy:
     for step in range(700):
         ledger, entry = rng.choice(ledgers), rng.randrange(40)
         what = rng.random()
-        if what < 0.35:
+        if what < 0.2:
             payload = b"%d " % step + rng.randbytes(rng.randrange(300))
             assert await bench.add(ledger, entry, payload) == OK
             newest[ledger, entry] = payload
+        elif what < 0.3:
+            ids = range(entry, entry + rng.randrange(1, 9))
+            entries = ids if rng.random() < 0.7 else rng.choices(ids, k=len(ids))
+            payload = b"%d " % step + rng.randbytes(rng.randrange(300))
+            assert await add_run(bench, ledger, entries, payload) == OK
+            newest |= {(ledger, each): payload + b" %d" % place for place, each in enumerate(entries)}
+        elif what < 0.35:
+            bookie.checkpoint()  # it ends while others go on
         elif what < 0.4:
             await bench.checkpoint()
         elif what < 0.41:
