@@ -16,7 +16,7 @@ from bookie_stub.long_poll import LongPoll
 from bookie_stub.peer import Peer
 from bookie_stub.record import ENTRY_BYTES_MIN, KEY, explicit_lac_of, frame
 from protocol.add_runs import Received
-from protocol.add_runs_v3 import cut_add_run_v3, encode_add_answers_v3
+from protocol.add_runs_v3 import begins_run_v3, cut_add_run_v3, encode_add_answers_v3
 from protocol.bookie_frame import (
     RC_BAD_REQUEST,
     RC_BAD_VERSION,
@@ -86,7 +86,8 @@ class V3Requests:
 
     def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
         """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
-        run = cut_add_run_v3(data, start, stop, length_max)
+        several = begins_run_v3(data, start, stop)
+        run = cut_add_run_v3(data, start, stop, length_max) if several else None
         if run is None:
             return start
         ledger_id, master_key, entry_ids, txns, entries, records, starts, end = run

@@ -76,6 +76,13 @@ def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRu
         stride = LENGTH_BYTES + length
         if length < _LENGTH_MIN or length > length_max or at + stride > stop:
             break
+        following = at + stride
+        if length < _LARGE and not data.startswith(data[at : at + _HEAD_BYTES], following):
+            # Nothing to be taken apart at once: the calls for many would cost many times as much.
+            record = LENGTH.pack(length - ADD_PREFIX_BYTES) + data[at + _ENTRY_AT : following]
+            pieces.append((bytes(data[at + _ID_AT : at + _ID_AT + ID_BYTES]), record, 1))
+            at = following
+            continue
         count = _equal_frames(data, at, stop, stride)
         pieces.append(
             (

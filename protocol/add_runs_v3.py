@@ -27,6 +27,7 @@ _MORE: Final = 0x80
 _VARINT_BYTES_MAX: Final = 8
 _BLOCK: Final = 64
 """Frames that are taken apart with one call."""
+_STRIDE_MIN: Final = LENGTH_BYTES + ENTRY_BYTES_MIN + MASTER_KEY_BYTES
 
 
 class _Layout(NamedTuple):
@@ -94,6 +95,24 @@ def cut_add_run_v3(data: Received, start: int, stop: int, length_max: int) -> Ad
     )
 
 
+def begins_run_v3(data: Received, start: int, stop: int) -> bool:
+    """Whether the frame at `start`, whose length is there, and the one behind it look like adds of one run.
+
+    Says no within a few bytes: an add by itself, and one of many ledgers or lengths, is cheaper as a single request.
+    """
+    stride = LENGTH_BYTES + LENGTH.unpack_from(data, start)[0]
+    following, header_at = start + stride, start + _HEADER_AT
+    if stride < _STRIDE_MIN or following + stride > stop or not data.startswith(_HEADER, header_at):
+        return False
+    add_at = header_at + data[header_at - 1]
+    ledger_at = add_at + len(_ADD) + 1
+    while ledger_at < following and data[ledger_at - 1] & _MORE:
+        ledger_at += 1
+    end = ledger_at + len(_LEDGER) + 1  # with the lowest bits of the ledger id
+    same = data[start:header_at] == data[following : following + _HEADER_AT]
+    return same and end <= following and data[add_at:end] == data[add_at + stride : end + stride]
+
+
 def _layout(data: Received, start: int, stop: int) -> _Layout | None:
     """None for everything that is not laid out as BookKeeper's client does it, or not there as a whole."""
     stride = LENGTH_BYTES + LENGTH.unpack_from(data, start)[0]
@@ -143,7 +162,8 @@ def _numbers_of_equal_frames(
     data: Received, start: int, stop: int, layout: _Layout
 ) -> tuple[list[bytes], list[bytes]]:
     """Transaction and entry ids, encoded, of the frames from `start` on that are the first one's but for these."""
-    one, block = _parts(layout, 1), _parts(layout, _BLOCK)
+    place = layout._replace(ledger_id=0)  # so that ledgers share what was made for one of them
+    one, block = _parts(place, 1), _parts(place, _BLOCK)
     head, _, middle, _, tail = one.unpack_from(data, start)
     txns: list[bytes] = []
     entries: list[bytes] = []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.add_runs_v3 import AddRunV3, cut_add_run_v3, encode_add_answers_v3
+from protocol.add_runs_v3 import AddRunV3, begins_run_v3, cut_add_run_v3, encode_add_answers_v3
 from protocol.bookie_frame_v3 import encode_add_answer, encode_message, parse_request
 from protocol.bookkeeper_api_pb2 import ADD_ENTRY, READ_ENTRY, VERSION_THREE, AddRequest, Request
 
@@ -84,6 +84,41 @@ def test_what_follows_one_another_is_one_run(count: int) -> None:
 def test_a_run_ends_where_a_number_gets_longer() -> None:
     runs = cut_all(b"".join([frame(n, txn=n) for n in range(100, 200)]))
     assert [run.entry_ids for run in runs] == [range(100, 128), range(128, 200)]
+
+
+@pytest.mark.parametrize("ledger_id", [7, 127, 128, 1 << 40])
+@pytest.mark.parametrize("size", [0, 50, 80, 200, 9000])
+def test_two_adds_alike_begin_a_run(ledger_id: int, size: int) -> None:
+    """And nothing else does: a single request is cheaper than a run of one."""
+    first, second, other, longer = (
+        frame(entry, bytes(payload), ledger_id=ledger)
+        for entry, payload, ledger in [
+            (1 << 21, size, ledger_id),
+            ((1 << 21) + 1, size, ledger_id),
+            ((1 << 21) + 1, size, ledger_id ^ 1),
+            ((1 << 21) + 1, size + 1, ledger_id),
+        ]
+    )
+    for behind, begins in (
+        (b"", False),
+        (second, True),
+        (second[:-1], False),
+        (other, False),
+        (longer, False),
+    ):
+        data = bytearray(b"abc" + first + behind + first + second)
+        assert begins_run_v3(data, 3, 3 + len(first + behind)) == begins, behind[:40]
+    run = cut(first + second)
+    assert run is not None
+    assert list(run.entry_ids) == [1 << 21, (1 << 21) + 1]
+
+
+@given(st.binary(max_size=80))
+def test_whatever_was_received_begins_a_run_or_does_not(data: bytes) -> None:
+    header = b"\0\0\0\x50\x0a\x07\x08\x03\x10\x02\x18"
+    for received in (data, header[:4] + data, header + data, (header + data).ljust(84, b"\xff") * 2):
+        if len(received) >= 4:
+            assert begins_run_v3(bytearray(received), 0, len(received)) in (True, False)
 
 
 def with_flag() -> Request:
