@@ -16,6 +16,8 @@ START_S: Final = 60
 STOP_S: Final = 30
 OPENED = ("java.base/java.io", "java.base/java.util.zip", "java.base/java.nio", "java.base/jdk.internal.misc")
 JAVA_OPTIONS = ["-Xmx512m", "-XX:MaxDirectMemorySize=512m", "-Dio.netty.tryReflectionSetAccessible=true"]
+# It is started hundreds of times and lives for seconds.
+JAVA_OPTIONS += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 JAVA_OPTIONS += [word for place in OPENED for word in ("--add-opens", f"{place}=ALL-UNNAMED")]
 
 
@@ -27,36 +29,30 @@ def java() -> str | None:
 
 class ApacheBookie:
     def __init__(self, home: Path, folder: Path, zookeeper: str) -> None:
-        """`home` has `lib/*.jar`; `zookeeper` is host:port."""
+        """`home` has `lib/*.jar`; `zookeeper` is host:port, and the node that the cluster is below."""
         self.address = f"127.0.0.1:{free_port()}"
         self._classes = str(home / "lib" / "*")
         self._folder = folder
+        self._log = folder / "bookie.log"
         self._zookeeper = zookeeper
         self._process: subprocess.Popen[bytes] | None = None
 
+    def format(self) -> None:
+        """Makes the cluster's nodes, as an operator does once."""
+        shell = self._command("org.apache.bookkeeper.bookie.BookieShell", "-conf")
+        with self._log.open("ab") as log:
+            command = [*shell, "metaformat", "-nonInteractive", "-force"]
+            subprocess.run(command, stdout=log, stderr=log, check=True, timeout=START_S)
+
     def start(self) -> None:
-        """Makes the cluster's nodes first. RuntimeError with the end of its log where it does not start."""
-        java_path = java()
-        assert java_path is not None
-        config = self._folder / "bookie.conf"
-        config.write_text(self._config())
-        base = [java_path, *JAVA_OPTIONS, "-cp", self._classes]
-        shell = [*base, "org.apache.bookkeeper.bookie.BookieShell", "-conf", str(config)]
-        log_path = self._folder / "bookie.log"
-        with log_path.open("ab") as log:
-            subprocess.run(
-                [*shell, "metaformat", "-nonInteractive", "-force"],
-                stdout=log,
-                stderr=log,
-                check=True,
-                timeout=START_S,
-            )
-            command = [*base, "org.apache.bookkeeper.server.Main", "--conf", str(config)]
+        """RuntimeError with the end of its log where it does not start."""
+        command = self._command("org.apache.bookkeeper.server.Main", "--conf")
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         deadline = time.monotonic() + START_S
         while not self._listens():
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the bookie does not listen: {log_path.read_text()[-2000:]}")
+                raise RuntimeError(f"the bookie does not listen: {self._log.read_text()[-2000:]}")
             time.sleep(0.05)
 
     def stop(self) -> None:
@@ -69,6 +65,13 @@ class ApacheBookie:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    def _command(self, main: str, option: str) -> list[str]:
+        java_path = java()
+        assert java_path is not None
+        config = self._folder / "bookie.conf"
+        config.write_text(self._config())
+        return [java_path, *JAVA_OPTIONS, "-cp", self._classes, main, option, str(config)]
 
     def _config(self) -> str:
         values = {

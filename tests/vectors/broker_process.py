@@ -111,6 +111,12 @@ class BrokerProcess:
         assert pid is not None
         return pid
 
+    @property
+    def metadata_url(self) -> str:
+        """Its metadata store, as `metadataStoreUrl` names it."""
+        given = {**settings_for(self.folder, self._settings), **self._settings}
+        return given.get("metadataStoreUrl", f"file:{self.folder / 'data/metadata.sqlite'}")
+
     def start(self) -> Addresses:
         """Returns when the broker says that it is ready. BrokerFailedError where it dies or is too slow."""
         self._ready_path.unlink(missing_ok=True)

@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
+from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.metadata_url import parse_zookeeper_url
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from magnetar.__main__ import main
 from pipeline.audits.generator import generate
@@ -88,12 +90,13 @@ def test_a_real_broker_leaks_nothing_until_somebody_makes_it(spark: Any, tmp_pat
         publish(client.create_producer("orders", batching_enabled=False), numbered(45))
         receive(consumer, 12)
         client.close()
-    url = f"file:{tmp_path / 'data/metadata.sqlite'}"
+    url = broker.metadata_url
     assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
-    assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy")] == []
-    gone = asyncio.run(break_it(tmp_path / "data/metadata.sqlite"))
+    at_once = Limits(grace_s=0)  # ZooKeeper knows that everything here is young
+    assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy", at_once)] == []
+    gone = asyncio.run(break_it(url))
     assert main(["admin", "snapshot", str(tmp_path / "broken"), "--metadata-url", url]) == 0
-    ill = {name: found(spark, name, tmp_path / "broken") for name in AUDITS}
+    ill = {name: found(spark, name, tmp_path / "broken", at_once) for name in AUDITS}
     classes = {name: sorted((row["class"], row.subject) for row in rows) for name, rows in ill.items()}
     dead = "/admin/topic-policies/persistent%3A%2F%2Fpublic%2Fdefault%2Fdead"
     assert classes == {
@@ -108,9 +111,9 @@ def test_a_real_broker_leaks_nothing_until_somebody_makes_it(spark: Any, tmp_pat
     ]
 
 
-async def break_it(path: Path) -> int:
+async def break_it(url: str) -> int:
     """A ledger too many, one too few, and the policies of a topic that never was. Answers the ledger that is gone."""
-    store = SqliteMetadataStore(path)
+    store = await opened(url)
     custom = {"application": b"pulsar", "component": b"managed-ledger"}
     orphan = LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0, custom=custom)
     await store.put(ledger_key(4000), encode(orphan))
@@ -121,6 +124,15 @@ async def break_it(path: Path) -> int:
     await store.delete(ledger_key(gone))
     await store.close()
     return gone
+
+
+async def opened(url: str) -> MetadataStore:
+    zookeeper = parse_zookeeper_url(url)
+    if zookeeper is None:
+        return SqliteMetadataStore(Path(url.removeprefix("file:")))
+    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+
+    return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, read_timeout_s=30)
 
 
 def test_the_text_says_what_was_found_and_where(
