@@ -89,6 +89,7 @@ def test_the_witness_sees_what_may_not_happen_to_metadata(steps: tuple[LedgerMet
         "nothing-is-written-back",
         "any-recovery-closes",
         "a-bookie-twice",
+        "confirmed-while-changing",
         "damage-is-believed",
         "a-lost-disk-says-no",
         "a-forgotten-ledger-is-new",
