@@ -311,8 +311,9 @@ async def test_what_others_have_taken_over_is_given_up(begin: Bookies, nodes: Ka
     put(nodes, 3, NOBODY, state=LedgerState.OPEN)
     put(nodes, 4, NOBODY)
     put(nodes, 5, here)
-    lock = "/ledgers/underreplication/locks/urL0000000004"
-    nodes.create(lock, b"", makepath=True)
+    lock = "/ledgers/underreplication/locks/urL000000000"
+    for ledger in (1, 4):
+        nodes.create(f"{lock}{ledger}", b"", makepath=True)
     for ledger in range(1, 6):
         assert await client.add(ledger, 0) == OK
 
@@ -321,12 +322,13 @@ async def test_what_others_have_taken_over_is_given_up(begin: Bookies, nodes: Ka
             while await client.read(ledger, 0) == OK:  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
 
+    nodes.delete(f"{lock}1")
     await until_gone(1)
     assert [await client.read(ledger, 0) for ledger in range(2, 6)] == [OK] * 4
     assert await client.add(1, 1) == FENCED
     by_re_replication = await client.add(1, 0, FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY)
     assert by_re_replication == (OK if bookie.name == "ours" else FENCED)
-    nodes.delete(lock)
+    nodes.delete(f"{lock}4")
     await until_gone(4)
     assert await client.read(4, 0) == (NO_ENTRY if bookie.name == "ours" else NO_LEDGER)
     assert [await client.read(ledger, 0) for ledger in (2, 3, 5)] == [OK] * 3
