@@ -19,6 +19,8 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
+# Tests side by side: on two cores a third worker has what the other two leave while their tests wait for processes.
+WORKERS ?= 3
 
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
@@ -36,7 +38,7 @@ pipeline: $(DEVELOPMENT)
 	@exec $(PY) -m magnetar pipeline $(or $(ARGS),recommend pipeline/sample)
 
 test: lint
-	$(PY) -m pytest -ra --durations=10 --durations-min=2 $(TESTS)
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile -ra --durations=10 --durations-min=2 $(TESTS)
 
 # Without MAGNETAR_BOOKKEEPER_HOME, an unpacked distribution, that storage is skipped and says so.
 test-apache-bookkeeper: $(DEVELOPMENT)

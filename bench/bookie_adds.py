@@ -2,8 +2,7 @@
 
 A client in a process of its own keeps a number of adds outstanding. The bookie's own counters say how many records went
 into a group; then as many bytes per group are written and synced without any bookie, for the limit. `--beside HOST:PORT`
-puts the same client to another bookie that is running already, such as Apache's. What one core makes of the frames
-alone, without socket, cache and journal, stands in a column of its own.
+puts the same client to another bookie that is running already, such as Apache's; both take turns at every point.
 """
 
 from __future__ import annotations
@@ -12,134 +11,131 @@ import argparse
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.add_client import KEY, WIRES, Adds
 from bench.processes import cpu_s
 from protocol.add_runs import cut_add_run, encode_add_answers
 from protocol.bookie_frame import encode_add_request
 
-SIZES = {128: 4000, 1024: 2000, 65536: 128}
+CURVE = {128: (16, 64, 256, 1000, 4000), 1024: (16, 64, 256, 1000, 4000), 65536: (4, 16, 64, 128)}
 """Bytes of an entry, and how many adds are outstanding."""
-ANSWER_BYTES = 28
-_ENTRY_AT = 4 + 4 + 20 + 8
-"""Where an add request has the entry's id, behind length, header, key and ledger."""
-_KEY = bytes.fromhex("850bf1071c5e3d8c24235676f8816ae0cbe2f14f")
 _ALIGNMENT = 4096
 _STEP_BYTES = 16 << 20
-_RECEIVED_BYTES = 256_000
-"""What the loop reads at most in one go."""
+_RECEIVED_BYTES = 256 << 10
+"""What a connection receives at most in one go."""
 _FRAMING_ROUNDS = 300
+_WARM_UP_S = 0.5
 
 
-class Adds(NamedTuple):
-    answered: int
-    seconds: float
+class Point(NamedTuple):
+    wire: str
+    size: int
+    outstanding: int
 
-    @property
-    def per_s(self) -> float:
-        return self.answered / self.seconds
+
+class Measured(NamedTuple):
+    adds: Adds
+    records: float
+    """Per group."""
+    limit: float
+    """What the disk alone would take, in records a second."""
+    cpu: float
+    """Of one core."""
+    checkpoints: int
 
 
 def main(argv: list[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
-    if arguments.client:
-        host, port, size, window, seconds = arguments.client
-        print(json.dumps(add_for(host, int(port), int(size), int(window), float(seconds))))
-        return 0
     rows = []
-    for size, window in SIZES.items():
-        rows.append(_row(size, window, arguments))
+    for point in _points(arguments):
+        rows.append(_row(point, arguments))
         print(rows[-1], flush=True)
     print("\n" + "\n".join([*_heading(arguments.beside), *rows]))
+    for size in CURVE:
+        print(f"framing alone, {size:,} B: {framing_alone(size):,.0f} adds/s")
     return 0
 
 
+def _points(arguments: argparse.Namespace) -> Iterator[Point]:
+    if arguments.point:
+        for text in arguments.point:
+            wire, size, outstanding = text.split(":")
+            yield Point(wire, int(size), int(outstanding))
+        return
+    for size, windows in CURVE.items():
+        for outstanding in windows:
+            yield Point("v2", size, outstanding)
+    for size, windows in CURVE.items():
+        yield Point("v3", size, windows[-1])
+
+
 def _heading(beside: str | None) -> list[str]:
-    columns = [
-        "entry",
-        "outstanding",
-        "adds/s",
-        "records per group",
-        "disk's limit, adds/s",
-        "of it",
-        "bookie CPU",
-        "framing alone, adds/s",
-    ]
+    columns = ["entry", "wire", "outstanding", "adds/s", "records per group", "disk's limit, adds/s", "of it"]
+    columns += ["bookie CPU", "client CPU", "checkpoints"]
     if beside:
-        columns.append("beside, adds/s")
+        columns += ["beside, adds/s", "times"]
     return [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
 
 
-def _row(size: int, window: int, arguments: argparse.Namespace) -> str:
-    with tempfile.TemporaryDirectory(prefix="bench-adds-", dir=arguments.data) as name:
-        directory = Path(name)
-        with _Bookie(directory, arguments.set) as bookie:
-            before = bookie.groups()
-            cpu = cpu_s(bookie.pid)
-            adds = _in_process(bookie.host, bookie.port, size, window, arguments.seconds)
-            cpu = (cpu_s(bookie.pid) - cpu) / adds.seconds
-            after = bookie.groups()
-        records = (after[1] - before[1]) / (after[0] - before[0])
-        limit = disk_limit(directory, int(records * (size + 4)), arguments.seconds / 2) * records
+def _row(point: Point, arguments: argparse.Namespace) -> str:
+    """Ours and the other one in turn, as often as asked for; the run in the middle counts."""
+    ours, others = [], []
+    for _ in range(arguments.rounds):
+        ours.append(_measure(point, arguments))
+        if arguments.beside:
+            host, _, port = arguments.beside.rpartition(":")
+            others.append(_in_process(host, int(port), point, arguments.seconds).per_s)
+    middle = sorted(ours, key=lambda one: one.adds.per_s / one.limit)[len(ours) // 2]
+    adds = middle.adds
     cells = [
-        f"{size:,} B",
-        str(window),
+        f"{point.size:,} B",
+        point.wire,
+        str(point.outstanding),
         f"{adds.per_s:,.0f}",
-        f"{records:.0f}",
-        f"{limit:,.0f}",
-        f"{100 * adds.per_s / limit:.0f} %",
-        f"{100 * cpu:.0f} %",
-        f"{framing_alone(size):,.0f}",
+        f"{middle.records:.0f}",
+        f"{middle.limit:,.0f}",
+        f"{100 * adds.per_s / middle.limit:.0f} %",
+        f"{100 * middle.cpu:.0f} %",
+        f"{100 * adds.client_cpu_s / adds.seconds:.0f} %",
+        str(middle.checkpoints),
     ]
-    if arguments.beside:
-        host, _, port = arguments.beside.rpartition(":")
-        other = _in_process(host, int(port), size, window, arguments.seconds)
-        cells.append(f"{other.per_s:,.0f}")
+    if others:
+        other = sorted(others)[len(others) // 2]
+        cells += [f"{other:,.0f}", f"{adds.per_s / other:.1f}"]
     return f"| {' | '.join(cells)} |"
 
 
-def _in_process(host: str, port: int, size: int, window: int, seconds: float) -> Adds:
-    command = [sys.executable, "-m", "bench.bookie_adds", "--client"]
-    words = [host, str(port), str(size), str(window), str(seconds)]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=True)
+def _measure(point: Point, arguments: argparse.Namespace) -> Measured:
+    with tempfile.TemporaryDirectory(prefix="bench-adds-", dir=arguments.data) as name:
+        directory = Path(name)
+        with _Bookie(directory, arguments.set) as bookie:
+            _in_process(bookie.host, bookie.port, point, _WARM_UP_S)
+            before, flushed = bookie.groups(), bookie.checkpoints()
+            cpu = cpu_s(bookie.pid)
+            adds = _in_process(bookie.host, bookie.port, point, arguments.seconds)
+            cpu = (cpu_s(bookie.pid) - cpu) / adds.seconds
+            after, checkpoints = bookie.groups(), bookie.checkpoints() - flushed
+        records = (after[1] - before[1]) / (after[0] - before[0])
+        limit = disk_limit(directory, int(records * (point.size + 4)), arguments.seconds / 2) * records
+    return Measured(adds, records, limit, cpu, int(checkpoints))
+
+
+def _in_process(host: str, port: int, point: Point, seconds: float) -> Adds:
+    words = [host, str(port), *map(str, point), str(seconds)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.add_client", *words], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr)
     return Adds(*json.loads(done.stdout))
-
-
-def add_for(host: str, port: int, size: int, window: int, seconds: float) -> Adds:
-    """Adds to one ledger, at most `window` unanswered. RuntimeError when one is refused."""
-    ledger = int(time.time() * 1000) % (1 << 30)
-    frame = encode_add_request(ledger.to_bytes(8, "big") + bytes(size - 8), _KEY)
-    together = max(window // 8, 1)
-    chunk = bytearray(frame * together)
-    places = range(_ENTRY_AT, len(chunk), len(frame))
-    sent = answered = 0
-    rest = b""
-    with socket.create_connection((host, port)) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        began = time.perf_counter()
-        while True:
-            goes_on = time.perf_counter() - began < seconds
-            while goes_on and sent - answered + together <= window:
-                for number, place in enumerate(places, sent):
-                    chunk[place : place + 8] = number.to_bytes(8, "big")
-                connection.sendall(chunk)
-                sent += together
-            if not goes_on and answered == sent:
-                return Adds(answered, time.perf_counter() - began)
-            data = rest + connection.recv(1 << 16)
-            whole = len(data) // ANSWER_BYTES
-            if data[11 : whole * ANSWER_BYTES : ANSWER_BYTES].count(0) != whole or len(data) == len(rest):
-                raise RuntimeError(f"an add was refused after {answered}, or the connection closed")
-            answered += whole
-            rest = data[whole * ANSWER_BYTES :]
 
 
 def disk_limit(directory: Path, group_bytes: int, seconds: float) -> float:
@@ -165,15 +161,19 @@ def disk_limit(directory: Path, group_bytes: int, seconds: float) -> float:
 
 def framing_alone(size: int) -> float:
     """Adds a second that one core cuts into records, and makes the answers to, with nothing else."""
-    frame = encode_add_request(bytes(size), _KEY)
-    received = frame * max(_RECEIVED_BYTES // len(frame), 1)
+    count = max(_RECEIVED_BYTES // size, 1)
+    frames = [
+        encode_add_request(bytes(8) + number.to_bytes(8, "big") + bytes(size - 16), KEY)
+        for number in range(count)
+    ]
+    received = bytearray(b"".join(frames))
     best = 0.0
     for _ in range(_FRAMING_ROUNDS):
         began = time.perf_counter()
-        run = cut_add_run(received, 0, len(frame))
+        run = cut_add_run(received, 0, len(received), len(received))
         assert run is not None
-        encode_add_answers(0, run.ledger_id, run.tails)
-        best = max(best, len(run.records) / (time.perf_counter() - began))
+        encode_add_answers(0, run.ledger_id, run.ids)
+        best = max(best, len(run.entry_ids) / (time.perf_counter() - began))
     return best
 
 
@@ -210,11 +210,18 @@ class _Bookie:
 
     def groups(self) -> tuple[float, float]:
         """Groups and the records in them, so far."""
-        text = urllib.request.urlopen(f"{self._http}/metrics").read().decode()
         name = "bookie_journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES"
-        found = [re.search(rf"^{name}_{part} (\S+)$", text, re.MULTILINE) for part in ("count", "sum")]
-        count, total = (float(match[1]) for match in found if match is not None)
-        return count, total
+        return self._metric(f"{name}_count"), self._metric(f"{name}_sum")
+
+    def checkpoints(self) -> float:
+        """That wrote entries, so far."""
+        return self._metric("bookie_flush_count")
+
+    def _metric(self, name: str) -> float:
+        text = urllib.request.urlopen(f"{self._http}/metrics").read().decode()
+        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+        assert found is not None, name
+        return float(found[1])
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
@@ -223,11 +230,17 @@ class _Bookie:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench.bookie_adds", description="Adds a second with fsync.")
-    parser.add_argument("--seconds", type=float, default=6.0, metavar="S", help="per size (default 6)")
+    parser.add_argument("--seconds", type=float, default=4.0, metavar="S", help="per run (default 4)")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="runs per point (default 1)")
     parser.add_argument("--data", metavar="DIR", help="where files are made (default: the temporary folder)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of our bookie")
     parser.add_argument("--beside", metavar="HOST:PORT", help="another bookie for the same client")
-    parser.add_argument("--client", nargs=5, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--point",
+        action="append",
+        metavar="WIRE:BYTES:OUTSTANDING",
+        help=f"only this one, such as v3:1024:2000; wires: {', '.join(WIRES)}",
+    )
     return parser
 
 

@@ -13,12 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bench.processes import memory
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import Force
 from bookie_stub.config import for_directory
+from bookie_stub.directory_compactions import Force
 from bookie_stub.index_rebuild import rebuild
 from bookie_stub.record import KEY, frame
 
@@ -27,11 +28,14 @@ _OUTSTANDING = 5000
 _REBUILT_BYTES = 512 << 20
 _SIZES = (128, 1024, 65536)
 _DELETED = 10
+_INDEXED = 1000
+"""Entries of each ledger whose rows are deleted."""
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m bench.bookie_scale", description="Many ledgers, long logs.")
     parser.add_argument("--ledgers", type=int, default=100_000, metavar="N")
+    parser.add_argument("--indexed", type=int, default=2000, metavar="N", help="ledgers of 1,000 entries")
     parser.add_argument("--rebuilt-mib", type=int, default=_REBUILT_BYTES >> 20, metavar="MIB")
     parser.add_argument("--data", metavar="DIR", help="where files are made (default: the temporary folder)")
     parser.add_argument("--opened", metavar="DIR", help=argparse.SUPPRESS)
@@ -40,6 +44,7 @@ def main(argv: list[str] | None = None) -> int:
         return _open_and_wait(Path(arguments.opened))
     with tempfile.TemporaryDirectory(prefix="bench-scale-", dir=arguments.data) as name:
         _idle(Path(name), arguments.ledgers)
+        _compact_index(Path(name) / "index", arguments.indexed)
         for size in _SIZES:
             _rebuild(Path(name) / f"of{size}", size, arguments.rebuilt_mib << 20)
     return 0
@@ -51,18 +56,19 @@ class _Open:
     def __init__(self, directory: Path, metadata: _Ledgers | None = None, **settings: object) -> None:
         self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.bookie = Bookie.open(for_directory(directory, **settings), self._posted.put, metadata=metadata)
-        self._waiting = 0
+        self.waiting = 0
+        """Adds that are not answered yet."""
 
     def add(self, ledger: int, entry: int, size: int) -> None:
         record = frame(KEY.pack(ledger, entry) + bytes(size - KEY.size))
-        self._waiting += 1
+        self.waiting += 1
         self.bookie.add(ledger, entry, record, _KEY, False, self._added)
-        while self._waiting > _OUTSTANDING:
+        while self.waiting > _OUTSTANDING:
             self._posted.get()()
 
     def _added(self, rc: int, _entry: int) -> None:
         assert rc == 0, rc
-        self._waiting -= 1
+        self.waiting -= 1
 
     def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -72,12 +78,12 @@ class _Open:
                 continue
 
     def close(self) -> None:
-        self.until(lambda: self._waiting == 0)
+        self.until(lambda: self.waiting == 0)
         self.bookie.close()
 
 
 class _Ledgers:
-    """`collection.LedgerMetadata` that answers at once."""
+    """`cluster_ledgers.LedgerMetadata` that answers at once."""
 
     def __init__(self) -> None:
         self.gone: set[int] = set()
@@ -87,6 +93,12 @@ class _Ledgers:
 
     def naming(self, bookie_id: str) -> list[int]:
         raise NotImplementedError("nothing was lost")
+
+    def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
+        return []
+
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
 
 def _idle(directory: Path, ledgers: int) -> None:
@@ -140,6 +152,33 @@ def _open_and_wait(directory: Path) -> int:
     return 0
 
 
+def _compact_index(directory: Path, ledgers: int) -> None:
+    """Nine in ten ledgers are deleted; what of the location index stays on the disk, before its compaction and behind."""
+    opened = _Open(directory)
+    bookie = opened.bookie
+    for ledger in range(ledgers):
+        for entry in range(_INDEXED):
+            opened.add(ledger, entry, 64)
+    opened.until(lambda: not opened.waiting)
+    bookie.checkpoint()
+    opened.until(lambda: not bookie.checkpoint_running)
+    print(f"location index of {ledgers * _INDEXED:,} entries: {bookie.index_bytes:,} bytes", flush=True)
+    done: list[bool] = []
+    bookie.delete_ledgers([each for each in range(ledgers) if each % _DELETED], lambda: done.append(True))
+    opened.until(lambda: bool(done))
+    print(f"90 % of its ledgers deleted: {bookie.index_bytes:,} bytes", flush=True)
+    opened.close()
+    opened = _Open(directory)
+    print(f"after a restart: {opened.bookie.index_bytes:,} bytes", flush=True)
+    began = time.perf_counter()
+    opened.bookie.collection.compact_indexes([0])
+    opened.until(lambda: not opened.bookie.collection.is_compacting_index(0))
+    print(
+        f"compacted in {time.perf_counter() - began:.2f} s: {opened.bookie.index_bytes:,} bytes", flush=True
+    )
+    opened.close()
+
+
 def _rebuild(directory: Path, size: int, total: int) -> None:
     opened = _Open(directory)
     for number in range(total // size):
@@ -147,7 +186,16 @@ def _rebuild(directory: Path, size: int, total: int) -> None:
     opened.close()
     current = directory / "ledgers/current"
     began = time.perf_counter()
-    done = rebuild(current, current, [], ledgers_too=False, share=(0, 1), say=lambda _: None)
+    done = rebuild(
+        current,
+        current,
+        [],
+        ledgers_too=False,
+        share=(0, 1),
+        entry_bytes_max=5 << 20,
+        closed=None,
+        say=lambda _: None,
+    )
     elapsed_s = time.perf_counter() - began
     print(
         f"index rebuild, entries of {size:,} B: {done.entries:,} entries in {elapsed_s:.1f} s,"

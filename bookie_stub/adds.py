@@ -7,7 +7,7 @@ runs of a ledger that another add has been let into, whose key nothing can be sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from bookie_stub.journal import Done
 from bookie_stub.journals import Journals
 from bookie_stub.last_confirmed import LastConfirmed
 from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_entries import Record
 from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Answer, Post
@@ -63,9 +64,10 @@ class Adds:
         self._post = ground.post
         self._checkpoint = checkpoint
         self._held = HeldAdds(held_s_max, ground.post, self._too_late)
-        self._read_only = self._closed = False
+        self._refuses: Callable[[int], bool] | None = None
+        self._closed = False
         self._long_way = False
-        """Nothing is to take the short way: read-only, closed, or both halves of the cache full."""
+        """Nothing is to take the short way: adds are refused, closed, or both halves of the cache full."""
 
     # The short way.
 
@@ -73,7 +75,7 @@ class Adds:
         self,
         ledger_id: int,
         entry_id: int,
-        record: bytes,
+        record: Record,
         master_key: bytes,
         recovery: bool,
         done: Done,
@@ -84,7 +86,7 @@ class Adds:
         """
         ledger = self._ledgers.get(ledger_id)
         if ledger is None or ledger.writable_key != master_key or entry_id < 0 or self._long_way:
-            run = EntryRun(ledger_id, (entry_id,), (record,), len(record), master_key, recovery, done)
+            run = EntryRun(ledger_id, (entry_id,), bytes(record), (0,), master_key, recovery, done)
             self._take_the_long_way(run)
             return
         active = self._cache.active
@@ -106,25 +108,29 @@ class Adds:
             self._store(run, ledger)
 
     def _store(self, run: EntryRun, ledger: Ledger) -> None:
-        ledger_id, entry_ids, records, size, _, _, done = run
-        self._cache.active.put_run(ledger_id, entry_ids, records, size)
-        if min(entry_ids) > ledger.last:
-            ledger.last = max(entry_ids)
-        else:
-            for entry_id in entry_ids:
-                if entry_id > ledger.last:
-                    ledger.last = entry_id
-                else:
-                    self._reads.rewritten(ledger, entry_id)
-        self._journal_of(ledger_id).append_run(records, size, done, entry_ids[0])
+        ledger_id, entry_ids, records, starts, _, _, done = run
+        kept = self._cache.put_run(ledger_id, entry_ids, records, starts)
+        in_order = type(entry_ids) is range
+        lowest, highest = (entry_ids[0], entry_ids[-1]) if in_order else (min(entry_ids), max(entry_ids))
+        if lowest <= ledger.last:
+            self._written_again(ledger, entry_ids)
+        ledger.last = max(ledger.last, highest)
+        self._journal_of(ledger_id).append_run(kept, len(entry_ids), done, entry_ids[0])
         if self._cache.half_full:
             self._half_full()
+
+    def _written_again(self, ledger: Ledger, entry_ids: Sequence[int]) -> None:
+        last = ledger.last
+        for entry_id in entry_ids:
+            if entry_id <= last:
+                self._reads.rewritten(ledger, entry_id)
+            last = max(last, entry_id)
 
     # The long way.
 
     def _take_the_long_way(self, run: EntryRun) -> None:
         if (self._held or self._cache.no_room) and not self._closed:
-            self._stats.adds_held += len(run.records)
+            self._stats.adds_held += len(run.entry_ids)
             self._held.hold(run)
         else:
             self._admit(run)
@@ -136,7 +142,7 @@ class Adds:
             return
         self._records.journal_key(ledger)
         self._store(run, ledger)
-        self._last_confirmed.added(ledger, run.records)
+        self._last_confirmed.added(ledger, run.records, run.starts)
         if not ledger.fenced and not ledger.watchers:
             ledger.writable_key = ledger.master_key
 
@@ -144,16 +150,16 @@ class Adds:
         """(rc, None), or the ledger to add to."""
         if self._closed:
             return RC_IO_ERROR, None
-        if self._read_only and not run.recovery:
+        if self._refuses is not None and not run.recovery and self._refuses(run.ledger_id):
             return RC_READ_ONLY, None
-        too_short = len(run.records[0]) < LENGTH_BYTES + ENTRY_BYTES_MIN
+        too_short = len(run.records) < LENGTH_BYTES + ENTRY_BYTES_MIN
         if run.ledger_id < 0 or run.entry_ids[0] < 0 or too_short:
             return RC_BAD_REQUEST, None
         ledger = self._records.for_add(run.ledger_id, run.entry_ids[0], run.master_key, run.recovery)
         return (ledger, None) if isinstance(ledger, int) else (RC_OK, ledger)
 
     def _refuse(self, run: EntryRun, rc: int) -> None:
-        self._stats.adds_refused += len(run.records)
+        self._stats.adds_refused += len(run.entry_ids)
         self._answer(partial(run.done, rc, run.entry_ids[0]))
 
     # Room.
@@ -174,25 +180,20 @@ class Adds:
                 self._post(self.room)
                 return
             run = self._held.next()
-            released += len(run.records)
+            released += len(run.entry_ids)
             self._admit(run)
-        self._long_way = self._read_only or self._closed
+        self._long_way = self._refuses is not None or self._closed
 
     def _too_late(self, run: EntryRun) -> None:
-        self._stats.adds_rejected += len(run.records)
+        self._stats.adds_rejected += len(run.entry_ids)
         self._refuse(run, RC_TOO_MANY_REQUESTS)
 
     # What the bookie says.
 
-    @property
-    def read_only(self) -> bool:
-        """Only adds of a recovery are taken."""
-        return self._read_only
-
-    @read_only.setter
-    def read_only(self, read_only: bool) -> None:
-        self._read_only = read_only
-        self._long_way = read_only or self._closed or bool(self._held)
+    def refuse(self, which: Callable[[int], bool] | None) -> None:
+        """From now on, plain adds to ledgers of which `which` says so; the adds of a recovery are taken all the same."""
+        self._refuses = which
+        self._long_way = which is not None or self._closed or bool(self._held)
 
     def close(self) -> None:
         """Refuse what is held and whatever comes from now on."""

@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from heapq import merge
 
 from bookie_stub.adds import Adds, Ground
+from bookie_stub.availability import Availability
 from bookie_stub.checkpoint import Checkpoint, Checkpointer
-from bookie_stub.collection import Collection, Force, KnownLedgers, LedgerMetadata
+from bookie_stub.cluster_ledgers import LedgerMetadata
+from bookie_stub.collection import Collection, KnownLedgers
 from bookie_stub.config import BookieSettings
 from bookie_stub.deletions import Deletions
 from bookie_stub.directories import Cluster
-from bookie_stub.disk_monitor import DiskMonitor, Room
+from bookie_stub.disk_monitor import DiskMonitor, Rooms
 from bookie_stub.disk_space import disk_space
 from bookie_stub.errors import BookieError
 from bookie_stub.file_system import FileSystem
-from bookie_stub.journal import Done, nothing
+from bookie_stub.journal import Done
 from bookie_stub.journals import open_journals
 from bookie_stub.last_confirmed import LastConfirmed
 from bookie_stub.ledger_records import LedgerRecords
@@ -33,7 +35,7 @@ from bookie_stub.posting import Answer, Answers, Post
 from bookie_stub.read_cache import POLICIES, ReadCache
 from bookie_stub.read_pool import ReadPool
 from bookie_stub.reads import BatchReadDone, ReadDone, Reads
-from bookie_stub.record import delete_record
+from bookie_stub.removals import Removals
 from bookie_stub.start import Disk, Recovered, open_disk, recover
 from bookie_stub.write_cache import WriteCache
 from protocol.bookie_frame import (
@@ -99,20 +101,16 @@ class Bookie:
         self.add = self._adds.add
         self.add_run = self._adds.add_run
         self._closed = False
-        self._checkpointer = Checkpointer(
-            disk.writer,
-            self._journals,
-            interval_s=settings.flush_interval_s,
-            backups=settings.journal_backups,
-            post=post,
-            due=self.checkpoint,
-            done=self._checkpoint_done,
-        )
-        known = KnownLedgers(ledgers, self._deletions.hidden, post, self.delete_ledgers)
-        self.collection = Collection(disk.storages, known, settings.collection, metadata, stats.collection)
+        self._checkpointer = self._open_checkpointer()
+        self._removals = self._open_removals()
+        self.delete_ledger = self._removals.delete
+        self.delete_ledgers = self._removals.delete_all
+        known = KnownLedgers(ledgers, self._deletions.hidden, post, self._removals)
+        self.collection = Collection(disk.storages, known, settings, metadata, stats.collection)
         self.when_read_only_changes: Callable[[bool], None] = _to_nobody
-        directories = (*disk.directories.ledgers, *disk.directories.indexes)
-        self._monitor = DiskMonitor(directories, settings.disk, post, self.room_changed, file_system)
+        self._availability = Availability(settings, disk.storages.place_of)
+        places = list(zip(disk.directories.ledgers, disk.directories.indexes, strict=True))
+        self._monitor = DiskMonitor(places, settings.disk, post, self.rooms_changed, file_system)
 
     def _open_adds(self) -> Adds:
         ground = Ground(
@@ -126,9 +124,31 @@ class Bookie:
             self._answer,
             self._post,
         )
-        adds = Adds(ground, self.settings.throttle_s_max, self.checkpoint)
-        adds.read_only = self.settings.read_only
-        return adds
+        return Adds(ground, self.settings.throttle_s_max, self.checkpoint)
+
+    def _open_checkpointer(self) -> Checkpointer:
+        return Checkpointer(
+            self._disk.writer,
+            self._journals,
+            interval_s=self.settings.flush_interval_s,
+            backups=self.settings.journal_backups,
+            post=self._post,
+            due=self.checkpoint,
+            done=self._checkpoint_done,
+            awaited=lambda: self._cache.no_room,
+        )
+
+    def _open_removals(self) -> Removals:
+        return Removals(
+            self._ledgers,
+            self._cache,
+            self._deletions,
+            self._records,
+            self._journals,
+            self._has_deleted,
+            self.checkpoint,
+            self.stats,
+        )
 
     def _open_reads(self) -> Reads:
         return Reads(
@@ -161,7 +181,7 @@ class Bookie:
         """
         started = time.perf_counter()
         file_system = file_system or FileSystem()
-        stats = BookieStats(len(settings.journal_directories))
+        stats = BookieStats(len(settings.journal_directories), len(settings.ledger_directories))
         disk = open_disk(settings, file_system, stats, cluster)
         try:
             recovered = recover(settings, disk, metadata, started)
@@ -172,7 +192,7 @@ class Bookie:
         bookie._journals.start()
         bookie._checkpointer.start()
         bookie.collection.start()
-        bookie.room_changed(bookie._monitor.look())
+        bookie.rooms_changed(bookie._monitor.look())
         bookie._monitor.start()
         return bookie
 
@@ -215,7 +235,7 @@ class Bookie:
             unknown = self._is_unknown(ledger_id, LAST_ENTRY)
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
             return
-        cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half})
+        cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half.ids()})
         stored = ledger_id not in self._deletions.hidden
         self._pool.submit(
             partial(self._listed, ledger_id, cached, stored, done), partial(done, RC_IO_ERROR, b"")
@@ -251,7 +271,7 @@ class Bookie:
 
     def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
         """`done(rc, ledger id)` once an explicit LAC at least as high as the body's is durable."""
-        if self._closed or ledger_id < 0 or self.read_only:
+        if self._closed or ledger_id < 0 or self._availability.refuses(ledger_id):
             rc = RC_IO_ERROR if self._closed else RC_BAD_REQUEST if ledger_id < 0 else RC_READ_ONLY
             self._answer(partial(done, rc, ledger_id))
         else:
@@ -265,31 +285,7 @@ class Bookie:
             self._journal_of(ledger_id).append(b"", done, ledger_id)
 
     def _has_deleted(self, ledger_id: int) -> bool:
-        return ledger_id in self._deletions.hidden or self._disk.storages.has_deleted(ledger_id)
-
-    def delete_ledger(self, ledger_id: int) -> None:
-        """Forget a ledger and never take it again. Durable with the journal's next group; space comes back with the
-        next checkpoint. One that is not here may have its first add held, so that it was deleted is noted all the same.
-        """
-        if self._closed or ledger_id < 0 or self._has_deleted(ledger_id):
-            return
-        ledger = self._ledgers.pop(ledger_id, None)
-        if ledger is not None:
-            self.stats.deleted_ledgers += 1
-            self._cache.forget(ledger_id)
-            self._records.forget(ledger)
-        self._deletions.add(ledger_id)
-        self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
-
-    def delete_ledgers(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """`done` in the loop, when none of them is in the indexes any more; never, when the bookie is closed before."""
-        for ledger_id in ledger_ids:
-            self.delete_ledger(ledger_id)
-        if self._deletions.hidden:
-            self._deletions.waiting.append(done)
-            self.checkpoint()
-        else:
-            done()
+        return self._deletions.has_deleted(ledger_id) or self._disk.storages.has_deleted(ledger_id)
 
     # Checkpoints.
 
@@ -307,8 +303,8 @@ class Bookie:
         if nothing_new and not self._cache.active.entries:
             return None
         changed = self._records.take_changed()
-        number, deleted = self._deletions.take()
-        return Checkpoint(number, marks, self._cache.swap(), changed, deleted)
+        number, deleted, emptied = self._deletions.take()
+        return Checkpoint(number, marks, self._cache.swap(), changed, deleted, emptied)
 
     def _checkpoint_done(self, checkpoint: Checkpoint) -> None:
         if self._closed:
@@ -318,7 +314,7 @@ class Bookie:
         self._cache.flushed()
         self._reads.flushed()
         self._deletions.done(checkpoint.number)
-        if checkpoint.deleted:
+        if checkpoint.deleted or checkpoint.emptied:
             self.collection.nudge()
         if self._deletions.waiting and self._deletions.hidden:
             self.checkpoint()
@@ -328,17 +324,14 @@ class Bookie:
 
     # The rest.
 
-    def room_changed(self, room: Room) -> None:
-        """What the disks have room for: adds, compactions."""
-        allowed = self.settings.collection.force_when_full
-        self.collection.suspended_major = room.scarce and not allowed
-        self.collection.suspended_minor = room.full and not allowed
-        if room.scarce and allowed:
-            self.collection.force(Force(minor=True, major=True))
-        read_only = self.settings.read_only or room.full
-        if read_only != self.read_only:
-            self._adds.read_only = read_only
-            self.when_read_only_changes(read_only)
+    def rooms_changed(self, rooms: Rooms) -> None:
+        """What each ledger directory has room for: adds, compactions."""
+        self.collection.rooms_changed(rooms)
+        before = self.read_only
+        self._availability.rooms_changed(rooms)
+        self._adds.refuse(self._availability.refusal)
+        if self.read_only != before:
+            self.when_read_only_changes(self.read_only)
 
     def close(self) -> None:
         """Sync the journal, write everything out, close the files. Blocks; completions are still posted.
@@ -349,6 +342,7 @@ class Bookie:
             return
         self._closed = True
         self._adds.close()
+        self._removals.close()
         self._monitor.close()
         self.collection.close()
         self._journals.close()
@@ -376,8 +370,13 @@ class Bookie:
 
     @property
     def read_only(self) -> bool:
-        """Only adds of a recovery are taken."""
-        return self._adds.read_only
+        """Only adds of a recovery are taken, whatever the ledger."""
+        return self._availability.read_only
+
+    @property
+    def writable_directories(self) -> int:
+        """Ledger directories that take plain adds."""
+        return self._availability.writable_directories
 
     @property
     def closed(self) -> bool:
@@ -401,6 +400,11 @@ class Bookie:
     def entry_count(self) -> int:
         """About: RocksDB's estimate for the index, and what is in the write cache."""
         return self._disk.storages.entry_count_estimate() + self._cache.count()
+
+    @property
+    def index_bytes(self) -> int:
+        """Of all location indexes, as files."""
+        return sum(storage.locations.bytes_on_disk() for storage in self._disk.storages.all)
 
     @property
     def entry_log_count(self) -> int:

@@ -1,4 +1,5 @@
-"""`check`: whether every entry that the location index names can be read, has the right ids, and fits its digest.
+"""`check`: whether every file of a bookie is whole, and every entry that the location index names can be read and fits
+its digest.
 
 A bookie does not know a ledger's digest type or password. CRC32C and CRC32 need no password, so they are tried: when
 they fit an entry of a ledger, one of it that they do not fit is damaged. Ledgers where neither fits any entry (a MAC,
@@ -15,17 +16,26 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from bookie_stub.directories import mark_name, read_marks
+from bookie_stub.check_files import (
+    check_cookies,
+    check_journals,
+    check_last_id,
+    check_logs,
+    check_tombstones,
+    listed_of,
+)
+from bookie_stub.directories import mark_name
+from bookie_stub.entry_log import file_name
 from bookie_stub.entry_log_reader import EntryLogReader
-from bookie_stub.errors import BookieError
+from bookie_stub.errors import BookieError, BookieStorageError
 from bookie_stub.file_system import FileSystem
-from bookie_stub.journal_chain import flaws_of
-from bookie_stub.journal_file import Mark, journal_ids
+from bookie_stub.findings import Findings
+from bookie_stub.inventory import Listed, Written
 from bookie_stub.ledger_index import FLAGS_KEY, decode
 from bookie_stub.ledger_storage import LEDGERS, LOCATIONS
 from bookie_stub.progress import Progress, Say
 from bookie_stub.record import KEY
-from bookie_stub.rocks import Put, read_rows
+from bookie_stub.rocks import Put, read_rows, sequence_of
 from bookie_stub.stored_entries import near_until
 
 _SLICE = 512
@@ -34,69 +44,70 @@ _COVERED = 32
 """The digest covers these first bytes and the payload; it stands between them."""
 
 
-class Findings:
-    def __init__(self) -> None:
-        self.entries = 0
-        self.verified = 0
-        """Entries whose digest fits."""
-        self.unverifiable = 0
-        self.damaged: list[str] = []
-        """Entries and files that are not what they should be, a line for each."""
-        self.notes: list[str] = []
-        """What is no damage, but worth a look."""
-
-
 def check(
     journals: Sequence[Path], storages: Sequence[tuple[Path, Path]], entry_bytes_max: int, say: Say
 ) -> Findings:
-    """`storages`: directories of entry logs and of indexes, as pairs. Raises BookieError when an index cannot be read."""
+    """`storages`: directories of entry logs and of indexes, as pairs. OSError where a file cannot be read."""
     findings = Findings()
+    check_cookies(sorted({*journals, *(path for pair in storages for path in pair)}), findings)
     for number, directory in enumerate(journals):
         marks = [logs / mark_name(number, len(journals)) for logs, _ in storages]
-        _check_journals(directory, marks, findings)
+        check_journals(directory, marks, findings)
     for logs, index in storages:
         _check_storage(logs, index, entry_bytes_max, findings, say)
     return findings
 
 
-def _check_journals(directory: Path, marks: Sequence[Path], findings: Findings) -> None:
-    try:
-        mark = read_marks(marks, directory)
-    except BookieError as error:
-        findings.damaged.append(str(error))
-        mark = Mark(min(journal_ids(directory), default=0), 0)
-    try:
-        findings.damaged += flaws_of(directory, mark)
-    except BookieError as error:
-        findings.damaged.append(str(error))
-
-
 def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: Findings, say: Say) -> None:
+    listed = listed_of(logs, findings)
+    check_last_id(logs, findings)
+    check_logs(logs, listed, findings, say)
+    check_tombstones(index, listed, findings)
+    _check_indexes(index, listed, findings)
     known = _ledgers_of(index, findings)
     reader = EntryLogReader(logs, entry_bytes_max, FileSystem())
     progress = Progress(f"check {logs}", "entries", say)
-    with read_rows(index / LOCATIONS) as rows:
-        for ledger_id, group in groupby(rows, key=lambda row: KEY.unpack(row[0])[0]):
-            if ledger_id not in known:
-                findings.notes.append(
-                    f"ledger {ledger_id} has entries in {index / LOCATIONS} and is in no ledger index"
-                )
-            _check_ledger(group, reader, findings, progress)
+    try:
+        with read_rows(index / LOCATIONS) as rows:
+            for ledger_id, group in groupby(rows, key=lambda row: KEY.unpack(row[0])[0]):
+                if known is not None and ledger_id not in known:
+                    findings.notes.append(
+                        f"ledger {ledger_id} has entries in {index / LOCATIONS} and is in no ledger index"
+                    )
+                _EntriesOfLedger(logs, reader, findings, progress).check(group)
+    except BookieStorageError as error:
+        findings.damaged.append(str(error))
     say(f"check {logs}: {progress.text()}")
     reader.close()
 
 
-def _ledgers_of(index: Path, findings: Findings) -> set[int]:
+def _check_indexes(index: Path, listed: Listed | None, findings: Findings) -> None:
+    written = Written() if listed is None else listed.written
+    for path, wanted in ((index / LOCATIONS, written.locations), (index / LEDGERS, written.ledgers)):
+        try:
+            found = sequence_of(path)
+        except BookieStorageError:
+            continue  # whoever reads its rows says it
+        if found < wanted:
+            findings.damaged.append(f"{path} has {found} changes of {wanted}: its newest rows are lost")
+
+
+def _ledgers_of(index: Path, findings: Findings) -> set[int] | None:
+    """None when they cannot be read."""
     known = set()
-    with read_rows(index / LEDGERS) as rows:
-        for key, value in rows:
-            ledger_id = int.from_bytes(key, "big", signed=True)
-            known.add(ledger_id)
-            try:
-                if ledger_id != FLAGS_KEY:
-                    decode(value)
-            except BookieError as error:
-                findings.damaged.append(f"ledger {ledger_id}: {error}")
+    try:
+        with read_rows(index / LEDGERS) as rows:
+            for key, value in rows:
+                ledger_id = int.from_bytes(key, "big", signed=True)
+                known.add(ledger_id)
+                try:
+                    if ledger_id != FLAGS_KEY:
+                        decode(value)
+                except BookieError as error:
+                    findings.damaged.append(f"{index / LEDGERS}: ledger {ledger_id}: {error}")
+    except BookieStorageError as error:
+        findings.damaged.append(str(error))
+        return None
     return known
 
 
@@ -105,66 +116,67 @@ class _Row(NamedTuple):
     location: int
 
 
-def _check_ledger(
-    rows: Iterator[Put], reader: EntryLogReader, findings: Findings, progress: Progress
-) -> None:
-    """Rows of one ledger."""
-    fits = 0
-    misfits: list[bytes] = []
-    for key, entry in _read_all(rows, reader, findings):
-        progress.add(1, len(entry))
-        findings.entries += 1
-        if digest_fits(entry):
-            fits += 1
-        else:
-            misfits.append(key)
-    findings.verified += fits
-    if fits:
-        findings.damaged += [f"{_name(key)}: its digest does not fit" for key in misfits]
-    else:
-        findings.unverifiable += len(misfits)
+class _EntriesOfLedger:
+    def __init__(self, logs: Path, reader: EntryLogReader, findings: Findings, progress: Progress) -> None:
+        self._logs = logs
+        self._reader = reader
+        self._findings = findings
+        self._progress = progress
 
-
-def _read_all(
-    rows: Iterator[Put], reader: EntryLogReader, findings: Findings
-) -> Iterator[tuple[bytes, bytes]]:
-    """Key and bytes of all that can be read; what cannot is noted."""
-    waiting: list[_Row] = []
-    for key, value in rows:
-        location = int.from_bytes(value, "big")
-        if location:  # 0 is BookKeeper's "no such entry"
-            waiting.append(_Row(key, location))
-        if len(waiting) == _SLICE:
-            yield from _read_slice(waiting, reader, findings)
-            waiting = []
-    yield from _read_slice(waiting, reader, findings)
-
-
-def _read_slice(
-    rows: list[_Row], reader: EntryLogReader, findings: Findings
-) -> Iterator[tuple[bytes, bytes]]:
-    locations = [row.location for row in rows]
-    start = 0
-    while start < len(rows):
-        stop = near_until(locations, start, _SPAN_BYTES_MAX)
-        run = rows[start:stop]
-        try:
-            entries = list(reader.read_run([row.key for row in run], [row.location for row in run]))
-            yield from zip([row.key for row in run], entries, strict=True)
-        except (BookieError, OSError):
-            yield from _read_singly(run, reader, findings)
-        start = stop
-
-
-def _read_singly(
-    rows: list[_Row], reader: EntryLogReader, findings: Findings
-) -> Iterator[tuple[bytes, bytes]]:
-    for row in rows:
-        try:
-            yield row.key, reader.read(row.key, row.location)
-        except (BookieError, OSError) as error:
+    def check(self, rows: Iterator[Put]) -> None:
+        findings = self._findings
+        fits = 0
+        misfits: list[_Row] = []
+        for row, entry in self._read_all(rows):
+            self._progress.add(1, len(entry))
             findings.entries += 1
-            findings.damaged.append(f"{_name(row.key)}: {error}")
+            if digest_fits(entry):
+                fits += 1
+            else:
+                misfits.append(row)
+        findings.verified += fits
+        if fits:
+            findings.damaged += [f"{self._name(row)}: its digest does not fit" for row in misfits]
+        else:
+            findings.unverifiable += len(misfits)
+
+    def _read_all(self, rows: Iterator[Put]) -> Iterator[tuple[_Row, bytes]]:
+        """All that can be read; what cannot is noted."""
+        waiting: list[_Row] = []
+        for key, value in rows:
+            location = int.from_bytes(value, "big")
+            if location:  # 0 is BookKeeper's "no such entry"
+                waiting.append(_Row(key, location))
+            if len(waiting) == _SLICE:
+                yield from self._read_slice(waiting)
+                waiting = []
+        yield from self._read_slice(waiting)
+
+    def _read_slice(self, rows: list[_Row]) -> Iterator[tuple[_Row, bytes]]:
+        locations = [row.location for row in rows]
+        start = 0
+        while start < len(rows):
+            stop = near_until(locations, start, _SPAN_BYTES_MAX)
+            run = rows[start:stop]
+            try:
+                entries = list(self._reader.read_run([row.key for row in run], [row.location for row in run]))
+                yield from zip(run, entries, strict=True)
+            except (BookieError, OSError):
+                yield from self._read_singly(run)
+            start = stop
+
+    def _read_singly(self, rows: list[_Row]) -> Iterator[tuple[_Row, bytes]]:
+        for row in rows:
+            try:
+                yield row, self._reader.read(row.key, row.location)
+            except (BookieError, OSError) as error:
+                self._findings.entries += 1
+                self._findings.damaged.append(f"{self._name(row)}: {error}")
+
+    def _name(self, row: _Row) -> str:
+        path = self._logs / file_name(row.location >> 32)
+        ledger_id, entry_id = KEY.unpack(row.key)
+        return f"{path} at {row.location & 0xFFFFFFFF}: ledger {ledger_id} entry {entry_id}"
 
 
 def digest_fits(entry: bytes) -> bool:
@@ -180,7 +192,3 @@ def digest_fits(entry: bytes) -> bool:
         return False
     found = zlib.crc32(entry[_COVERED + 8 :], zlib.crc32(covered))
     return found == int.from_bytes(entry[_COVERED : _COVERED + 8], "big")
-
-
-def _name(key: bytes) -> str:
-    return "ledger {} entry {}".format(*KEY.unpack(key))

@@ -10,17 +10,21 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Protocol
 
-from bookie_stub.compaction import CompactionStopped, Pace, compact_log
-from bookie_stub.config import CollectionSettings
-from bookie_stub.entry_log import file_name
+from bookie_stub.cluster_ledgers import LedgerMetadata
+from bookie_stub.config import BookieSettings
+from bookie_stub.directory_compactions import DirectoryCompactions, Force
+from bookie_stub.disk_monitor import Rooms
 from bookie_stub.errors import BookieError
 from bookie_stub.garbage_collector import GarbageCollector
+from bookie_stub.ledger import Ledger
 from bookie_stub.ledger_storage import Storages
 from bookie_stub.metrics import CollectionStats
+from bookie_stub.over_replicated import OverReplicated
 from bookie_stub.posting import Answer, Post, post_quietly
 
 log = logging.getLogger(__name__)
@@ -31,19 +35,12 @@ _DELETED_AT_A_TIME = 500
 _CHECKPOINT_WAIT_S = 30.0
 
 
-class LedgerMetadata(Protocol):
-    """What the cluster knows of ledgers."""
+class Removal(Protocol):
+    """What the loop does with ledgers that go; the call comes back when they are out of the indexes."""
 
-    def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """Those of them (ascending) that do not exist any more. With `verify` each one was asked for by name.
+    def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None: ...
 
-        Raises BookieError when anything is in doubt.
-        """
-        ...
-
-    def naming(self, bookie_id: str) -> list[int]:
-        """All ledgers that have, or had for a part of them, this bookie in their ensemble. Raises BookieError."""
-        ...
+    def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None: ...
 
 
 class KnownLedgers:
@@ -51,34 +48,39 @@ class KnownLedgers:
 
     def __init__(
         self,
-        ledgers: Mapping[int, object],
+        ledgers: Mapping[int, Ledger],
         hidden: Container[int],
         post: Post,
-        delete: Callable[[Sequence[int], Answer], None],
+        removal: Removal,
     ) -> None:
-        """`hidden`: deleted, and not yet out of the indexes. `delete` runs in the loop."""
+        """`hidden`: deleted or emptied, and not yet out of the indexes. `removal` works in the loop."""
         self._ledgers = ledgers
         self._hidden = hidden
         self._post = post
-        self._delete = delete
+        self._removal = removal
 
     def ids(self) -> list[int]:
         return sorted(list(self._ledgers))  # noqa: C414 - the copy is made in one step, the loop goes on adding
 
+    def with_entries(self) -> list[int]:
+        """Those that may have some here."""
+        return [ledger_id for ledger_id in self.ids() if self._needs_logs(ledger_id)]
+
     def living(self, ledger_id: int) -> bool:
         """Whether an entry log is still needed for the ledger."""
-        return ledger_id in self._ledgers or ledger_id in self._hidden
+        return ledger_id in self._hidden or self._needs_logs(ledger_id)
+
+    def _needs_logs(self, ledger_id: int) -> bool:
+        ledger = self._ledgers.get(ledger_id)
+        return ledger is not None and ledger.needs_logs
 
     def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
         """`done` when a checkpoint has taken them out of the indexes."""
-        post_quietly(self._post, partial(self._delete, ledger_ids, done))
+        post_quietly(self._post, partial(self._removal.delete_all, ledger_ids, done))
 
-
-class Force(NamedTuple):
-    """Somebody asks for a round, and for compactions although they are not due."""
-
-    minor: bool = False
-    major: bool = False
+    def empty(self, ledger_ids: Sequence[int], done: Answer) -> None:
+        """Their entries only; `done` as for `delete`."""
+        post_quietly(self._post, partial(self._removal.empty_all, ledger_ids, done))
 
 
 class Collection:
@@ -86,24 +88,49 @@ class Collection:
         self,
         storages: Storages,
         ledgers: KnownLedgers,
-        settings: CollectionSettings,
+        settings: BookieSettings,
         metadata: LedgerMetadata | None,
         stats: CollectionStats,
     ) -> None:
         """Without `metadata` ledgers are deleted by call only."""
-        self._collectors = [GarbageCollector(storage, self._breathe) for storage in storages.all]
+        its = settings.collection
+        self._closing = threading.Event()
+        self._directories = [
+            DirectoryCompactions(
+                GarbageCollector(
+                    storage, self._breathe, settings.entry_log_bytes_max if its.by_whole_logs else 1
+                ),
+                ledgers.living,
+                its,
+                stats,
+                its_stats,
+                self._closing,
+            )
+            for storage, its_stats in zip(storages.all, stats.directories, strict=True)
+        ]
+        self._collectors = [directory.collector for directory in self._directories]
         self._ledgers = ledgers
-        self._settings = settings
+        self._settings = its
         self._metadata = metadata
+        self._over_replicated = None
+        if metadata is not None:
+            self._over_replicated = OverReplicated(
+                metadata,
+                settings.bookie_id,
+                ledgers.with_entries,
+                ledgers.empty,
+                wait_s=its.over_replicated_wait_s,
+                rate=its.metadata_rate,
+                closing=self._closing,
+            )
         self.stats = stats
         self._wake = threading.Event()
-        self._closing = threading.Event()
         self._force: Force | None = None
         self.forced = False
         """A round that somebody asked for is due or under way."""
-        self.suspended_major = self.suspended_minor = False
-        """The disk has no room for it."""
-        self._next_s = time.monotonic() + settings.wait_s
+        self._indexes: set[int] = set()
+        """Directories whose location index somebody wants compacted."""
+        self._next_s = time.monotonic() + its.wait_s
         self._thread = threading.Thread(target=self._run, name="bookie-gc", daemon=True)
 
     def start(self) -> None:
@@ -123,9 +150,30 @@ class Collection:
     def force(self, force: Force) -> None:
         """A round at once. A second call while one is due adds to it."""
         older = self._force or Force()
-        self._force = Force(older.minor or force.minor, older.major or force.major)
+        self._force = Force(*(one or other for one, other in zip(older, force, strict=True)))
         self.forced = True
         self._wake.set()
+
+    @property
+    def index_paths(self) -> list[Path]:
+        """The location indexes, one for each ledger directory."""
+        return [collector.storage.locations.path for collector in self._collectors]
+
+    def compact_indexes(self, places: Iterable[int]) -> None:
+        """The location indexes of these ledger directories, soon."""
+        self._indexes.update(places)
+        self._wake.set()
+
+    def is_compacting_index(self, place: int) -> bool:
+        """Whether it is asked for or under way."""
+        return place in self._indexes or self.stats.directories[place].compacting_index
+
+    def rooms_changed(self, rooms: Rooms) -> None:
+        """What the ledger directories have room for."""
+        for directory, room in zip(self._directories, rooms, strict=True):
+            directory.room = room
+        if self._settings.force_when_full and any(room.scarce for room in rooms):
+            self.force(Force(minor=True, major=True))
 
     # The thread.
 
@@ -150,11 +198,15 @@ class Collection:
         started = time.perf_counter_ns()
         if ask and self._metadata is not None:
             self._ask_metadata(self._metadata)
+        if ask and self._over_replicated is not None:
+            self._over_replicated.look_if_due()
         for collector in self._collectors:
             self.stats.reclaimed_by_deletion += collector.remove_dead(self._ledgers.living)
         if ask:
-            self._compact_if_due(force)
+            for directory in self._directories:
+                directory.compact_if_due(force)
             self._measure()
+        self._compact_wanted_indexes()
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
     def _ask_metadata(self, metadata: LedgerMetadata) -> None:
@@ -177,54 +229,10 @@ class Collection:
         while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < waited_until:
             pass
 
-    # Compaction.
-
-    def _compact_if_due(self, force: Force) -> None:
-        settings, stats = self._settings, self.stats
-        now = time.time()
-        major_due = now - stats.last_major_s >= settings.major_interval_s
-        minor_due = now - stats.last_minor_s >= settings.minor_interval_s
-        if settings.major and (force.major or (major_due and not self.suspended_major)):
-            stats.compacting = "major"
-            self._compact(settings.major_threshold)
-            stats.majors += 1
-            stats.last_major_s = stats.last_minor_s = time.time()
-        elif settings.minor and (force.minor or (minor_due and not self.suspended_minor)):
-            stats.compacting = "minor"
-            self._compact(settings.minor_threshold)
-            stats.minors += 1
-            stats.last_minor_s = time.time()
-        stats.compacting = ""
-
-    def _compact(self, threshold: float) -> None:
-        started = time.perf_counter_ns()
-        try:
-            for collector in self._collectors:
-                self._compact_directory(collector, threshold)
-        except CompactionStopped as stopped:
-            log.info("%s", stopped)
-        self.stats.compactions.observe_ns(True, time.perf_counter_ns() - started)
-
-    def _compact_directory(self, collector: GarbageCollector, threshold: float) -> None:
-        pace = Pace(self._settings.rate, self._closing)
-        by_bytes = self._settings.rate_in_bytes
-
-        def take(size: int) -> None:
-            pace.take(size if by_bytes else 1)
-
-        for log_id in collector.mostly_dead(threshold, self._ledgers.living):
-            try:
-                freed = compact_log(collector.storage, log_id, self._ledgers.living, take, pace.breathe)
-            except CompactionStopped:
-                raise
-            except (BookieError, OSError) as error:
-                log.warning("%s is not compacted: %s", file_name(log_id), error)
-                if isinstance(error, BookieError):
-                    collector.give_up(log_id)
-            else:
-                collector.forget(log_id)
-                self.stats.reclaimed_by_compaction += max(freed, 0)
-                log.info("%s compacted, %d bytes freed", file_name(log_id), freed)
+    def _compact_wanted_indexes(self) -> None:
+        for place in sorted(self._indexes):
+            self._directories[place].compact_index()
+            self._indexes.discard(place)
 
     def _measure(self) -> None:
         """How much of the logs is alive, for the scrape."""

@@ -153,6 +153,7 @@ def _make_available(storage: LedgerStorage, marked: Path, new_id: int) -> None:
     with contextlib.suppress(FileExistsError):
         storage.file_system.link(marked, storage.directory / file_name(new_id))
     storage.file_system.sync_directory(storage.directory)
+    storage.inventory.added(new_id)
 
 
 def _update_index(storage: LedgerStorage, moves: list[_Move]) -> None:
@@ -174,8 +175,7 @@ def _remove_old(
         raise CorruptEntry(
             f"{storage.directory / file_name(log_id)} has entries that a scan does not find; kept"
         )
-    storage.file_system.remove(storage.directory / file_name(log_id))
-    storage.log_reader.forget(log_id)
+    storage.remove_log(log_id)
     storage.file_system.sync_directory(storage.directory)
 
 

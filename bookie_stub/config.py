@@ -35,10 +35,23 @@ class CollectionSettings:
     """Between two rounds."""
     verify: bool = True
     """Ask the metadata store for each ledger by name before it is deleted."""
+    over_replicated_wait_s: float = 86400.0
+    """Between two looks for ledgers that are not at home here any more; 0: none."""
+    metadata_rate: float = 1000.0
+    """Requests to the metadata store in a second, when it is asked for ledgers by name."""
     minor_threshold: float = 0.2
     minor_interval_s: float = 3600.0
+    minor_time_s_max: float = 0.0
+    """No further log is begun after it; 0 sets no limit."""
     major_threshold: float = 0.5
     major_interval_s: float = 86400.0
+    major_time_s_max: float = 0.0
+    force_allowed: bool = True
+    """A compaction whose interval switches it off may be asked for."""
+    by_whole_logs: bool = False
+    """What is alive is a share of `logSizeLimit`, if the log is smaller."""
+    index_interval_s: float = 0.0
+    """Between two compactions of the location index; 0: none."""
     rate: float = 1000.0
     """Copied in a second, entries or bytes."""
     rate_in_bytes: bool = False
@@ -50,8 +63,16 @@ class CollectionSettings:
         return self.minor_threshold > 0 and self.minor_interval_s > 0
 
     @property
+    def minor_by_force(self) -> bool:
+        return self.minor_threshold > 0 and (self.force_allowed or self.minor)
+
+    @property
     def major(self) -> bool:
         return self.major_threshold > 0 and self.major_interval_s > 0
+
+    @property
+    def major_by_force(self) -> bool:
+        return self.major_threshold > 0 and (self.force_allowed or self.major)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +80,14 @@ class DiskSettings:
     """Shares of a disk that may be taken."""
 
     full: float = 0.95
-    """Above it the bookie is read-only."""
+    """Above it a ledger directory takes no adds."""
     warn: float = 0.9
     """Above it there is no major compaction."""
     low: float = 0.95
-    """Below it a bookie that the disk made read-only takes adds again."""
+    """Below it a directory that was full takes adds again."""
     interval_s: float = 10.0
+    any_full_is_read_only: bool = True
+    """One full directory makes the bookie read-only; else it refuses adds of that directory's ledgers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,10 +213,17 @@ def _collection(settings: Settings) -> CollectionSettings:
     return CollectionSettings(
         wait_s=settings.int("gcWaitTime") / 1000,
         verify=settings.bool("verifyMetadataOnGC"),
+        over_replicated_wait_s=settings.int("gcOverreplicatedLedgerWaitTime") / 1000,
+        metadata_rate=settings.int("gcMetadataOpRateLimit"),
         minor_threshold=minor,
         minor_interval_s=settings.int("minorCompactionInterval"),
+        minor_time_s_max=settings.int("minorCompactionMaxTimeMillis") / 1000,
         major_threshold=major,
         major_interval_s=settings.int("majorCompactionInterval"),
+        major_time_s_max=settings.int("majorCompactionMaxTimeMillis") / 1000,
+        force_allowed=settings.bool("forceAllowCompaction"),
+        by_whole_logs=settings.bool("useTargetEntryLogSizeForGc"),
+        index_interval_s=settings.int("entryLocationCompactionInterval"),
         rate=settings.int("compactionRateByBytes" if in_bytes else "compactionRateByEntries"),
         rate_in_bytes=in_bytes,
         force_when_full=settings.bool("isForceGCAllowWhenNoSpace"),
@@ -208,7 +238,13 @@ def _disk(settings: Settings) -> DiskSettings:
             f" allowed is up to diskUsageThreshold, {full:g}"
         )
     warn = min(settings.float("diskUsageWarnThreshold"), full)
-    return DiskSettings(full=full, warn=warn, low=low, interval_s=settings.int("diskCheckInterval") / 1000)
+    return DiskSettings(
+        full=full,
+        warn=warn,
+        low=low,
+        interval_s=settings.int("diskCheckInterval") / 1000,
+        any_full_is_read_only=settings.bool("readOnlyModeOnAnyDiskFullEnabled"),
+    )
 
 
 def _directories(settings: Settings, key: str) -> tuple[Path, ...]:

@@ -199,10 +199,9 @@ JOURNAL: Section = (
         Key(
             "journalFlushWhenQueueEmpty",
             "bool",
-            False,
-            "Do not wait for others: a group is what has come while the last one was synced. Saves a lone writer"
-            " journalMaxGroupWaitMSec per entry; the embedded bookie does it.",
-            standalone=True,
+            True,
+            "Do not wait for others: a group is what has come while the last one was synced. With false the disk idles"
+            " for up to journalMaxGroupWaitMSec before a group. BookKeeper's default is false.",
         ),
         Key(
             "skipReplayJournalInvalidRecord",
@@ -325,17 +324,18 @@ dbStorage_rocksDB_sstSizeInMB=4|64 dbStorage_rocksDB_writeBufferSizeMB=4|64 disa
 
 enableBusyWait=false enableLocalTransport enableStatistics ensemblePlacementPolicy
 entryLogFilePreallocationEnabled=true entryLogPerLedgerEnabled extraServerComponents
-fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432 forceAllowCompaction=true
-gcOverreplicatedLedgerWaitTime=86400000
+fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432
+gcEntryLogMetadataCacheEnabled=false gcEntryLogMetadataCachePath gcOverreplicatedLedgerMaxConcurrentRequests=1000
 httpServerClass=org.apache.bookkeeper.http.vertx.VertxHttpServer httpServerEnabled=false httpServerPort=8000
 journalAdaptiveGroupWrites=true
 
 journalFormatVersionToWrite=5 journalRemoveFromPageCache=true
 journalWriteBufferSizeKB=64 journalWriteData=true ledgerManagerFactoryClass ledgerManagerType
 ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage listeningInterface
+localScrubInterval=0 localScrubRateLimit=60
 lostBookieRecoveryDelay=0
 maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500
-minUsableSizeForIndexFileCreation=1073741824
+minUsableSizeForEntryLogCreation minUsableSizeForHighPriorityWrites minUsableSizeForIndexFileCreation=1073741824
 numAddWorkerThreads=0 numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads
 openFileLimit=0 openLedgerRereplicationGracePeriod=30000 pageLimit=0 pageSize persistBookieStatusEnabled
 readBufferSizeBytes=4096 readOnlyModeEnabled=true readWorkerThreadsThrottlingEnabled=true
@@ -345,7 +345,7 @@ serverTcpLinger serverTcpNoDelay=true shadedLedgerManagerFactoryClassPrefix skip
 skipListArenaMaxAllocSize skipListSizeLimit sortedLedgerStorageEnabled
 statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider stickyReadSEnabled=true
 tlsProvider tlsTrustStorePasswordPath
-useHostNameAsBookieID=false useShortHostName useV2WireProtocol=true
+useHostNameAsBookieID=false useShortHostName useTransactionalCompaction=true|false useV2WireProtocol=true
 writeBufferSizeBytes=65536 zkEnableSecurity=false zkRetryBackoffMaxMs zkRetryBackoffStartMs
 """
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from bookie_stub.bookie import Bookie
+from bookie_stub.large_adds import LargeAdds
 from bookie_stub.v2_requests import V2Requests
 from bookie_stub.v3_requests import V3Requests
-from protocol.add_runs import PLAIN_ADD
+from protocol.add_runs import Received
 from protocol.bookie_frame import LENGTH, LENGTH_BYTES, FrameError
 
 if TYPE_CHECKING:
@@ -31,10 +32,28 @@ ADD_COST_BYTES = 150
 """What an add counts for besides its bytes: measured, what the objects take that its record, id and answer are kept in."""
 
 
+FRONT_BYTES = 64 << 10
+"""What of a frame may wait in front of what is received next."""
+RECEIVED_BYTES = 256 << 10
+"""Received at most in one go."""
+
+
+class Scratch:
+    """Where all connections of a server receive, one after the other; nothing stays in it between two calls."""
+
+    __slots__ = ("buffer", "room", "view")
+
+    def __init__(self) -> None:
+        self.buffer = bytearray(FRONT_BYTES + RECEIVED_BYTES)
+        self.view = memoryview(self.buffer)
+        self.room = self.view[FRONT_BYTES:]
+
+
 class ServerSide(Protocol):
     """What a connection needs of the server."""
 
     bookie: Bookie
+    scratch: Scratch
     frame_bytes_max: int
     outstanding_bytes_max: int
     blocked: int
@@ -49,12 +68,13 @@ class ServerSide(Protocol):
     def closed(self, connection: BookieConnection) -> None: ...
 
 
-class BookieConnection(asyncio.Protocol):
+class BookieConnection(asyncio.BufferedProtocol):
     def __init__(self, server: ServerSide) -> None:
         self._server = server
         self.bookie = server.bookie
         self._transport: asyncio.Transport | None = None
         self._address = "?"
+        self._scratch = server.scratch
         self._chunks: list[bytes] = []
         """Received and not yet cut into frames."""
         self._waiting_bytes = 0
@@ -63,6 +83,7 @@ class BookieConnection(asyncio.Protocol):
         self._length_max = server.frame_bytes_max - LENGTH_BYTES
         self._v3 = V3Requests(self)
         self._v2: V2Requests | None = None
+        self._large: LargeAdds | None = None
         self._take: Callable[[memoryview], None] = self._take_either
         self.adds = 0
         """Adds and reads that are not yet answered."""
@@ -106,18 +127,43 @@ class BookieConnection(asyncio.Protocol):
 
     # Frames.
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._large is not None and self._large.active:
+            return self._large.room()
+        return self._scratch.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._large is not None and self._large.active:
+            others = self._large.received(nbytes)
+            if others is None:
+                self._pace()
+            else:
+                self._keep(others)
+        elif not self._chunks:
+            self._go_on(self._scratch.buffer, FRONT_BYTES, FRONT_BYTES + nbytes)
+        elif self._waiting_bytes <= FRONT_BYTES and not self._blocked:
+            start = FRONT_BYTES - self._waiting_bytes
+            self._scratch.buffer[start:FRONT_BYTES] = b"".join(self._chunks)
+            self._go_on(self._scratch.buffer, start, FRONT_BYTES + nbytes)
+        else:
+            self._keep(bytes(self._scratch.room[:nbytes]))
+
+    def _keep(self, data: bytes) -> None:
         self._chunks.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= self._wanted_bytes:
-            self._go_on()
+            self._go_on_with_waiting()
 
-    def _go_on(self) -> None:
+    def _go_on_with_waiting(self) -> None:
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._go_on(data, 0, len(data))
+
+    def _go_on(self, data: Received, start: int, stop: int) -> None:
         """What was postponed, then the frames that have come, as far as there is room."""
         while self._postponed and not self._blocked:
             self._postponed.popleft()()
         try:
-            self._cut_frames()
+            self._cut_frames(data, start, stop)
         except FrameError as error:
             log.warning("! %s: %s; connection closed", self._address, error)
             self._forget_received()
@@ -125,29 +171,35 @@ class BookieConnection(asyncio.Protocol):
             return
         self._pace()
 
-    def _cut_frames(self) -> None:
-        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+    def _cut_frames(self, data: Received, offset: int, stop: int) -> None:
         view = memoryview(data)
-        offset = 0
         self._wanted_bytes = LENGTH_BYTES
-        while not self._blocked and offset + LENGTH_BYTES <= len(data):
-            if self._v2 is not None and data.startswith(PLAIN_ADD, offset + LENGTH_BYTES):
-                end = self._v2.take_adds(data, offset, self._length_max)
-                if end > offset:
-                    offset = end
-                    continue
+        large = False
+        requests: V2Requests | V3Requests = self._v2 or self._v3
+        while not self._blocked and offset + LENGTH_BYTES <= stop:
+            end = requests.take_adds(data, offset, stop, self._length_max)
+            if end > offset:
+                offset = end
+                large = self._v2 is not None and self._v2.adds_are_large
+                continue
             end = offset + LENGTH_BYTES + self._frame_length(data, offset)
-            if end > len(data):
+            if end > stop:
                 self._wanted_bytes = end - offset
                 break
             self._take(view[offset + LENGTH_BYTES : end])
+            requests = self._v2 or self._v3
             offset = end
-            if self._handshaking and offset < len(data):
+            large = False
+            if self._handshaking and offset < stop:
                 raise FrameError("bytes in the clear behind the request for TLS")
-        self._chunks = [data[offset:]] if offset < len(data) else []
-        self._waiting_bytes = len(data) - offset
+        rest = bytes(view[offset:stop])
+        if large and self._large is not None and not self._blocked and self._large.begin(rest):
+            rest = b""
+            self._wanted_bytes = LENGTH_BYTES
+        self._chunks = [rest] if rest else []
+        self._waiting_bytes = len(rest)
 
-    def _frame_length(self, data: bytes, offset: int) -> int:
+    def _frame_length(self, data: Received, offset: int) -> int:
         length: int = LENGTH.unpack_from(data, offset)[0]
         if not 0 <= length <= self._length_max:
             raise FrameError(f"frame of {length} bytes, allowed are {self._length_max}")
@@ -156,6 +208,9 @@ class BookieConnection(asyncio.Protocol):
     def _take_either(self, packet: memoryview) -> None:
         if not self._v3.take(packet):
             self._v2 = V2Requests(self)
+            self._large = LargeAdds(
+                self._length_max, self.bookie.write_cache.arena.take, self._v2.take_large_add
+            )
             self._take = self._v2.take
             self._take(packet)
 
@@ -163,6 +218,8 @@ class BookieConnection(asyncio.Protocol):
         self._chunks.clear()
         self._waiting_bytes = 0
         self._wanted_bytes = LENGTH_BYTES
+        if self._large is not None:
+            self._large.end()
 
     # What the requests say of themselves.
 
@@ -240,7 +297,7 @@ class BookieConnection(asyncio.Protocol):
         if self._transport is not None and answers:
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
         if self._reading_paused and not self._blocked:
-            self._go_on()
+            self._go_on_with_waiting()
 
     @property
     def _blocked(self) -> bool:
@@ -269,4 +326,4 @@ class BookieConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writing_paused = False
         if not self._blocked:
-            self._go_on()
+            self._go_on_with_waiting()

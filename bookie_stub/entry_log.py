@@ -124,6 +124,8 @@ class LogScan:
         """How far the scan has come; at its end, where the last complete record ends."""
         self.rest = 0
         """Bytes that are left behind the end: torn by a crash, or damage that hides whatever follows."""
+        self.gap: int | None = None
+        """Where the first bytes are that lie between two records and belong to none."""
 
     def __iter__(self) -> Iterator[ScannedEntry]:
         if self._path.stat().st_size <= HEADER_BYTES:
@@ -138,6 +140,8 @@ class LogScan:
                 stop = position + LENGTH_BYTES + size
                 if stop > len(data):
                     break
+                if position > self.end and self.gap is None:
+                    self.gap = self.end
                 ledger_id, entry_id = KEY.unpack_from(data, position + LENGTH_BYTES)
                 if ledger_id >= 0:
                     yield ScannedEntry(ledger_id, entry_id, position, size)

@@ -57,6 +57,10 @@ class LogFile:
             self._write_chunk()
         return location
 
+    @property
+    def synced(self) -> int:
+        return self._synced
+
     def sync(self) -> None:
         self._write_chunk()
         self._file_system.sync_data(self._descriptor)
@@ -94,8 +98,9 @@ class EntryLogWriter:
         self._size_max = size_max
         self._file_system = file_system
         self._file: LogFile | None = None
-        self._newer_than = -1
-        self.finished: list[tuple[int, LedgerBytes]] = []
+        self.newer_than = -1
+        """What is appended now goes to a log with a higher id."""
+        self.finished: list[int] = []
         """Logs that were finished since the owner last looked; it clears the list."""
 
     @property
@@ -103,12 +108,17 @@ class EntryLogWriter:
         """The log being written; -1 while there is none."""
         return -1 if self._file is None else self._file.log_id
 
+    @property
+    def synced(self) -> tuple[int, int] | None:
+        """The log being written, and how many of its bytes are on disk for certain."""
+        return None if self._file is None else (self._file.log_id, self._file.synced)
+
     def append(self, record: bytes, ledger_id: int) -> int:
         """The location that the record will have. It is written by `sync` at the latest."""
         file = self._file
         if file is None:
             file = self._start()
-        elif file.log_id < self._newer_than or (file.ledgers and file.end + len(record) > self._size_max):
+        elif file.log_id < self.newer_than or (file.ledgers and file.end + len(record) > self._size_max):
             self.finish()
             file = self._start()
         return file.append(record, ledger_id)
@@ -121,7 +131,7 @@ class EntryLogWriter:
         """Write the ledgers map of the current log and close it."""
         if self._file is not None:
             self._file.finish()
-            self.finished.append((self._file.log_id, self._file.ledgers))
+            self.finished.append(self._file.log_id)
             self._file = None
 
     def abandon(self) -> None:
@@ -133,8 +143,8 @@ class EntryLogWriter:
     def take_id(self) -> int:
         """For a log of somebody else's. What is appended from now on goes to a newer one, so that of two logs with
         the same entry the newer one has the newer version."""
-        self._newer_than = self._next_id()
-        return self._newer_than
+        self.newer_than = self._next_id()
+        return self.newer_than
 
     def _start(self) -> LogFile:
         log_id = self._next_id()

@@ -14,11 +14,11 @@ from bookie_stub.journal import Done
 class EntryRun(NamedTuple):
     ledger_id: int
     entry_ids: Sequence[int]
-    """Those inside the entries; never negative, unless it is only one."""
-    records: Sequence[bytes]
-    """The entries, each with its int32 length in front, which is 24 or more, unless it is only one."""
-    size: int
-    """Bytes of all records."""
+    """Those inside the entries; never negative, unless it is only one. A range when they follow one another."""
+    records: bytes
+    """The entries, each with its int32 length in front, which is 24 or more, unless it is only one; one behind the other."""
+    starts: Sequence[int]
+    """Where each record begins; a range when all are equally long."""
     master_key: bytes
     recovery: bool
     done: Done

@@ -105,15 +105,15 @@ def _state(text: _Text, bookie: Bookie) -> None:
     text.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry log files.", bookie.entry_log_count)
     directories = bookie.settings.ledger_directories
     text.gauge("bookie_ledger_num_dirs", "Ledger directories.", len(directories))
-    writable = 0 if bookie.read_only else len(directories)
-    text.gauge("bookie_ledger_writable_dirs", "Ledger directories that take writes.", writable)
+    writable = bookie.writable_directories
+    text.gauge("bookie_ledger_writable_dirs", "Ledger directories that take plain adds.", writable)
     share_taken = FileSystem().share_taken
     taken = {_NOT_IN_A_NAME.sub("_", str(path.absolute())): share_taken(path) for path in directories}
     taken.setdefault(DASHBOARD_DIRECTORY, share_taken(directories[0]))
     for name, share in taken.items():
         doc = "Percent of the ledger directory's disk in use."
         text.gauge(f"bookie_ledger_dir_{name}_usage", doc, 100 * share)
-    deleted = "Ledgers deleted since the start."
+    deleted = "Ledgers deleted since the start, and over-replicated ones whose entries were given up."
     text.counter("bookie_DELETED_LEDGER_TOTAL bookie_DELETED_LEDGER_COUNT", deleted, stats.deleted_ledgers)
 
 
@@ -127,7 +127,7 @@ def _journal(text: _Text, bookie: Bookie) -> None:
     )
     text.outcomes(
         "bookie_journal_JOURNAL_SYNC",
-        "Milliseconds of fdatasync.",
+        "Milliseconds of a group's write and sync, which are one call.",
         [(label, journal.syncs) for label, journal in zip(labels, journals, strict=True)],
     )
     text.gauge(
@@ -184,6 +184,7 @@ def _collection(text: _Text, stats: CollectionStats) -> None:
     text.counter(
         "bookie_MINOR_COMPACTION_TOTAL bookie_MINOR_COMPACTION_COUNT", "Minor compactions.", stats.minors
     )
+    text.counter("bookie_ENTRY_LOCATION_COMPACTION_TOTAL", "Compactions of location indexes.", stats.indexes)
     text.counter(
         "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
         "Bytes of entry logs that compactions freed.",
@@ -249,7 +250,8 @@ def _requests(text: _Text, bookie: Bookie, load: Load) -> None:
     for kind in ("ADD", "READ"):
         doc = "Connections that are not read from until some of their requests are answered."
         text.gauge(f"bookkeeper_server_{kind}_ENTRY_BLOCKED", doc, load.blocked)
-    text._head("gauge", "bookkeeper_server_thread_executor_queue", "Reads that wait for a thread.")
+    doc = "Reads that wait for a thread. Of the high priority one always 0: nothing takes a way of its own."
+    text._head("gauge", "bookkeeper_server_thread_executor_queue", doc)
     text.lines += _thread_queues(bookie)
 
 

@@ -7,11 +7,15 @@ entry logs. RocksDB has its own files and is not covered. Errors are the operati
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
+
+_SYNC_THIS_WRITE: int = getattr(os, "RWF_DSYNC", 0)
+"""Linux: syncs the range written as fdatasync does, with the file's length and whatever else its reading needs."""
 
 
 class FileSystem:
@@ -35,6 +39,10 @@ class FileSystem:
     def sync_mapped(self, mapped: mmap) -> None:
         mapped.flush()
 
+    def open_to_write(self, path: Path) -> int:
+        """A file that there is."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         """Fewer than `size` bytes at the end of the file only."""
         return os.pread(descriptor, size, offset)
@@ -43,7 +51,7 @@ class FileSystem:
         """Reserve space that reads as zeros."""
         os.posix_fallocate(descriptor, offset, length)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         """All of `buffers` or an error; after an error any part may have been written."""
         total = sum(map(len, buffers))
         written = os.pwritev(descriptor, buffers, offset)
@@ -54,6 +62,19 @@ class FileSystem:
 
     def sync_data(self, descriptor: int) -> None:
         os.fdatasync(descriptor)
+
+    def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        """`write`, and then what it wrote is durable: one call where the kernel offers that, as the interpreter may
+        be long in coming back after each."""
+        if _SYNC_THIS_WRITE:
+            try:
+                if os.pwritev(descriptor, buffers, offset, _SYNC_THIS_WRITE) == sum(map(len, buffers)):
+                    return
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+        self.write(descriptor, buffers, offset)
+        self.sync_data(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
         os.ftruncate(descriptor, length)

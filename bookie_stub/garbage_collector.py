@@ -23,9 +23,11 @@ Living = Callable[[int], bool]
 
 
 class GarbageCollector:
-    def __init__(self, storage: LedgerStorage, breathe: Breathe) -> None:
+    def __init__(self, storage: LedgerStorage, breathe: Breathe, whole_log_bytes: int = 1) -> None:
+        """`whole_log_bytes`: a log that is smaller counts as if it had so many, the missing ones dead."""
         self.storage = storage
         self._breathe = breathe
+        self._whole_log_bytes = whole_log_bytes
         self._ledgers: dict[int, LedgerBytes] = {}
         self._unreadable: set[int] = set()
 
@@ -53,7 +55,8 @@ class GarbageCollector:
         if ledgers is None:
             return None
         alive = sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
-        return alive / max(sum(ledgers.values()), 1)
+        total = sum(ledgers.values())
+        return alive / max(total, 1 if alive == total else self._whole_log_bytes)
 
     def size_of(self, log_id: int) -> int:
         """0 for a log that has just been removed."""
@@ -105,11 +108,10 @@ class GarbageCollector:
         path = self.storage.directory / file_name(log_id)
         try:
             size = path.stat().st_size
-            self.storage.file_system.remove(path)
+            self.storage.remove_log(log_id)
         except OSError as error:
             log.warning("%s could not be removed: %s", path, error)
             return 0
-        self.storage.log_reader.forget(log_id)
         self.forget(log_id)
         log.info("%s removed, %d bytes: none of its ledgers is left", path.name, size)
         return size

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from aiohttp import web
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import Force
+from bookie_stub.directory_compactions import Force
+from bookie_stub.metrics import DirectoryStats
 
 PREFIX = "/api/v1/bookie"
 
@@ -24,9 +25,11 @@ class BookieApi:
             ("gc_details", self._gc_details),
             ("is_ready", self._is_ready),
             ("gc", self._forced),
+            ("entry_location_compact", self._indexes_compacting),
         ):
             app.router.add_get(f"{PREFIX}/{name}", answer)
         app.router.add_put(f"{PREFIX}/gc", self._force)
+        app.router.add_put(f"{PREFIX}/entry_location_compact", self._compact_indexes)
 
     async def _info(self, _request: web.Request) -> web.Response:
         total, free = self._bookie.disk_space()
@@ -48,38 +51,75 @@ class BookieApi:
         return web.Response(text="OK")
 
     async def _gc_details(self, _request: web.Request) -> web.Response:
-        """One object for each ledger directory, as BookKeeper; ours are collected together, so all are alike."""
-        stats = self._bookie.stats.collection
-        details: Mapping[str, object] = {
-            "forceCompacting": self._bookie.collection.forced,
-            "majorCompacting": stats.compacting == "major",
-            "minorCompacting": stats.compacting == "minor",
-            "lastMajorCompactionTime": int(stats.last_major_s * 1000),
-            "lastMinorCompactionTime": int(stats.last_minor_s * 1000),
-            "majorCompactionCounter": stats.majors,
-            "minorCompactionCounter": stats.minors,
-        }
-        return _json([details] * len(self._bookie.settings.ledger_directories))
+        """One object for each ledger directory."""
+        forced = self._bookie.collection.forced
+        return _json([_details(stats, forced) for stats in self._bookie.stats.collection.directories])
 
     async def _forced(self, _request: web.Request) -> web.Response:
         return _json({"is_in_force_gc": "true" if self._bookie.collection.forced else "false"})
 
     async def _force(self, request: web.Request) -> web.Response:
-        """Without a body both kinds of compaction; `forceMajor` and `forceMinor` switch one off."""
-        text = (await request.text()).strip()
+        """Without a body both kinds of compaction where there is room for them; `forceMajor` and `forceMinor` switch one
+        off, or on although a disk has no room."""
         try:
-            wanted = json.loads(text) if text else {}
-            major, minor = (_flag(wanted, name) for name in ("forceMajor", "forceMinor"))
+            wanted = await _body(request)
+            major, minor = (_flag(wanted, name, default=True) for name in ("forceMajor", "forceMinor"))
         except (ValueError, TypeError) as error:
             return web.Response(
                 status=400, text=f'allowed is {{"forceMajor": true, "forceMinor": true}}: {error}'
             )
-        self._bookie.collection.force(Force(minor=minor, major=major))
+        self._bookie.collection.force(Force(minor, major, without_room=bool(wanted)))
         return _json(f"Triggered GC on BookieServer: {self._bookie.settings.bookie_id}")
 
+    async def _indexes_compacting(self, _request: web.Request) -> web.Response:
+        collection = self._bookie.collection
+        paths = enumerate(collection.index_paths)
+        return _json({str(path): collection.is_compacting_index(place) for place, path in paths})
 
-def _flag(wanted: Mapping[str, object], name: str) -> bool:
-    value = wanted.get(name, True) if isinstance(wanted, dict) else None
+    async def _compact_indexes(self, request: web.Request) -> web.Response:
+        """`entryLocationRocksDBCompact` has to be true; `entryLocations` are paths with commas, all without them."""
+        paths = [str(path) for path in self._bookie.collection.index_paths]
+        try:
+            wanted = await _body(request)
+            asked = _flag(wanted, "entryLocationRocksDBCompact", default=False)
+            chosen = [path.strip() for path in str(wanted.get("entryLocations", "")).split(",")]
+            places = [paths.index(path) for path in chosen if path] or range(len(paths))
+        except (ValueError, TypeError) as error:
+            return web.Response(
+                status=400,
+                text='allowed is {"entryLocationRocksDBCompact": true, "entryLocations": "path,path"} with paths of '
+                f"{', '.join(paths)}: {error}",
+            )
+        if not asked:
+            return _json("Not triggered: entryLocationRocksDBCompact is not true")
+        self._bookie.collection.compact_indexes(places)
+        return _json(f"Triggered entry Location RocksDB compact on bookie:{self._bookie.settings.bookie_id}")
+
+
+def _details(stats: DirectoryStats, forced: bool) -> Mapping[str, object]:
+    return {
+        "forceCompacting": forced,
+        "majorCompacting": stats.compacting == "major",
+        "minorCompacting": stats.compacting == "minor",
+        "lastMajorCompactionTime": int(stats.last_major_s * 1000),
+        "lastMinorCompactionTime": int(stats.last_minor_s * 1000),
+        "lastEntryLocationCompactionTime": int(stats.last_index_s * 1000),
+        "majorCompactionCounter": stats.majors,
+        "minorCompactionCounter": stats.minors,
+        "entryLocationCompactionCounter": stats.indexes,
+    }
+
+
+async def _body(request: web.Request) -> Mapping[str, object]:
+    text = (await request.text()).strip()
+    wanted = json.loads(text) if text else {}
+    if not isinstance(wanted, dict):
+        raise TypeError(f"{text} is no JSON object")
+    return wanted
+
+
+def _flag(wanted: Mapping[str, object], name: str, *, default: bool) -> bool:
+    value = wanted.get(name, default)
     if not isinstance(value, bool):
         raise TypeError(f"{name} is {value!r}")
     return value

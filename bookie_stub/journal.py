@@ -12,9 +12,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -22,6 +21,7 @@ from bookie_stub.config import GroupSettings
 from bookie_stub.durable_note import DurableNote
 from bookie_stub.file_system import FileSystem, remove_quietly
 from bookie_stub.journal_file import HEADER_BYTES, Mark, closing, file_name, header, journal_ids
+from bookie_stub.ledger_entries import Record
 from bookie_stub.metrics import JournalStats
 from bookie_stub.posting import Post, post_quietly
 from protocol.bookie_frame import RC_IO_ERROR, RC_OK
@@ -30,19 +30,21 @@ log = logging.getLogger(__name__)
 
 Done = Callable[[int, int], None]
 """(rc, the number given with the record)"""
-Item = tuple[Sequence[bytes], int, Done, int]
-"""Records, their bytes, and the one completion that they have together."""
+Item = tuple[Record, int, Done, int]
+"""Records in one piece, how many they are, and the one completion that they have together."""
 
 GROUP_BYTES_MAX = 8 << 20
 """A longer queue is committed in several groups, so that a reader can hold a group in memory."""
+_PART_BYTES_MIN = 16 << 10
+"""On average; GROUP_BYTES_MAX of them, and the padding, are fewer than the kernel takes in one write (1024)."""
 
 
 def nothing(_rc: int, _number: int) -> None:
     """For records whose fate nobody waits for."""
 
 
-_RESUME: Item = ((), 0, nothing, 0)
-_STOP: Item = ((), 0, nothing, 0)
+_RESUME: Item = (b"", 0, nothing, 0)
+_STOP: Item = (b"", 0, nothing, 0)
 
 
 class Journal:
@@ -118,13 +120,13 @@ class Journal:
         self._durable.open(self.mark)
         self._thread.start()
 
-    def append(self, record: bytes, done: Done, number: int) -> None:
+    def append(self, record: Record, done: Done, number: int) -> None:
         """`done(rc, number)` comes through `post` once the record is durable, or has failed."""
-        self._queue.put(((record,), len(record), done, number))
+        self._queue.put((record, 1, done, number))
 
-    def append_run(self, records: Sequence[bytes], size: int, done: Done, number: int) -> None:
-        """Several records of `size` bytes together, with one `done(rc, number)`: they are durable together."""
-        self._queue.put((records, size, done, number))
+    def append_run(self, records: Record, count: int, done: Done, number: int) -> None:
+        """`count` records in one piece, with one `done(rc, number)`: they are durable together."""
+        self._queue.put((records, count, done, number))
 
     @property
     def queue_length(self) -> int:
@@ -208,29 +210,32 @@ class Journal:
         if self._failing:
             self._answer(items, RC_IO_ERROR)
             return
-        data = b"".join(chain.from_iterable([item[0] for item in items]))
+        size = _bytes_of(items)
         try:
-            if data:
-                self._write(data)
+            if size:
+                self._write(_parts(items), size)
         except Exception as error:  # noqa: BLE001 - unanswered, everybody would wait for ever
             self._fail(items, error)
             return
         if records := _count_of(items):
-            self._stats.group(records, len(data), time.perf_counter_ns() - self._oldest)
+            self._stats.group(records, size, time.perf_counter_ns() - self._oldest)
         self._answer(items, RC_OK)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, parts: list[Record], size: int) -> None:
         if self._descriptor < 0 or self._position >= self._file_bytes_max:
             self._roll()
-        padding = closing(self._last_id, self._position, data, self._alignment)
-        end = self._position + len(data) + len(padding)
+        padding = closing(self._last_id, self._position, parts, self._alignment)
+        end = self._position + size + len(padding)
         if end > self._allocated:
             self._allocate(end)
-        self._file_system.write(self._descriptor, (data, padding), self._position)
+        buffers = (*parts, padding)
+        started = time.perf_counter_ns()
         if self._sync:
-            started = time.perf_counter_ns()
-            self._file_system.sync_data(self._descriptor)
+            # The file's header lies in the first group's first page, which goes with it.
+            self._file_system.write_and_sync(self._descriptor, buffers, self._position)
             self._stats.sync(time.perf_counter_ns() - started)
+        else:
+            self._file_system.write(self._descriptor, buffers, self._position)
         is_first = self._position == HEADER_BYTES
         self._position = end
         self.mark = Mark(self._last_id, end)
@@ -302,12 +307,18 @@ class Journal:
 
 
 def _bytes_of(items: list[Item]) -> int:
-    return sum([item[1] for item in items])
+    return sum([len(item[0]) for item in items])
 
 
 def _count_of(items: list[Item]) -> int:
     """Records in all of them."""
-    return sum([len(item[0]) for item in items])
+    return sum([item[1] for item in items])
+
+
+def _parts(items: list[Item]) -> list[Record]:
+    """What is to be written; small pieces are joined, each would cost more than its copy."""
+    parts = [item[0] for item in items]
+    return parts if len(parts) * _PART_BYTES_MIN <= _bytes_of(items) else [b"".join(parts)]
 
 
 def _groups(items: list[Item]) -> list[list[Item]]:
@@ -317,11 +328,12 @@ def _groups(items: list[Item]) -> list[list[Item]]:
     groups: list[list[Item]] = [[]]
     group_bytes = 0
     for item in items:
-        if group_bytes + item[1] > GROUP_BYTES_MAX and groups[-1]:
+        size = len(item[0])
+        if group_bytes + size > GROUP_BYTES_MAX and groups[-1]:
             groups.append([])
             group_bytes = 0
         groups[-1].append(item)
-        group_bytes += item[1]
+        group_bytes += size
     return groups
 
 

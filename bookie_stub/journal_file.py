@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +44,8 @@ _TRAILER = struct.Struct(">4sII4x")
 _PLACE = struct.Struct(">qq")
 _NAME = re.compile(rf"([0-9a-f]{{1,16}}){re.escape(SUFFIX)}")
 CLOSING_BYTES_MIN = _PADDING.size + _TRAILER.size
+_KEEP_INTERPRETER = 0
+"""While a checksum is made: it takes microseconds, and who gives the interpreter away may wait much longer for it."""
 _CLOSING_START = LENGTH.pack(PADDING_MASK)
 
 
@@ -73,19 +75,22 @@ def _header_crc(journal_id: int, start: bytes) -> int:
     return crc
 
 
-def closing(journal_id: int, offset: int, group: bytes, alignment: int) -> bytes:
-    """The padding record right behind the `group` at `offset`; fills up to the next boundary."""
-    room = -(offset + len(group)) % alignment
+def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], alignment: int) -> bytes:
+    """The padding record right behind the group at `offset`, which `parts` are; fills up to the next boundary."""
+    size = sum(map(len, parts))
+    room = -(offset + size) % alignment
     while room < CLOSING_BYTES_MIN:
         room += alignment
     start = _PADDING.pack(PADDING_MASK, room - _PADDING.size) + _TRAILER.pack(
-        _GROUPED, len(group), _crc(journal_id, offset, group)
+        _GROUPED, size, _crc(journal_id, offset, parts)
     )
     return start.ljust(room, b"\0")
 
 
-def _crc(journal_id: int, offset: int, group: bytes) -> int:
-    crc: int = crc32c(group, crc32c(_PLACE.pack(journal_id, offset)))
+def _crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
+    crc: int = crc32c(_PLACE.pack(journal_id, offset))
+    for part in parts:
+        crc = crc32c(part, crc, gil_release_mode=_KEEP_INTERPRETER)
     return crc
 
 
@@ -290,7 +295,7 @@ def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | N
         return None
     if data[padding + CLOSING_BYTES_MIN : end].strip(b"\0"):
         return None  # the CRC does not cover `room`: too large a one would pass over the next group
-    return end if _crc(journal_id, start, data[start:padding]) == crc else None
+    return end if _crc(journal_id, start, (data[start:padding],)) == crc else None
 
 
 def _cut_group(data: mmap, start: int) -> list[bytes]:

@@ -66,6 +66,8 @@ class LastConfirmed:
             ledger.lac = max(ledger.lac, lac_of(entry))
             ledger.lac_entry = KEY.unpack_from(entry)[1]
             self.find(ledger.ledger_id, done)  # again: what was added meanwhile is in memory
+        elif self._ledgers.get(ledger.ledger_id) is not ledger:
+            done(RC_NO_LEDGER, -1)  # deleted meanwhile: nothing would end a watch of it
         elif rc == RC_NO_ENTRY:
             ledger.lac_entry = max(ledger.lac_entry, -1)  # counted, so that the adds to come are
             done(RC_OK, ledger.lac)
@@ -84,10 +86,10 @@ class LastConfirmed:
 
         self._read(ledger_id, LAST_ENTRY, last_read)
 
-    def added(self, ledger: Ledger, records: Sequence[bytes]) -> None:
+    def added(self, ledger: Ledger, records: bytes, starts: Sequence[int]) -> None:
         """Adds that went the long way: all do that are watched, or recover a fenced ledger."""
         if ledger.lac_entry != NOT_COUNTED:
-            lac = max([lac_of(record, LENGTH_BYTES) for record in records])
+            lac = max([lac_of(records, start + LENGTH_BYTES) for start in starts])
             if lac > ledger.lac:
                 ledger.lac_moved(lac)
 

@@ -15,6 +15,7 @@ _serials = count(1)
 
 class Ledger:
     __slots__ = (
+        "_gave_up",
         "explicit_lac",
         "fence_durable",
         "fenced",
@@ -57,11 +58,26 @@ class Ledger:
         """The highest last add confirmed that was seen, of the entries as far as `lac_entry` says."""
         self.lac_entry = NOT_COUNTED
         """The last entry when `lac` was taken from it; another one since makes `lac` a lower bound."""
+        self._gave_up = False
+        """Emptied by this process; what is added from then on is behind `last`."""
         self.watchers: dict[Callable[[], None], int] = {}
         """To be called once, when the LAC passes the number or the ledger is fenced or deleted."""
 
     def data(self) -> LedgerData:
         return LedgerData(self.master_key, self.fenced, self.explicit_lac, self.limbo)
+
+    def emptied(self) -> Ledger:
+        """The same ledger without its entries, also those in caches."""
+        ledger = Ledger(self.ledger_id, self.data(), stored=False)
+        ledger.key_open, ledger.fence_durable = self.key_open, self.fence_durable
+        ledger._gave_up = True
+        return ledger
+
+    @property
+    def needs_logs(self) -> bool:
+        """Whether an entry log may have something of it that is to be kept. Not what the index says: a damaged one may
+        have forgotten entries that can be found again."""
+        return not self._gave_up or self.last >= 0
 
     def lac_moved(self, lac: int) -> None:
         """To `lac`, which is higher than what was known."""

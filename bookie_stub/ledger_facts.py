@@ -34,8 +34,10 @@ from bookie_stub.tombstones import Tombstones
 class LedgerFacts:
     """Of one ledger directory and its index directory."""
 
-    def __init__(self, logs: Path, index: Path, ledger_index: LedgerIndex | None) -> None:
-        """`ledger_index` is the old one; None when it is missing."""
+    def __init__(
+        self, logs: Path, index: Path, ledger_index: LedgerIndex | None, tombstones_min: int
+    ) -> None:
+        """`ledger_index` is the old one; None when it is missing. `tombstones_min`: so many there were."""
         self.rows: dict[int, LedgerData] | None = None
         """Of the old ledger index; None when it is missing or cannot be read."""
         self.lossy = True
@@ -44,7 +46,7 @@ class LedgerFacts:
         self._lacs: dict[int, bytes] = {}
         self._fenced: set[int] = set()
         self._deleted: set[int] = set()
-        self._tombstones = _open_tombstones(index / TOMBSTONES)
+        self._tombstones = _open_tombstones(index / TOMBSTONES, tombstones_min)
         if ledger_index is not None:
             with contextlib.suppress(BookieStorageError):
                 self.rows, self.lossy = ledger_index.load()
@@ -95,11 +97,15 @@ class LedgerFacts:
         if self._deleted:
             self._tombstones.add(self._deleted)
 
+    @property
+    def tombstone_count(self) -> int:
+        return len(self._tombstones)
 
-def _open_tombstones(path: Path) -> Tombstones:
+
+def _open_tombstones(path: Path, count_min: int) -> Tombstones:
     """A damaged file is given up: the journals may still say some of it."""
     try:
-        return Tombstones(path, FileSystem())
+        return Tombstones(path, FileSystem(), count_min)
     except BookieStorageError:
-        path.unlink()
+        path.unlink(missing_ok=True)
         return Tombstones(path, FileSystem())

@@ -100,5 +100,10 @@ class LedgerIndex:
         puts = [(_KEY.pack(ledger_id), encode(data)) for ledger_id, data in changed.items()]
         self._rocks.write(puts, deletes=[_KEY.pack(ledger_id) for ledger_id in deleted], ranges=[])
 
+    @property
+    def sequence(self) -> int:
+        """How many changes it has seen."""
+        return self._rocks.sequence
+
     def close(self) -> None:
         self._rocks.close()

@@ -1,23 +1,26 @@
 """One ledger directory: its entry logs, its two indexes, and the flush that keeps them in step.
 
 A bookie has one or more of them; a ledger is at home in the one that its id modulo their number names, as at
-BookKeeper. Law of the place: log, sync, tombstones, location index, ledger index, in this order, and under
+BookKeeper. Law of the place: log, sync, tombstones, location index, ledger index, inventory, in this order, and under
 `flushing`. Who else changes the location index (a compaction) or needs the logs to be at rest holds that lock too.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import MARK_FILE, NOTHING_LOST_FILE
-from bookie_stub.entry_log import log_ids
+from bookie_stub.entry_log import file_name, log_ids
 from bookie_stub.entry_log_reader import EntryLogReader
 from bookie_stub.entry_log_writer import EntryLogWriter
 from bookie_stub.errors import BookieStorageError
 from bookie_stub.file_system import FileSystem
+from bookie_stub.inventory import Inventory, Written
+from bookie_stub.ledger_entries import LedgerEntries
 from bookie_stub.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.location_index import LOCATION, LocationIndex
 from bookie_stub.readahead import readahead
@@ -36,8 +39,16 @@ REBUILDING = "ledgers.rebuilding"
 _APPEND_SLICE = 128
 """Entries between two breaths: about 0.2 ms."""
 
-Entries = Mapping[int, Mapping[int, bytes]]
-"""Ledger id to entry id to record."""
+Entries = Mapping[int, LedgerEntries]
+"""By ledger id."""
+
+
+class _Appended(NamedTuple):
+    """What a flush has in the logs, and could not bring into the indexes."""
+
+    entries: Entries
+    newer_than: int
+    puts: list[Put]
 
 
 class LedgerStorage:
@@ -48,12 +59,20 @@ class LedgerStorage:
         self.logs = EntryLogWriter(ledgers, settings.entry_log_bytes_max, file_system)
         self.log_reader = EntryLogReader(ledgers, settings.frame_bytes_max, file_system)
         self.flushing = threading.Lock()
+        self._appended: _Appended | None = None
+        """Good until somebody else judges the logs by the indexes, or takes a log's id."""
         _check_whole(ledgers, index)
         index.mkdir(parents=True, exist_ok=True)
-        self.tombstones = Tombstones(index / TOMBSTONES, file_system)
+        self.inventory = Inventory(ledgers, file_system)
+        self.tombstones = Tombstones(index / TOMBSTONES, file_system, self.inventory.written.tombstones)
         self.locations = LocationIndex(index / LOCATIONS, file_system)
         try:
             self.ledger_index = LedgerIndex(index / LEDGERS, file_system)
+            try:
+                self._check_complete(index)
+            except BaseException:
+                self.ledger_index.close()
+                raise
         except BaseException:
             self.locations.close()
             raise
@@ -71,13 +90,32 @@ class LedgerStorage:
         ledger_ids: Iterable[int],
         changed: Mapping[int, LedgerData],
         deleted: Sequence[int],
+        emptied: Sequence[int],
         breathe: Breathe = no_pause,
     ) -> int:
-        """Those of `entries` that belong to `ledger_ids`; returns how many they were.
+        """Those of `entries` that belong to `ledger_ids`; returns how many they were. Older ones of the ledgers of
+        `emptied` are forgotten.
 
-        Raises OSError or BookieError; then it is to be called again as a whole.
+        Raises OSError or BookieError; then it is to be called again as a whole. An index that goes on failing does not
+        make the entries be appended each time.
         """
         with self.flushing:
+            puts = self._append_once(entries, ledger_ids, breathe)
+            if deleted:  # before the ledger index forgets that they were fenced
+                self.tombstones.add(deleted)
+            if puts or deleted or emptied:
+                self.locations.write(puts, (*deleted, *emptied), breathe)
+            if changed or deleted:
+                self.ledger_index.write(changed, deleted)
+            if puts or changed or deleted or emptied:
+                self._list()
+            self._appended = None
+        return len(puts)
+
+    def _append_once(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
+        """Append and sync, unless the last attempt of this flush has done so."""
+        last, self._appended = self._appended, None
+        if last is None or last.entries is not entries or last.newer_than != self.logs.newer_than:
             try:
                 puts = self._append(entries, ledger_ids, breathe)
                 if puts:
@@ -85,13 +123,31 @@ class LedgerStorage:
             except OSError:
                 self.logs.abandon()
                 raise
-            if deleted:  # before the ledger index forgets that they were fenced
-                self.tombstones.add(deleted)
-            if puts or deleted:
-                self.locations.write(puts, deleted, breathe)
-            if changed or deleted:
-                self.ledger_index.write(changed, deleted)
-        return len(puts)
+            last = _Appended(entries, self.logs.newer_than, puts)
+        self._appended = last
+        return last.puts
+
+    def _list(self) -> None:
+        """Note what is on disk by now."""
+        logs = self.logs
+        self.inventory.flushed(logs.finished, logs.synced, self._written())
+        logs.finished.clear()
+
+    def _written(self) -> Written:
+        return Written(self.locations.sequence, self.ledger_index.sequence, len(self.tombstones))
+
+    def _check_complete(self, index: Path) -> None:
+        """RocksDB takes what follows a damaged place of its write-ahead log for never written."""
+        wanted = self.inventory.written
+        for path, found, written in (
+            (index / LOCATIONS, self.locations.sequence, wanted.locations),
+            (index / LEDGERS, self.ledger_index.sequence, wanted.ledgers),
+        ):
+            if found < written:
+                raise BookieStorageError(
+                    f"{path} has {found} changes of {written}: its newest rows are lost, or it is an older copy; run"
+                    " `magnetar bookie index rebuild` with this bookie's settings, or bring the newest one back"
+                )
 
     def _append(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
         """Append in order of ledger and entry, so that a ledger's entries lie together in the log."""
@@ -101,8 +157,7 @@ class LedgerStorage:
             records = entries.get(ledger_id)
             if records is None:
                 continue  # deleted while this flush was running
-            for entry_id in sorted(records):
-                record = records[entry_id]
+            for _, record in records.in_order():
                 puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
                 if len(puts) % _APPEND_SLICE == 0:
                     breathe()
@@ -111,12 +166,33 @@ class LedgerStorage:
     def settled_logs(self) -> list[int]:
         """Logs that nothing is appended to any more and whose entries the index has, as far as they are to be read."""
         with self.flushing:
+            self._appended = None
             return [log_id for log_id in log_ids(self.directory) if log_id != self.logs.log_id]
 
     def finish(self) -> None:
         """Close the current log as a whole one: for a clean stop."""
         with self.flushing:
             self.logs.finish()
+            if self.logs.finished:
+                self._list()
+
+    def named_logs(self, log_ids: Collection[int]) -> set[int]:
+        """Those of them that the location index names. Walks the whole of it."""
+        return {location >> 32 for _, _, location in self.locations.all_rows()}.intersection(log_ids)
+
+    def remove_log(self, log_id: int) -> None:
+        """One that no index names. OSError; then it may still be there, and is to be removed again."""
+        self.inventory.removed([log_id])
+        self.file_system.remove(self.directory / file_name(log_id))
+        self.log_reader.forget(log_id)
+
+    def note_lossy(self) -> None:
+        """Raises OSError or BookieStorageError; then it is to be called again."""
+        self.file_system.remove(self.directory / NOTHING_LOST_FILE)
+        self.file_system.sync_directory(self.directory)
+        with self.flushing:
+            self.ledger_index.note_lossy()
+            self._list()
 
     def close(self) -> None:
         self.locations.close()
@@ -152,7 +228,11 @@ class Storages:
         self.all = tuple(storages)
 
     def of(self, ledger_id: int) -> LedgerStorage:
-        return self.all[ledger_id % len(self.all)]
+        return self.all[self.place_of(ledger_id)]
+
+    def place_of(self, ledger_id: int) -> int:
+        """Where among them the ledger is at home."""
+        return ledger_id % len(self.all)
 
     def shares(self, ledger_ids: Iterable[int]) -> list[list[int]]:
         """The ids at home in each one."""
@@ -176,9 +256,7 @@ class Storages:
     def note_lossy(self) -> None:
         """Raises OSError or BookieStorageError; then it is to be called again."""
         for storage in self.all:
-            storage.file_system.remove(storage.directory / NOTHING_LOST_FILE)
-            storage.file_system.sync_directory(storage.directory)
-            storage.ledger_index.note_lossy()
+            storage.note_lossy()
 
     def note_forgotten_known(self) -> None:
         for storage in self.all:

@@ -35,6 +35,7 @@ class Rows(NamedTuple):
 
 class LocationIndex:
     def __init__(self, path: Path, file_system: FileSystem | None = None) -> None:
+        self.path = path
         self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES, file_system=file_system)
 
     def get(self, key: bytes) -> int:
@@ -94,12 +95,25 @@ class LocationIndex:
         ranges = [(KEY.pack(ledger_id, 0), KEY.pack(ledger_id, _ID_MAX)) for ledger_id in deleted]
         self._rocks.write(puts, deletes=[], ranges=ranges, breathe=breathe)
 
+    def compact(self) -> None:
+        """What was deleted leaves the files. Blocks; other threads go on, with reads and writes too. Raises
+        BookieStorageError."""
+        self._rocks.compact()
+
+    def bytes_on_disk(self) -> int:
+        return self._rocks.bytes_on_disk()
+
     def count(self) -> int:
         """Entries in the index, by walking it: for tests and tools."""
         return sum(1 for _ in self._rocks.items_from(b""))
 
     def count_estimate(self) -> int:
         return self._rocks.count_estimate()
+
+    @property
+    def sequence(self) -> int:
+        """How many changes it has seen."""
+        return self._rocks.sequence
 
     def close(self) -> None:
         self._rocks.close()

@@ -98,37 +98,65 @@ class JournalStats:
         self.syncs.observe_ns(True, elapsed_ns)
 
 
+class DirectoryStats:
+    """Of the compactions of one ledger directory. Times are seconds since 1970, from the start on."""
+
+    __slots__ = (
+        "compacting",
+        "compacting_index",
+        "indexes",
+        "last_index_s",
+        "last_major_s",
+        "last_minor_s",
+        "majors",
+        "minors",
+    )
+
+    def __init__(self) -> None:
+        self.compacting = ""
+        """`minor` or `major` while one is running."""
+        self.compacting_index = False
+        self.minors = self.majors = self.indexes = 0
+        self.last_minor_s = self.last_major_s = self.last_index_s = time.time()
+
+
 class CollectionStats:
     """Counted by the garbage collection's thread."""
 
     __slots__ = (
         "alive_bytes",
-        "compacting",
         "compactions",
-        "last_major_s",
-        "last_minor_s",
+        "directories",
         "log_bytes",
-        "majors",
-        "minors",
         "reclaimed_by_compaction",
         "reclaimed_by_deletion",
         "rounds",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, directories: int) -> None:
+        self.directories = [DirectoryStats() for _ in range(directories)]
+        """Of each ledger directory."""
         self.rounds = Outcome()
         """Milliseconds per round."""
         self.compactions = Outcome()
-        """Milliseconds per compaction, minor and major."""
-        self.compacting = ""
-        """`minor` or `major` while one is running."""
-        self.minors = self.majors = 0
-        self.last_minor_s = self.last_major_s = time.time()
-        """Seconds since 1970, from the start on."""
+        """Milliseconds per compaction of a directory's logs, minor and major."""
         self.reclaimed_by_deletion = self.reclaimed_by_compaction = 0
         """Bytes of logs that were removed because nothing in them was alive; that a compaction freed."""
         self.log_bytes = self.alive_bytes = 0
         """Of all finished logs and of what is alive in them, as of the last round."""
+
+    @property
+    def majors(self) -> int:
+        return sum(directory.majors for directory in self.directories)
+
+    @property
+    def minors(self) -> int:
+        return sum(directory.minors for directory in self.directories)
+
+    @property
+    def indexes(self) -> int:
+        """Compactions of location indexes."""
+        return sum(directory.indexes for directory in self.directories)
 
 
 class BookieStats:
@@ -159,7 +187,7 @@ class BookieStats:
         "write_cache_misses",
     )
 
-    def __init__(self, journals: int = 1) -> None:
+    def __init__(self, journals: int = 1, directories: int = 1) -> None:
         self.journals = [JournalStats() for _ in range(journals)]
         self.adds_refused = 0
         """Adds that never came to a journal."""
@@ -169,8 +197,9 @@ class BookieStats:
         """Held adds that were answered "too many requests" after dbStorage_maxThrottleTimeMs."""
         self.checkpoint_failures = 0
         self.checkpoints = 0
-        self.collection = CollectionStats()
+        self.collection = CollectionStats(directories)
         self.deleted_ledgers = 0
+        """Over-replicated ones whose entries were given up among them."""
         self.flush = Summary()
         """Milliseconds per checkpoint that wrote entries."""
         self.flush_entries = Summary()

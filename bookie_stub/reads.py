@@ -5,7 +5,8 @@ thread, one load of a ledger at a time: a client asks for the next hundred entri
 them brings all the others. A request that meets a load of its ledger waits and then looks into memory again.
 
 An entry in the read cache is always its newest version: an add takes it out, and what a load brings goes in
-only if no flush has ended since the load began, without the entries that a half has in a newer version.
+only if no flush has ended since the load began, without the entries that a half has in a newer version. Of a load
+that a flush has overtaken only the entry that it was started for is served; the others are loaded again.
 Completions never run inside the call.
 """
 
@@ -19,6 +20,7 @@ from functools import partial
 from types import MappingProxyType
 
 from bookie_stub.ledger import Ledger
+from bookie_stub.ledger_entries import LedgerEntries
 from bookie_stub.metrics import BookieStats
 from bookie_stub.posting import Answer
 from bookie_stub.read_cache import ReadCache
@@ -231,8 +233,9 @@ class Reads:
         ledger = request.ledger
         if self._closed:
             self._finish(request, RC_IO_ERROR)
-        elif self._ledgers.get(ledger.ledger_id) is not ledger:
-            self._finish(request, RC_NO_LEDGER)
+        elif (now := self._ledgers.get(ledger.ledger_id)) is not ledger:
+            # Deleted, or emptied, since the request came.
+            self._finish(request, RC_NO_LEDGER if now is None else _missing(now))
         elif ledger.ledger_id in self._hidden or request.next_id < 0:
             self._finish(request, _missing(ledger))
         else:
@@ -251,20 +254,22 @@ class Reads:
         return partial(self._loaded, request, flushes, loaded)
 
     def _loaded(self, request: _Request, flushes: int, loaded: Loaded) -> None:
-        ledger = request.ledger
-        self._stats.load(len(loaded.ids), sum(map(len, loaded.entries[1:])), loaded.index_ns, loaded.logs_ns)
+        ledger, ids = request.ledger, loaded.ids
+        self._stats.load(len(ids), sum(map(len, loaded.entries[1:])), loaded.index_ns, loaded.logs_ns)
         fresh: dict[int, bytes] = {}
         more = False
-        if loaded.ids:
-            ledger.last = max(ledger.last, loaded.ids[-1])
-            fresh = dict(zip(loaded.ids, loaded.entries, strict=True))
+        if ids:
+            ledger.last = max(ledger.last, ids[-1])
+        if ids and flushes == self._flushes:
+            fresh = dict(zip(ids, loaded.entries, strict=True))
             complete = self._gather(request, fresh)
             # Right behind the load's end there is no entry, or a damaged one. Memory may have helped over that.
-            more = not complete and request.next_id > loaded.ids[-1] + 1
-            if flushes == self._flushes:
-                self._keep(ledger, loaded, request.next_id)
-            else:
-                fresh = {}
+            more = not complete and request.next_id > ids[-1] + 1
+            self._keep(ledger, loaded, request.next_id)
+        elif ids:
+            # A newer version of any of them may have gone from memory to a log since the load looked. But the first
+            # one was nowhere in memory when it began, which is after the request was asked.
+            more = not self._gather(request, {ids[0]: loaded.entries[0]})
         if not more:
             self._finish(request, _missing(ledger))
         elif self._load(request):
@@ -318,10 +323,11 @@ class Reads:
         self._answer(partial(done, rc, []))
 
 
-def _newest(halves: Sequence[Mapping[int, bytes]], entry_id: int) -> bytes | None:
+def _newest(halves: Sequence[LedgerEntries], entry_id: int) -> bytes | None:
     for half in halves:
-        if entry_id in half:
-            return half[entry_id]
+        record = half.get(entry_id)
+        if record is not None:
+            return record
     return None
 
 

@@ -1,8 +1,8 @@
 """Records: the framing that journal and entry log share, and BookKeeper's special journal records.
 
 A record is a big-endian int32 length and that many bytes; of an entry these are (ledger, entry, LAC, length,
-digest, payload) as received. The same `bytes` object, length included, goes to the journal, stands in the
-write cache and goes to the entry log, so an entry is joined once in its life. Pure: no I/O, no clock.
+digest, payload) as received. The same memory, length included, stands in the write cache and goes to the journal and
+to the entry log. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -42,6 +43,46 @@ def service_info(host: str, port: int) -> bytes:
     return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString()
 
 
+def _client(uri: MetadataUri, timeout_s: float) -> KazooClient:
+    try:
+        from kazoo.client import KazooClient
+    except ImportError:
+        raise RegistrationError(
+            "metadataServiceUri: the package kazoo is missing; pip install 'magnetar[zookeeper]'"
+        ) from None
+    return KazooClient(hosts=uri.hosts, timeout=timeout_s, connection_retry=_RETRY)
+
+
+@contextlib.contextmanager
+def _or_not_reached(uri: MetadataUri, timeout_s: float, close: Callable[[], None]) -> Iterator[None]:
+    from kazoo.exceptions import KazooException
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    try:
+        yield
+    except (KazooException, KazooTimeoutError) as error:
+        close()
+        raise RegistrationError(
+            f"no ZooKeeper at {uri.hosts} within {timeout_s:g} s ({type(error).__name__} {error})"
+        ) from error
+
+
+@contextlib.contextmanager
+def ledgers_to_read(uri: MetadataUri, instance_id: str, timeout_s: float) -> Iterator[ZooKeeperLedgers]:
+    """For tools, which register nothing. `instance_id` is that of the cluster that the files belong to.
+
+    RegistrationError when ZooKeeper is not there.
+    """
+    client = _client(uri, timeout_s)
+    with _or_not_reached(uri, timeout_s, client.stop):
+        client.start(timeout=timeout_s)
+    try:
+        yield ZooKeeperLedgers(client, uri.root, instance_id)
+    finally:
+        client.stop()
+        client.close()
+
+
 class Registration:
     def __init__(self, client: KazooClient, root: str, bookie_id: str, timeout_s: float) -> None:
         """Use `connect`."""
@@ -58,24 +99,11 @@ class Registration:
     @classmethod
     def connect(cls, uri: MetadataUri, bookie_id: str, timeout_s: float) -> Registration:
         """`timeout_s` is the session's, and how long to wait for ZooKeeper. RegistrationError when it is not there."""
-        try:
-            from kazoo.client import KazooClient
-            from kazoo.exceptions import KazooException
-            from kazoo.handlers.threading import KazooTimeoutError
-        except ImportError:
-            raise RegistrationError(
-                "metadataServiceUri: the package kazoo is missing; pip install 'magnetar[zookeeper]'"
-            ) from None
-        client = KazooClient(hosts=uri.hosts, timeout=timeout_s, connection_retry=_RETRY)
+        client = _client(uri, timeout_s)
         registration = cls(client, uri.root, bookie_id, timeout_s)
-        try:
+        with _or_not_reached(uri, timeout_s, registration.close):
             client.start(timeout=timeout_s)
             registration._prepare()
-        except (KazooException, KazooTimeoutError) as error:
-            registration.close()
-            raise RegistrationError(
-                f"no ZooKeeper at {uri.hosts} within {timeout_s:g} s ({type(error).__name__} {error})"
-            ) from error
         client.add_listener(registration._state_changed)
         return registration
 

@@ -26,6 +26,8 @@ SLICE = 256
 Put = tuple[bytes, bytes]
 Breathe = Callable[[], None]
 """Called between slices of work: lets other threads run."""
+_TABLE_FORMAT = 5
+"""Of the tables that are written: the newest one that BookKeeper 4.17's RocksDB reads."""
 _WAL_NAME = re.compile(r"\d+\.log")
 
 
@@ -59,6 +61,35 @@ class Rocks:
         _check(iterator, self._path)
         found: bytes | None = iterator.key() if iterator.valid() else None
         return found
+
+    @property
+    def sequence(self) -> int:
+        """Grows by one with every change, and outlives the process."""
+        return int(self._db.latest_sequence_number())
+
+    def compact(self) -> None:
+        """Rewrite all tables without what was deleted. The binding gives the interpreter's lock away meanwhile.
+
+        Tables become one level, made beside the old ones: that needs room. RocksDB replaces them in one step, so a
+        crash leaves the old ones or the new. Raises BookieStorageError.
+        """
+        try:
+            if not self._failed:  # else the next write opens it anew
+                from rocksdict import CompactOptions
+
+                options = CompactOptions()
+                # Else RocksDB's own compactions wait for this one, and then writes wait for them.
+                options.set_exclusive_manual_compaction(False)
+                self._db.compact_range(None, None, options)
+        except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
+            raise BookieStorageError(f"{self._path}: {error}") from error
+
+    def bytes_on_disk(self) -> int:
+        total = 0
+        for path in self._path.iterdir():
+            with contextlib.suppress(FileNotFoundError):  # RocksDB removes files at any time
+                total += path.stat().st_size
+        return total
 
     def count_estimate(self) -> int:
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
@@ -134,6 +165,18 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
 
     Of one that is open elsewhere it shows what was there at some moment. Raises BookieStorageError.
     """
+    with _to_read(path) as db:
+        yield _rows(db, b"", path)
+
+
+def sequence_of(path: Path) -> int:
+    """`Rocks.sequence` of a database that is not open. Raises BookieStorageError."""
+    with _to_read(path) as db:
+        return int(db.latest_sequence_number())
+
+
+@contextlib.contextmanager
+def _to_read(path: Path) -> Iterator[Rdict]:
     from rocksdict import AccessType, Rdict
 
     if not is_database(path):
@@ -145,11 +188,18 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
         try:
             db = Rdict(directory, options=_options(1 << 20), access_type=AccessType.read_only(False))
         except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
-            raise BookieStorageError(f"{path}: {error}") from error
+            raise BookieStorageError(f"{path}: {_without(directory, error)}") from error
         try:
-            yield _rows(db, b"", path)
+            yield db
+        except BookieStorageError as error:
+            raise BookieStorageError(_without(directory, error)) from error
         finally:
             db.close()
+
+
+def _without(directory: str, error: Exception) -> str:
+    """RocksDB names its files; the folder of the links is of no use to anybody."""
+    return str(error).replace(f"{directory}/", "")
 
 
 def _rows(db: Rdict, start: bytes, path: Path) -> Iterator[Put]:
@@ -177,9 +227,12 @@ def _check(iterator: RdictIter, path: Path) -> None:
 
 
 def _options(buffer_bytes: int) -> Options:
-    from rocksdict import Options
+    from rocksdict import BlockBasedOptions, Options
 
+    tables = BlockBasedOptions()
+    tables.set_format_version(_TABLE_FORMAT)
     options = Options(raw_mode=True)
+    options.set_block_based_table_factory(tables)
     options.create_if_missing(True)
     options.set_write_buffer_size(buffer_bytes)
     options.set_max_write_buffer_number(4)

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.connection import BookieConnection
+from bookie_stub.connection import BookieConnection, Scratch
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -35,6 +35,7 @@ class BookieServer:
         self.tls = tls
         self.frame_bytes_max = bookie.settings.frame_bytes_max
         self.outstanding_bytes_max = outstanding_bytes_max
+        self.scratch = Scratch()
         self.blocked = 0
         """Connections that are not read from until some of their requests are answered."""
         self._connections: set[BookieConnection] = set()

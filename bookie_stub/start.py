@@ -10,10 +10,11 @@ import time
 from typing import NamedTuple
 
 from bookie_stub.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.collection import LedgerMetadata
+from bookie_stub.cluster_ledgers import LedgerMetadata
 from bookie_stub.compaction import finish_compactions
 from bookie_stub.config import BookieSettings
 from bookie_stub.directories import Cluster, Directories, LastRun
+from bookie_stub.entry_log import file_name
 from bookie_stub.file_system import FileSystem
 from bookie_stub.journal_file import Marks
 from bookie_stub.ledger import Ledger
@@ -54,11 +55,28 @@ def open_disk(
         for ledgers, index in zip(directories.ledgers, directories.indexes, strict=True):
             opened.append(LedgerStorage(ledgers, index, settings, file_system))
             finish_compactions(opened[-1])
+            _look_for_logs(opened[-1])
     except BaseException:
         Storages(opened).close()
         raise
     storages = Storages(opened)
     return Disk(directories, storages, CheckpointWriter(directories, storages, stats))
+
+
+def _look_for_logs(storage: LedgerStorage) -> None:
+    """Say what is lost. Logs that no row names were removed by another bookie on these files, and are forgotten."""
+    inventory = storage.inventory
+    lost = set(inventory.shorter)
+    if inventory.missing:
+        lost |= storage.named_logs(inventory.missing)
+        inventory.removed(set(inventory.missing) - lost)
+    if lost:
+        log.error(
+            "%s: entry logs %s are missing or cut; their entries are answered with an I/O error;"
+            " `magnetar bookie check` lists them, `magnetar bookie index rebuild` looks for them in the journals",
+            storage.directory,
+            ", ".join(map(file_name, sorted(lost))),
+        )
 
 
 def recover(

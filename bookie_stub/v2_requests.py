@@ -10,8 +10,10 @@ from collections.abc import Callable
 from functools import partial
 
 from bookie_stub.entry_run import EntryRun
+from bookie_stub.large_adds import LARGE_BYTES
 from bookie_stub.peer import Peer
-from protocol.add_runs import cut_add_run, encode_add_answers
+from bookie_stub.record import KEY, LENGTH_BYTES
+from protocol.add_runs import PLAIN_ADD, Received, cut_add_run, encode_add_answers
 from protocol.bookie_frame import (
     AUTH_DISABLED,
     FLAG_FENCE,
@@ -41,6 +43,8 @@ class V2Requests:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._bookie = peer.bookie
+        self.adds_are_large = False
+        """As far as the last run tells."""
 
     def take(self, packet: memoryview) -> None:
         """One request. FrameError when it is not the language."""
@@ -58,21 +62,29 @@ class V2Requests:
             assert isinstance(request, AuthRequest)
             self._peer.send(encode_auth_response(request.version, AUTH_DISABLED, b""))
 
-    def take_adds(self, data: bytes, start: int, length_max: int) -> int:
+    def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
         """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
-        run = cut_add_run(data, start, length_max)
+        plain = data.startswith(PLAIN_ADD, start + LENGTH_BYTES)
+        run = cut_add_run(data, start, stop, length_max) if plain else None
         if run is None:
             return start
-        count = len(run.records)
-        self._peer.begin_adds(count, run.size)
-        done = partial(self._run_added, run.ledger_id, run.tails, run.size)
-        self._bookie.add_run(
-            EntryRun(run.ledger_id, run.entry_ids, run.records, run.size, run.master_key, False, done)
-        )
-        return run.end
+        ledger_id, master_key, entry_ids, ids, records, starts, end = run
+        size = len(records)
+        self.adds_are_large = size - starts[-1] >= LARGE_BYTES
+        self._peer.begin_adds(len(entry_ids), size)
+        done = partial(self._run_added, ledger_id, ids, size)
+        self._bookie.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
+        return end
 
-    def _run_added(self, ledger_id: int, tails: list[bytes], size: int, rc: int, _first: int) -> None:
-        self._peer.end_adds(len(tails), size, encode_add_answers(rc, ledger_id, tails))
+    def _run_added(self, ledger_id: int, ids: bytes, size: int, rc: int, _first: int) -> None:
+        self._peer.end_adds(len(ids) >> 3, size, encode_add_answers(rc, ledger_id, ids))
+
+    def take_large_add(self, master_key: bytes, record: memoryview) -> None:
+        """A plain add whose record was received where it stays."""
+        ledger_id, entry_id = KEY.unpack_from(record, LENGTH_BYTES)
+        self._peer.begin_adds(1, len(record))
+        done = partial(self._added, VERSION, ledger_id, len(record))
+        self._bookie.add(ledger_id, entry_id, record, master_key, False, done)
 
     def _add(self, request: AddRequest) -> None:
         version, flags, master_key, ledger_id, entry_id, record = request

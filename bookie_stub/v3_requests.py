@@ -10,10 +10,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
+from bookie_stub.entry_run import EntryRun
 from bookie_stub.journal import Done
 from bookie_stub.long_poll import LongPoll
 from bookie_stub.peer import Peer
 from bookie_stub.record import ENTRY_BYTES_MIN, KEY, explicit_lac_of, frame
+from protocol.add_runs import Received
+from protocol.add_runs_v3 import begins_run_v3, cut_add_run_v3, encode_add_answers_v3
 from protocol.bookie_frame import (
     RC_BAD_REQUEST,
     RC_BAD_VERSION,
@@ -80,6 +83,24 @@ class V3Requests:
         else:
             handler(request)
         return True
+
+    def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
+        """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
+        several = begins_run_v3(data, start, stop)
+        run = cut_add_run_v3(data, start, stop, length_max) if several else None
+        if run is None:
+            return start
+        ledger_id, master_key, entry_ids, txns, entries, records, starts, end = run
+        count, size = len(entry_ids), len(records)
+        self._peer.begin_adds(count, size)
+        done = partial(self._run_added, ledger_id, txns, entries, count, size)
+        self._bookie.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
+        return end
+
+    def _run_added(
+        self, ledger_id: int, txns: bytes, entries: bytes, count: int, size: int, rc: int, _first: int
+    ) -> None:
+        self._peer.end_adds(count, size, encode_add_answers_v3(rc, ledger_id, txns, entries, count))
 
     def close(self) -> None:
         """Nobody is there to be answered any more."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from bookie_stub.errors import RegistrationError
+from bookie_stub.ledger_members import members_of_closed
 from protocol.ledger_path import ledger_path
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _LAYOUT = b"org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 
 
 class ZooKeeperLedgers:
-    """`collection.LedgerMetadata`. Calls block; any thread."""
+    """`cluster_ledgers.LedgerMetadata`. Calls block; any thread."""
 
     def __init__(self, client: KazooClient, root: str, instance_id: str) -> None:
         self._client = client
@@ -42,61 +43,95 @@ class ZooKeeperLedgers:
 
         Raises RegistrationError when anything is in doubt.
         """
-        from kazoo.exceptions import KazooException
-        from kazoo.handlers.threading import KazooTimeoutError
-
-        if not self._client.connected:  # kazoo would wait for as long as it takes
-            raise RegistrationError("there is no connection to ZooKeeper")
-        try:
-            # A server that is behind would not know a ledger that was made a moment ago.
-            self._client.sync(self._root)
-            self._check_cluster()
+        with self._certainly("listed"):
             gone = self._not_listed(ledger_ids)
             if verify:
                 gone = [each for each in gone if self._client.exists(self._path(each)) is None]
-            self._check_cluster()
-        except (KazooException, KazooTimeoutError) as error:
-            raise RegistrationError(
-                f"the ledgers in ZooKeeper cannot be listed: {type(error).__name__} {error}"
-            ) from error
         return gone
 
     def naming(self, bookie_id: str) -> list[int]:
         """Ledgers whose metadata has the id's bytes in it: in all of BookKeeper's formats the members of ensembles are
         written out. An id that begins or ends like this one is found as well, which does not matter: nobody asks a
         bookie for ledgers of another one. Raises RegistrationError."""
-        from kazoo.exceptions import KazooException
-        from kazoo.handlers.threading import KazooTimeoutError
+        with self._certainly("read"):
+            return sorted(self._naming(bookie_id.encode()))
 
-        if not self._client.connected:
-            raise RegistrationError("there is no connection to ZooKeeper")
+    def values(self, ledger_ids: Collection[int]) -> list[tuple[int, bytes]]:
+        """The metadata of those of them that exist. Raises RegistrationError."""
+        with self._certainly("read"):
+            return list(self._values([(each, self._path(each)) for each in ledger_ids]))
+
+    def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
+        """Those of them that are closed and do not name this bookie in any ensemble. One whose metadata is not there or
+        cannot be understood is none of them. Raises RegistrationError."""
+        with self._certainly("read"):
+            return self._elsewhere(ledger_ids, bookie_id)
+
+    @contextlib.contextmanager
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> Iterator[bool]:
+        """The lock that BookKeeper's replication workers take; it goes with the session at the latest."""
+        from kazoo.exceptions import NodeExistsError, NoNodeError
+
+        path = f"{self._root}/underreplication/locks/urL{ledger_id:010}"
+        owner = f'bookieId: "{bookie_id}"\n'.encode()
+        with _kazoo_errors("locked"):
+            try:
+                self._client.create(path, owner, ephemeral=True, makepath=True)
+                ours = True
+            except NodeExistsError:
+                ours = False
         try:
+            yield ours
+        finally:
+            if ours:
+                with _kazoo_errors("unlocked"), contextlib.suppress(NoNodeError):
+                    self._client.delete(path)
+
+    @contextlib.contextmanager
+    def _certainly(self, what: str) -> Iterator[None]:
+        """Around questions whose answers have to be those of our cluster, as of now."""
+        if not self._client.connected:  # kazoo would wait for as long as it takes
+            raise RegistrationError("there is no connection to ZooKeeper")
+        with _kazoo_errors(what):
+            # A server that is behind would not know a ledger that was made a moment ago.
             self._client.sync(self._root)
             self._check_cluster()
-            return sorted(self._naming(bookie_id.encode()))
-        except (KazooException, KazooTimeoutError) as error:
-            raise RegistrationError(
-                f"the ledgers in ZooKeeper cannot be read: {type(error).__name__} {error}"
-            ) from error
+            yield
+            self._check_cluster()
 
     def _naming(self, name: bytes) -> list[int]:
+        ledgers = list(self._walk("", self._root))
+        found = [ledger_id for ledger_id, value in self._values(ledgers) if name in value]
+        log.info("%d ledgers looked at, %d are on this bookie", len(ledgers), len(found))
+        return found
+
+    def _values(self, ledgers: Sequence[tuple[int, str]]) -> Iterator[tuple[int, bytes]]:
+        """`ledgers` and where they are."""
         from kazoo.exceptions import NoNodeError
 
-        found: list[int] = []
-        ledgers = list(self._walk("", self._root))
         for start in range(0, len(ledgers), _TOGETHER):
             some = ledgers[start : start + _TOGETHER]
             answers = [self._client.get_async(path) for _, path in some]
             for (ledger_id, _), answer in zip(some, answers, strict=True):
                 with contextlib.suppress(NoNodeError):  # deleted meanwhile
-                    if name in answer.get()[0]:
-                        found.append(ledger_id)
-            log.info(
-                "%d of %d ledgers looked at, %d are on this bookie",
-                start + len(some),
-                len(ledgers),
-                len(found),
-            )
+                    yield ledger_id, answer.get()[0]
+            log.info("%d of %d ledgers looked at", start + len(some), len(ledgers))
+
+    def _elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
+        from kazoo.exceptions import NoNodeError
+
+        found: list[int] = []
+        answers = [self._client.get_async(self._path(ledger_id)) for ledger_id in ledger_ids]
+        for ledger_id, answer in zip(ledger_ids, answers, strict=True):
+            try:
+                members = members_of_closed(answer.get()[0])
+            except NoNodeError:  # deleted, and found by `missing`
+                continue
+            except ValueError as error:
+                log.warning("ledger %d stays, its metadata is not understood: %s", ledger_id, error)
+                continue
+            if members is not None and bookie_id not in members:
+                found.append(ledger_id)
         return found
 
     def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
@@ -136,3 +171,16 @@ class ZooKeeperLedgers:
 
     def _path(self, ledger_id: int) -> str:
         return f"{self._root}/{ledger_path(ledger_id)}"
+
+
+@contextlib.contextmanager
+def _kazoo_errors(what: str) -> Iterator[None]:
+    from kazoo.exceptions import KazooException
+    from kazoo.handlers.threading import KazooTimeoutError
+
+    try:
+        yield
+    except (KazooException, KazooTimeoutError) as error:
+        raise RegistrationError(
+            f"the ledgers in ZooKeeper cannot be {what}: {type(error).__name__} {error}"
+        ) from error

@@ -24,6 +24,7 @@ from magnetar.client import CommandError, fail
 
 if TYPE_CHECKING:
     from bookie_stub.config import BookieSettings
+    from bookie_stub.index_rebuild import Rebuilt
 
 _LISTED_MAX = 100
 _POLL_S = 0.5
@@ -160,8 +161,10 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
+    from bookie_stub.directories import COOKIE_FILE
     from bookie_stub.dump import current
     from bookie_stub.index_rebuild import check_directories, rebuild
+    from magnetar.bookie_metadata import closed_entries
 
     settings = _settings(arguments)
     count = len(settings.ledger_directories)
@@ -170,36 +173,46 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     )
     journals = [current(path) for path in settings.journal_directories]
     directories = zip(settings.ledger_directories, settings.index_directories, strict=True)
-    for place, (logs, index) in enumerate(directories):
-        done = rebuild(
-            current(logs),
-            current(index),
-            journals,
-            ledgers_too=arguments.ledgers,
-            share=(place, count),
-            say=_say,
-        )
-        for line in done.torn:
-            print(f"note: {line}: torn by a crash, or damaged")
-        if done.limbo:
-            print(
-                f"note: {done.limbo} ledgers may have lost entries: what they do not have is answered as unknown"
+    cookie = current(settings.ledger_directories[0]) / COOKIE_FILE
+    with closed_entries(settings, cookie, _say) as closed:
+        for place, (logs, index) in enumerate(directories):
+            done = rebuild(
+                current(logs),
+                current(index),
+                journals,
+                ledgers_too=arguments.ledgers,
+                share=(place, count),
+                entry_bytes_max=settings.frame_bytes_max,
+                closed=closed,
+                say=_say,
             )
-        if done.lossy:
+            for line in _notes(done):
+                print(f"note: {line}")
             print(
-                "note: ledgers without entries may be forgotten; the next start asks the metadata store for them"
+                f"{index}: {done.entries} entries of {done.ledgers} ledgers, {done.skipped} of deleted ledgers left out"
             )
-        print(
-            f"{index}: {done.entries} entries of {done.ledgers} ledgers, {done.skipped} of deleted ledgers left out"
-        )
     return 0
+
+
+def _notes(done: Rebuilt) -> Iterator[str]:
+    yield from done.flaws
+    if done.rescued:
+        yield f"{done.rescued} entries behind damage were found where the old location index had them"
+    if done.restored:
+        yield f"{done.restored} entries that the entry logs have lost were taken from the journals"
+    if done.unreadable:
+        yield f"{done.unreadable} entries are lost here; they are answered with an I/O error, as `check` lists them"
+    if done.limbo:
+        yield f"{done.limbo} ledgers may have lost entries: what they do not have is answered as unknown"
+    if done.lossy:
+        yield "ledgers without entries may be forgotten; the next start asks the metadata store for them"
 
 
 def _compact(arguments: argparse.Namespace) -> int:
     if arguments.url is not None:
         return _compact_online(arguments.url.rstrip("/"), minor=arguments.minor)
     from bookie_stub.bookie import Bookie
-    from bookie_stub.collection import Force
+    from bookie_stub.directory_compactions import Force
     from bookie_stub.index_rebuild import check_directories
 
     settings = _settings(arguments)
@@ -210,36 +223,62 @@ def _compact(arguments: argparse.Namespace) -> int:
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     bookie = Bookie.open(settings, posted.put)
     try:
-        stats = bookie.stats.collection
-        bookie.collection.force(Force(minor=arguments.minor, major=not arguments.minor))
-        said = time.monotonic()
-        while bookie.collection.forced:
-            with contextlib.suppress(Empty):
-                posted.get(timeout=0.05)()
-            if time.monotonic() - said >= 1:
-                said = time.monotonic()
-                _say(
-                    f"compact: {stats.reclaimed_by_deletion + stats.reclaimed_by_compaction:,} bytes freed so far"
-                )
+        collection, stats = bookie.collection, bookie.stats.collection
+        collection.force(Force(arguments.minor, not arguments.minor, without_room=True))
+        _run_until(
+            lambda: not collection.forced,
+            posted,
+            lambda: f"{stats.reclaimed_by_deletion + stats.reclaimed_by_compaction:,} bytes freed so far",
+        )
+        indexes = range(len(settings.index_directories))
+        before = bookie.index_bytes
+        collection.compact_indexes(indexes)
+        _run_until(
+            lambda: not any(map(collection.is_compacting_index, indexes)),
+            posted,
+            lambda: f"the location index has {bookie.index_bytes:,} bytes, {before:,} before",
+        )
+        index_text = f"location index {bookie.index_bytes} bytes, {before} before"
     finally:
         bookie.close()
     print(
         f"{stats.reclaimed_by_deletion} bytes freed with dead logs, {stats.reclaimed_by_compaction} by compaction;"
-        f" {bookie.entry_log_count} logs left"
+        f" {bookie.entry_log_count} logs left; {index_text}"
     )
     return 0
+
+
+def _run_until(
+    done: Callable[[], bool], posted: SimpleQueue[Callable[[], None]], progress: Callable[[], str]
+) -> None:
+    """Be the bookie's loop, and say how far it is now and then."""
+    said = time.monotonic()
+    while not done():
+        with contextlib.suppress(Empty):
+            posted.get(timeout=0.05)()
+        if time.monotonic() - said >= 1:
+            said = time.monotonic()
+            _say(f"compact: {progress()}")
 
 
 def _compact_online(url: str, *, minor: bool) -> int:
     body = json.dumps({"forceMajor": not minor, "forceMinor": minor}).encode()
     said = _ask(f"{url}/api/v1/bookie/gc", body)
     _say(str(said))
-    before = time.monotonic()
-    while "true" in json.dumps(_ask(f"{url}/api/v1/bookie/gc")).lower():
-        time.sleep(_POLL_S)
-        _say(f"compact: at work for {time.monotonic() - before:.0f} s")
+    _wait_online(f"{url}/api/v1/bookie/gc")
+    index = f"{url}/api/v1/bookie/entry_location_compact"
+    _say(str(_ask(index, b'{"entryLocationRocksDBCompact": true}')))
+    _wait_online(index)
     print(json.dumps(_ask(f"{url}/api/v1/bookie/gc_details")))
     return 0
+
+
+def _wait_online(url: str) -> None:
+    """Until nothing at `url` is said to be at work any more."""
+    before = time.monotonic()
+    while "true" in json.dumps(_ask(url)).lower():
+        time.sleep(_POLL_S)
+        _say(f"compact: at work for {time.monotonic() - before:.0f} s")
 
 
 def _ask(url: str, body: bytes | None = None) -> object:

@@ -58,6 +58,6 @@ async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata
     store = await ZookeeperMetadataStore.open(
         url,
         session_timeout_s=settings.int("metadataStoreSessionTimeoutMillis") / 1000,
-        read_timeout_s=settings.int("metadataStoreOperationTimeoutSeconds"),
+        timeout_s=settings.int("metadataStoreOperationTimeoutSeconds"),
     )
     return OpenedMetadata(store, ZookeeperLedgerIds(store.session))

@@ -181,7 +181,7 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
             from broker import clock
             from broker.broker_service import BrokerService
-            from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsAbove
+            from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
             from broker.ledger_client.ledgers import Ledgers
             from broker.room_settings import ensemble_settings
             from broker.turn import Turn
@@ -201,6 +201,8 @@ async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerServic
             opened.push_async_callback(ledgers.close)
             if bookie is not None:  # The store may be newer or older than the bookie's files.
                 ids = LedgerIdsAbove(ids or LedgerIds(metadata), bookie.result().highest_ledger_id)
+            elif ids is None and not settings.memory:
+                ids = LedgerIdsUnused(LedgerIds(metadata), bookies)
         service = BrokerService(
             settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__, ids=ids
         )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"protocol/bookkeeper_metadata.proto\x12\x1cmagnetar.bookkeeper_metadata\"\xde\x02\n\x17\x42ookieServiceInfoFormat\x12Q\n\tendpoints\x18\x06 \x03(\x0b\x32>.magnetar.bookkeeper_metadata.BookieServiceInfoFormat.Endpoint\x12Y\n\nproperties\x18\x07 \x03(\x0b\x32\x45.magnetar.bookkeeper_metadata.BookieServiceInfoFormat.PropertiesEntry\x1a\x66\n\x08\x45ndpoint\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04port\x18\x02 \x02(\x05\x12\x0c\n\x04host\x18\x03 \x02(\t\x12\x10\n\x08protocol\x18\x04 \x02(\t\x12\x0c\n\x04\x61uth\x18\x05 \x03(\t\x12\x12\n\nextensions\x18\x06 \x03(\t\x1a-\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"protocol/bookkeeper_metadata.proto\x12\x1cmagnetar.bookkeeper_metadata\"\xde\x02\n\x17\x42ookieServiceInfoFormat\x12Q\n\tendpoints\x18\x06 \x03(\x0b\x32>.magnetar.bookkeeper_metadata.BookieServiceInfoFormat.Endpoint\x12Y\n\nproperties\x18\x07 \x03(\x0b\x32\x45.magnetar.bookkeeper_metadata.BookieServiceInfoFormat.PropertiesEntry\x1a\x66\n\x08\x45ndpoint\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04port\x18\x02 \x02(\x05\x12\x0c\n\x04host\x18\x03 \x02(\t\x12\x10\n\x08protocol\x18\x04 \x02(\t\x12\x0c\n\x04\x61uth\x18\x05 \x03(\t\x12\x12\n\nextensions\x18\x06 \x03(\t\x1a-\n\x0fPropertiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\xce\x05\n\x14LedgerMetadataFormat\x12\x12\n\nquorumSize\x18\x01 \x02(\x05\x12\x14\n\x0c\x65nsembleSize\x18\x02 \x02(\x05\x12\x0e\n\x06length\x18\x03 \x02(\x03\x12\x13\n\x0blastEntryId\x18\x04 \x01(\x03\x12M\n\x05state\x18\x05 \x02(\x0e\x32\x38.magnetar.bookkeeper_metadata.LedgerMetadataFormat.State:\x04OPEN\x12K\n\x07segment\x18\x06 \x03(\x0b\x32:.magnetar.bookkeeper_metadata.LedgerMetadataFormat.Segment\x12Q\n\ndigestType\x18\x07 \x01(\x0e\x32=.magnetar.bookkeeper_metadata.LedgerMetadataFormat.DigestType\x12\x10\n\x08password\x18\x08 \x01(\x0c\x12\x15\n\rackQuorumSize\x18\t \x01(\x05\x12\r\n\x05\x63time\x18\n \x01(\x03\x12\\\n\x0e\x63ustomMetadata\x18\x0b \x03(\x0b\x32\x44.magnetar.bookkeeper_metadata.LedgerMetadataFormat.cMetadataMapEntry\x12\x0e\n\x06\x63Token\x18\x0c \x01(\x03\x1a\x37\n\x07Segment\x12\x16\n\x0e\x65nsembleMember\x18\x01 \x03(\t\x12\x14\n\x0c\x66irstEntryId\x18\x02 \x02(\x03\x1a/\n\x11\x63MetadataMapEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\".\n\x05State\x12\x08\n\x04OPEN\x10\x01\x12\x0f\n\x0bIN_RECOVERY\x10\x02\x12\n\n\x06\x43LOSED\x10\x03\"8\n\nDigestType\x12\t\n\x05\x43RC32\x10\x01\x12\x08\n\x04HMAC\x10\x02\x12\n\n\x06\x43RC32C\x10\x03\x12\t\n\x05\x44UMMY\x10\x04')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,4 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BOOKIESERVICEINFOFORMAT_ENDPOINT']._serialized_end=372
   _globals['_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY']._serialized_start=374
   _globals['_BOOKIESERVICEINFOFORMAT_PROPERTIESENTRY']._serialized_end=419
+  _globals['_LEDGERMETADATAFORMAT']._serialized_start=422
+  _globals['_LEDGERMETADATAFORMAT']._serialized_end=1140
+  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_start=930
+  _globals['_LEDGERMETADATAFORMAT_SEGMENT']._serialized_end=985
+  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_start=987
+  _globals['_LEDGERMETADATAFORMAT_CMETADATAMAPENTRY']._serialized_end=1034
+  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_start=1036
+  _globals['_LEDGERMETADATAFORMAT_STATE']._serialized_end=1082
+  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_start=1084
+  _globals['_LEDGERMETADATAFORMAT_DIGESTTYPE']._serialized_end=1140
 # @@protoc_insertion_point(module_scope)

@@ -11,6 +11,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -102,3 +103,136 @@ class BookieServiceInfoFormat(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BookieServiceInfoFormat: _TypeAlias = BookieServiceInfoFormat  # noqa: Y015
+
+@_typing.final
+class LedgerMetadataFormat(_message.Message):
+    """Value of <ledgers>/00/0000/L0001 and the like, behind a line with the version: binary with its length in front
+    (version 3), or as text (version 2).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[LedgerMetadataFormat._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OPEN: LedgerMetadataFormat._State.ValueType  # 1
+        IN_RECOVERY: LedgerMetadataFormat._State.ValueType  # 2
+        CLOSED: LedgerMetadataFormat._State.ValueType  # 3
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    OPEN: LedgerMetadataFormat.State.ValueType  # 1
+    IN_RECOVERY: LedgerMetadataFormat.State.ValueType  # 2
+    CLOSED: LedgerMetadataFormat.State.ValueType  # 3
+
+    class _DigestType:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _DigestTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[LedgerMetadataFormat._DigestType.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        CRC32: LedgerMetadataFormat._DigestType.ValueType  # 1
+        HMAC: LedgerMetadataFormat._DigestType.ValueType  # 2
+        CRC32C: LedgerMetadataFormat._DigestType.ValueType  # 3
+        DUMMY: LedgerMetadataFormat._DigestType.ValueType  # 4
+
+    class DigestType(_DigestType, metaclass=_DigestTypeEnumTypeWrapper): ...
+    CRC32: LedgerMetadataFormat.DigestType.ValueType  # 1
+    HMAC: LedgerMetadataFormat.DigestType.ValueType  # 2
+    CRC32C: LedgerMetadataFormat.DigestType.ValueType  # 3
+    DUMMY: LedgerMetadataFormat.DigestType.ValueType  # 4
+
+    @_typing.final
+    class Segment(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ENSEMBLEMEMBER_FIELD_NUMBER: _builtins.int
+        FIRSTENTRYID_FIELD_NUMBER: _builtins.int
+        firstEntryId: _builtins.int
+        @_builtins.property
+        def ensembleMember(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            ensembleMember: _abc.Iterable[_builtins.str] | None = ...,
+            firstEntryId: _builtins.int | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["firstEntryId", b"firstEntryId"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["ensembleMember", b"ensembleMember", "firstEntryId", b"firstEntryId"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class cMetadataMapEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.bytes
+        def __init__(
+            self,
+            *,
+            key: _builtins.str | None = ...,
+            value: _builtins.bytes | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    QUORUMSIZE_FIELD_NUMBER: _builtins.int
+    ENSEMBLESIZE_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    LASTENTRYID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SEGMENT_FIELD_NUMBER: _builtins.int
+    DIGESTTYPE_FIELD_NUMBER: _builtins.int
+    PASSWORD_FIELD_NUMBER: _builtins.int
+    ACKQUORUMSIZE_FIELD_NUMBER: _builtins.int
+    CTIME_FIELD_NUMBER: _builtins.int
+    CUSTOMMETADATA_FIELD_NUMBER: _builtins.int
+    CTOKEN_FIELD_NUMBER: _builtins.int
+    quorumSize: _builtins.int
+    ensembleSize: _builtins.int
+    length: _builtins.int
+    lastEntryId: _builtins.int
+    state: Global___LedgerMetadataFormat.State.ValueType
+    digestType: Global___LedgerMetadataFormat.DigestType.ValueType
+    password: _builtins.bytes
+    ackQuorumSize: _builtins.int
+    ctime: _builtins.int
+    cToken: _builtins.int
+    @_builtins.property
+    def segment(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerMetadataFormat.Segment]:
+        """The entries from firstEntryId on, up to the next segment's."""
+
+    @_builtins.property
+    def customMetadata(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerMetadataFormat.cMetadataMapEntry]: ...
+    def __init__(
+        self,
+        *,
+        quorumSize: _builtins.int | None = ...,
+        ensembleSize: _builtins.int | None = ...,
+        length: _builtins.int | None = ...,
+        lastEntryId: _builtins.int | None = ...,
+        state: Global___LedgerMetadataFormat.State.ValueType | None = ...,
+        segment: _abc.Iterable[Global___LedgerMetadataFormat.Segment] | None = ...,
+        digestType: Global___LedgerMetadataFormat.DigestType.ValueType | None = ...,
+        password: _builtins.bytes | None = ...,
+        ackQuorumSize: _builtins.int | None = ...,
+        ctime: _builtins.int | None = ...,
+        customMetadata: _abc.Iterable[Global___LedgerMetadataFormat.cMetadataMapEntry] | None = ...,
+        cToken: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ackQuorumSize", b"ackQuorumSize", "cToken", b"cToken", "ctime", b"ctime", "digestType", b"digestType", "ensembleSize", b"ensembleSize", "lastEntryId", b"lastEntryId", "length", b"length", "password", b"password", "quorumSize", b"quorumSize", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ackQuorumSize", b"ackQuorumSize", "cToken", b"cToken", "ctime", b"ctime", "customMetadata", b"customMetadata", "digestType", b"digestType", "ensembleSize", b"ensembleSize", "lastEntryId", b"lastEntryId", "length", b"length", "password", b"password", "quorumSize", b"quorumSize", "segment", b"segment", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LedgerMetadataFormat: _TypeAlias = LedgerMetadataFormat  # noqa: Y015

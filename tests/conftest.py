@@ -1,5 +1,5 @@
 """What holds for every test: hypothesis has no deadline, because a busy machine is no defect; a ZooKeeper where Java is
-at hand; one Spark session, since a process can have only one.
+at hand; one Spark session, since a process can have only one; in which order several workers take the tests.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import Scheduling
 
 from tests.storages import places
 from tests.support.java import ZooKeeper, class_path
+from tests.support.schedule import FilesAndSpark, place_of
 
 POM = Path(__file__).parent / "bookie_stub/java/pom.xml"
 
@@ -22,11 +25,22 @@ settings.register_profile("magnetar", deadline=None)
 settings.load_profile("magnetar")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that is cut off in a call to Spark leaves half an answer for all that come after it."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    """With `--dist loadfile` the files begin in an order of ours."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    config.option.loadscopereorder = False
+    return FilesAndSpark(config, log)
 
 
 @pytest.fixture(autouse=True, scope="module")

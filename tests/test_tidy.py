@@ -122,28 +122,34 @@ NOT_IN_FILES = tuple(
 )
 
 
-@cache
-def sources(*folders: str) -> tuple[tuple[str, Path, ast.Module], ...]:
+def sources(*folders: str) -> Iterator[tuple[str, Path, ast.Module]]:
     """Module name, path and tree of every file that people wrote."""
-    found = []
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if not path.stem.endswith(("_pb2", "_pb2_grpc")):
-                parts = path.relative_to(ROOT).with_suffix("").parts
-                name = ".".join(parts).removesuffix(".__init__")
-                found.append((name, path, ast.parse(path.read_text(encoding="utf-8"))))
+        yield from sources_in(folder)
+
+
+@cache
+def sources_in(folder: str) -> tuple[tuple[str, Path, ast.Module], ...]:
+    found = []
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        if not path.stem.endswith(("_pb2", "_pb2_grpc")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts).removesuffix(".__init__")
+            found.append((name, path, ast.parse(path.read_text(encoding="utf-8"))))
     return tuple(found)
 
 
-def imports(tree: ast.Module, *, in_functions: bool = True) -> Iterator[tuple[int, str]]:
+@cache
+def imports(tree: ast.Module, *, in_functions: bool = True) -> tuple[tuple[int, str], ...]:
     """Line and full name of everything imported: wherever in the file, or outside of functions only."""
+    found = []
     for node in ast.walk(tree) if in_functions else outside_functions(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
+            found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                yield node.lineno, f"{'.' * node.level}{node.module or ''}.{alias.name}"
+            module = f"{'.' * node.level}{node.module or ''}"
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return tuple(found)
 
 
 def outside_functions(node: ast.AST) -> Iterator[ast.AST]:

@@ -47,6 +47,10 @@ class Bookies(Protocol):
         """The bookie that ledger metadata calls so."""
         ...
 
+    def reachable_clients(self) -> Collection[LedgerClient]:
+        """Those that take new entries, as far as there is a connection."""
+        ...
+
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
@@ -87,6 +91,9 @@ class OneBookie:
             other = Unreachable() if self._connect is None else self._connect(address)
             self._others[address] = other
         return other
+
+    def reachable_clients(self) -> Collection[LedgerClient]:
+        return (self._client,)
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
@@ -184,6 +191,9 @@ class BookieSet:
 
     def reachable(self) -> list[str]:
         return [address for address in self._addresses if self._clients[address].reachable]
+
+    def reachable_clients(self) -> Collection[LedgerClient]:
+        return [self._clients[address] for address in self.reachable()]
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None

@@ -243,7 +243,7 @@ class BookKeeperLedgerClient:
                 _, connection = await self._loop.create_connection(
                     partial(_Connection, self, self._frame_bytes_max), self._host, self._port
                 )
-        except OSError as error:
+        except (OSError, ValueError, OverflowError) as error:  # the last two: no name, no port
             self._connecting = None
             if self._failures == 0:
                 reason = str(error) or f"no answer for {self._timeout_s:g} s"

@@ -5,6 +5,9 @@ answered OK. When one fails, another takes its position: confirming stops, the l
 that begins behind the last confirmed entry, and only when that is stored do all unconfirmed entries of the position go
 to the new bookie, and confirming goes on. What the old bookie had answered for them does not count any more, because
 readers will not look there. A fence, or too few bookies, ends the writer: everything unconfirmed fails, in order.
+
+A recovery that finds no other bookie goes on without: what it writes back counts as soon as Qa of the others have it. It
+adds nothing new, and waiting for a spare bookie would keep the log closed.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ class Ledger(Protocol):
 
 
 class _PendingAdd:
-    __slots__ = ("acks", "done", "master_key", "parts", "recovery")
+    __slots__ = ("acks", "done", "master_key", "parts", "recovery", "refusals")
 
     def __init__(self, parts: EntryParts, master_key: bytes, recovery: bool, done: AddDone) -> None:
         self.parts = parts
@@ -47,6 +50,8 @@ class _PendingAdd:
         self.done = done
         self.acks: set[int] = set()
         """Positions of the ensemble whose present bookie has the entry."""
+        self.refusals: set[int] = set()
+        """Those whose present bookie did not take it."""
 
 
 class _Member:
@@ -63,10 +68,17 @@ class _Member:
 
 class EnsembleWriter:
     def __init__(
-        self, ledger: Ledger, bookies: Bookies, *, call_soon: CallSoon, spawn: Spawn, first_entry_id: int = 0
+        self,
+        ledger: Ledger,
+        bookies: Bookies,
+        *,
+        call_soon: CallSoon,
+        spawn: Spawn,
+        first_entry_id: int = 0,
+        recovering: bool = False,
     ) -> None:
         """`first_entry_id`: the first one that will be added; every add is one higher. `spawn` runs a change of the
-        ensemble in the background."""
+        ensemble in the background. `recovering`: where no bookie can take a failed one's place, go on without."""
         metadata = ledger.metadata
         self._ledger = ledger
         self._bookies = bookies
@@ -85,7 +97,8 @@ class EnsembleWriter:
         self._head = first_entry_id
         """The entry to be confirmed next."""
         self._failed: set[int] = set()
-        """Positions that wait for another bookie."""
+        """Positions that wait for another bookie, or, in a recovery, have to do without."""
+        self._recovering = recovering
         self._refused: set[str] = set()
         """Bookies that failed since an entry was last confirmed: none of them is tried twice, or two that take nothing
         would take turns for ever."""
@@ -132,20 +145,26 @@ class EnsembleWriter:
                     self._confirm()
         elif rc in FENCED:
             self._fail(rc)
-        elif member.position not in self._failed and not self._is_closed:
-            log.warning(
-                "bookie %s answered %d to entry %d:%d",
-                member.address,
-                rc,
-                self._ledger.ledger_id,
-                entry_id,
-            )
-            self._bookies.failed(member.address)
-            self._refused.add(member.address)
-            self._failed.add(member.position)
+        elif not self._is_closed:
+            self._note_refusal(member, rc, entry_id)
+
+    def _note_refusal(self, member: _Member, rc: int, entry_id: int) -> None:
+        pending = self._pending.get(entry_id)
+        if pending is not None:
+            pending.refusals.add(member.position)
+        if member.position in self._failed:
             if not self._changing:
-                self._changing = True
-                self._spawn(self._change_ensemble())
+                self._fail_if_hopeless()
+            return
+        log.warning(
+            "bookie %s answered %d to entry %d:%d", member.address, rc, self._ledger.ledger_id, entry_id
+        )
+        self._bookies.failed(member.address)
+        self._refused.add(member.address)
+        self._failed.add(member.position)
+        if not self._changing:
+            self._changing = True
+            self._spawn(self._change_ensemble())
 
     @property
     def _is_closed(self) -> bool:
@@ -172,7 +191,15 @@ class EnsembleWriter:
     async def _change_ensemble(self) -> None:
         try:
             while self._failed and self._rc == OK:
-                await self._replace(sorted(self._failed))
+                try:
+                    await self._replace(sorted(self._failed))
+                except NotEnoughBookies as error:
+                    if not self._recovering:
+                        raise
+                    log.warning(
+                        "ledger %d is recovered without a spare bookie: %s", self._ledger.ledger_id, error
+                    )
+                    break
         except BrokerError as error:
             log.warning("ledger %d takes no more entries: %s", self._ledger.ledger_id, error)
             if self._rc == OK:
@@ -180,6 +207,13 @@ class EnsembleWriter:
         finally:
             self._changing = False
         self._confirm()
+        self._fail_if_hopeless()
+
+    def _fail_if_hopeless(self) -> None:
+        """Where no other bookie is to be had: an entry that too many have refused can never be confirmed."""
+        refusals_max = len(self._write_sets[0]) - self._quorum
+        if self._failed and any(len(each.refusals) > refusals_max for each in self._pending.values()):
+            self._fail(NOT_ENOUGH_BOOKIES)
 
     async def _replace(self, positions: list[int]) -> None:
         members = [member.address for member in self._members]
@@ -199,6 +233,7 @@ class EnsembleWriter:
             for position in self._write_sets[entry_id % len(self._write_sets)]:
                 if position in positions:
                     pending.acks.discard(position)
+                    pending.refusals.discard(position)
                     self._send(self._members[position], entry_id, pending)
 
 

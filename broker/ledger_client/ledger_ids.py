@@ -5,22 +5,29 @@ compare-and-set and then answers from memory, so that opening a thousand topics 
 of a block at a stop is never used.
 
 A metadata store that was wiped, or restored from an older copy, counts again what it has given out before. A bookie in
-the broker's process still knows those ids, so it says above which of them new ledgers begin.
+the broker's process still knows those ids, so it says above which of them new ledgers begin. Bookies over TCP can only be
+asked for one ledger at a time: no protocol has a list of what a bookie holds.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from typing import Protocol
 
 from broker.errors import BadVersion
+from broker.ledger_client.bookies import Bookies
+from broker.ledger_client.ledger_client import LedgerClient
 from broker.metadata.metadata_store import ABSENT, MetadataStore
+from protocol.bookie_frame import RC_NO_ENTRY, RC_OK
 
 log = logging.getLogger(__name__)
 
 KEY = "/ledgers/idgen"
 BLOCK_IDS = 1000
+ASKED_S = 1.0
+"""So long a new ledger waits for bookies that hang before they say whether they have one of its id."""
 
 
 class LedgerIdSource(Protocol):
@@ -89,3 +96,50 @@ class LedgerIdsAbove:
                 self._highest,
             )
         return await self._source.next(max(above, self._highest))
+
+
+class LedgerIdsUnused:
+    """Ids of another source that no bookie has a ledger of, as far as those that can be reached know.
+
+    Entries of two ledgers with one id would be mixed. Behind one that is taken the ids go on further and further above,
+    so that a few questions leave all that there is behind.
+    """
+
+    def __init__(self, source: LedgerIdSource, bookies: Bookies) -> None:
+        self._source = source
+        self._bookies = bookies
+
+    async def next(self, above: int = -1) -> int:
+        """A fresh id greater than `above`. MetadataError when there is none to be had."""
+        ledger_id = await self._source.next(above)
+        step = BLOCK_IDS
+        while await _is_taken(ledger_id, self._bookies.reachable_clients()):
+            log.warning(
+                "the metadata store gave out ledger id %d, and a bookie has a ledger of that id: the store is older than"
+                " the bookies' files (wiped, or restored from a copy); ids go on above %d, and ledgers that the store does"
+                " not know keep their disk space",
+                ledger_id,
+                ledger_id + step,
+            )
+            ledger_id = await self._source.next(ledger_id + step)
+            step *= 2
+        return ledger_id
+
+
+async def _is_taken(ledger_id: int, clients: Collection[LedgerClient]) -> bool:
+    """Whether one of them says so. Who fails or hangs proves nothing."""
+    if not clients:
+        return False
+    loop = asyncio.get_running_loop()
+    asked: list[asyncio.Future[int]] = []
+    for client in clients:
+        answered: asyncio.Future[int] = loop.create_future()
+        asked.append(answered)
+
+        def done(rc: int, _entry: bytes, answered: asyncio.Future[int] = answered) -> None:
+            if not answered.done():
+                answered.set_result(rc)
+
+        client.read(ledger_id, 0, done)
+    answers, _ = await asyncio.wait(asked, timeout=ASKED_S)
+    return any(answer.result() in (RC_OK, RC_NO_ENTRY) for answer in answers)

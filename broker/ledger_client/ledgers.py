@@ -1,15 +1,15 @@
 """Ledgers: making, writing, reading, recovering and deleting them, on one bookie or on many.
 
 The one object of the ledger client that the rooms above know. A ledger's metadata says where its entries are. It is
-loaded when somebody reads the ledger, and kept while there is room: an open ledger is our own, and of a closed one only
-the members change, when a tool copies what a dead bookie had. So a read that failed everywhere looks once whether they did.
+loaded when somebody reads the ledger, and kept while there is room. Those of others change, when their writer's ensemble
+does or when a tool copies what a dead bookie had: a read that failed everywhere looks once whether they did.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -19,11 +19,11 @@ from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, RunRead
 from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, ledger_key
+from broker.ledger_client.ledger_metadata import LedgerMetadata, Segment, ledger_key
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
 from broker.ledger_client.settings import LedgerSettings
-from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
 
 log = logging.getLogger(__name__)
@@ -68,6 +68,13 @@ class Ledgers:
 
     async def create(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
         """A new, empty ledger. Raises NotEnoughBookies, or MetadataError (BadVersion when it exists)."""
+        own, _ = await self.create_beside(ledger_id, custom, ())
+        return own
+
+    async def create_beside(
+        self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put]
+    ) -> tuple[OwnLedger, list[int]]:
+        """As `create`, with other writes whose new versions are answered: all of it is stored, or nothing."""
         settings = self.settings
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
         members = self.bookies.choose(settings.ensemble_size, count_min=least)
@@ -81,9 +88,9 @@ class Ledgers:
             custom=custom,
             creator_token=self._creator_token,
         )
-        own = await OwnLedger.create(self._store, ledger_id, metadata, self._keep)
+        own, versions = await OwnLedger.create(self._store, ledger_id, metadata, self._keep, beside)
         self._own[ledger_id] = own
-        return own
+        return own, versions
 
     def writer(self, ledger: OwnLedger) -> EntryAdds:
         """Where the entries of a ledger that `create` made go, from entry 0 on. One per ledger."""
@@ -108,7 +115,7 @@ class Ledgers:
 
             self._load_then(ledger_id, loaded)
             return
-        if metadata.state is LedgerState.CLOSED:
+        if ledger_id not in self._own:
             done = partial(self._read_or_look_again, metadata, ledger_id, first, last, bytes_max, done)
         self._read_by(metadata, ledger_id, first, last, bytes_max, done)
 

@@ -8,7 +8,7 @@ stay in memory until the ledger is closed, because only the close makes them cou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from broker.errors import BadVersion, LedgerFenced, MetadataError
@@ -19,7 +19,7 @@ from broker.ledger_client.ledger_metadata import (
     encode,
     ledger_key,
 )
-from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
 
 Change = Callable[[LedgerMetadata], LedgerMetadata]
 Closed = Callable[[int, LedgerMetadata], None]
@@ -45,12 +45,20 @@ class OwnLedger:
 
     @classmethod
     async def create(
-        cls, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata, closed: Closed
-    ) -> OwnLedger:
-        """Raises MetadataError; BadVersion when somebody else made the ledger. One of the same creator token is an
-        earlier try of our own, whose answer was lost."""
+        cls,
+        store: MetadataStore,
+        ledger_id: int,
+        metadata: LedgerMetadata,
+        closed: Closed,
+        beside: Sequence[Put] = (),
+    ) -> tuple[OwnLedger, list[int]]:
+        """The ledger, and the new versions of what is written `beside` it: all of that is stored, or nothing. Raises
+        MetadataError; BadVersion when somebody else made the ledger or changed what stands beside it. A ledger of the
+        same creator token, beside the very same values, is an earlier try of our own, whose answer was lost."""
         try:
-            version = await store.put(ledger_key(ledger_id), encode(metadata), ABSENT)
+            version, *others = await store.put_all(
+                (Put(ledger_key(ledger_id), encode(metadata), ABSENT), *beside)
+            )
         except BadVersion:
             found = await read_metadata(store, ledger_id)
             if (
@@ -60,7 +68,13 @@ class OwnLedger:
             ):
                 raise
             metadata, version = found
-        return cls(store, ledger_id, metadata, version, closed)
+            others = []
+            for put in beside:
+                there = await store.get(put.key)
+                if there is None or there.value != put.value:
+                    raise
+                others.append(there.version)
+        return cls(store, ledger_id, metadata, version, closed), others
 
     async def change_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> None:
         """From this entry on, entries go to `members`. Durable when this returns; LedgerFenced when the ledger was

@@ -39,7 +39,9 @@ async def recover(
     when the end cannot be stored; then nothing is lost and the recovery may be tried again."""
     recovery = _Recovery(ledger, bookies)
     confirmed = await recovery.find_confirmed()
-    writer = EnsembleWriter(ledger, bookies, call_soon=call_soon, spawn=spawn, first_entry_id=confirmed + 1)
+    writer = EnsembleWriter(
+        ledger, bookies, call_soon=call_soon, spawn=spawn, first_entry_id=confirmed + 1, recovering=True
+    )
     last, length = await recovery.write_back(confirmed, writer)
     return await ledger.close(last, length)
 

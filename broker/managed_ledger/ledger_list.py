@@ -42,6 +42,9 @@ class LedgerList:
     def __contains__(self, ledger_id: int) -> bool:
         return ledger_id in self._infos
 
+    def get(self, ledger_id: int) -> LedgerInfo | None:
+        return self._infos.get(ledger_id)
+
     def infos(self) -> list[LedgerInfo]:
         return [self._infos[ledger_id] for ledger_id in self._ids]
 

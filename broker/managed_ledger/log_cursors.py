@@ -244,19 +244,23 @@ class LogCursors:
                 self.cache.invalidate_ledger(ledger_id)
                 self.reads.invalidate_ledger(ledger_id)
             self.last_confirmed = self.ledgers.last()
-            self.background.spawn(self._remove(removed))
+            self._remove(removed)
         return removed
 
     def forget_empty(self, info: LedgerInfo) -> None:
         """A retired ledger that never got an entry leaves the list at once."""
         if not info.entries:
             self.ledgers.remove(info.ledger_id)
-            self.background.spawn(self._remove([info.ledger_id]))
+            self._remove([info.ledger_id])
 
-    async def _remove(self, ledger_ids: list[int]) -> None:
+    def _remove(self, ledger_ids: list[int]) -> None:
+        self.record.forget(ledger_ids)
+        self.background.spawn(self._remove_forgotten())
+
+    async def _remove_forgotten(self) -> None:
         async with self.one_change:
             try:
-                await self.record.remove(ledger_ids)
+                await self.record.remove_forgotten()
             except MetadataError:
                 return  # Still written down as existing: the next removal or the next open tries again.
 

@@ -1,20 +1,24 @@
 """LogRecord: one log in the metadata store: its list of ledgers, and when each of them begins, ends and goes.
 
-The list is written before a ledger is used and before one is removed ("deleting"), so a crash between two
-steps leaves something that the next open can finish, and never a ledger that nothing refers to. Writes
-that belong together are asked for together and waited for once. Only one call at a time; the log sees to it.
+A ledger begins together with the list that names it, in one write to the store: who opens the log either finds it
+there, and fences it, or has made sure by a write of its own that it never begins. It ends in its own metadata first,
+then in the list, so the end in a list needs no second look. It goes from the list first ("deleting"), then from the
+store. So a crash between two steps leaves something that the next open can finish, and never a ledger that nothing
+refers to. Only one call at a time; the log sees to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 
+from broker.errors import BadVersion
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_info import LogInfo, encode_log, log_key
-from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
-from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.managed_ledger.ledger_list import LedgerList
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.model.position import Position
 
 
@@ -46,33 +50,37 @@ class LogRecord:
         """Ledgers whose own metadata says open."""
 
     async def save(self) -> None:
-        """Write the list, and the end of every ledger that has one by now. Raises MetadataError;
+        """Write the end of every ledger that has one by now, then the list. Raises MetadataError;
         BadVersion means that another broker has the log."""
-        await self._write_together([*self._seals(), self._save()])
+        await self._seal()
+        await self._put(self._encoded())
 
     async def start_current(self) -> OwnLedger:
         """Make the current ledger writable: as `save`, and the ledger's own metadata. Raises NotEnoughBookies too."""
-        await self._write_together([*self._seals(), self._save(with_current=True), self._create()])
+        await self._seal()
+        ledger_id = self.ledgers.current.ledger_id
+        list_put = Put(self._key, self._encoded(with_current=True), self._version)
+        own, (self._version,) = await self._client.create_beside(ledger_id, self._custom(), (list_put,))
+        self._unsealed[ledger_id] = own
         self.current_started = True
-        return self._unsealed[self.ledgers.current.ledger_id]
+        return own
 
-    async def remove(self, ledger_ids: list[int]) -> None:
-        """Remove ledgers that are no longer in the list."""
+    def forget(self, ledger_ids: list[int]) -> None:
+        """Ledgers that have just left the list: from its next write on they are to be removed."""
         self._deleting += ledger_ids
-        if self._deleting:
-            await self.save()
-            await self.sweep()
 
-    async def sweep(self) -> None:
-        """Finish removals that are written down."""
-        ledger_ids, self._deleting = self._deleting, []
+    async def remove_forgotten(self) -> None:
+        """Write that down, and do it. Raises MetadataError; the next call or the next open then goes on."""
+        if self._deleting:
+            written_down = list(self._deleting)
+            await self.save()
+            await self._remove(written_down)
+
+    async def _remove(self, ledger_ids: list[int]) -> None:
+        await self._write_together([self._client.delete(item) for item in ledger_ids])
+        self._deleting = [item for item in self._deleting if item not in ledger_ids]
         for ledger_id in ledger_ids:
             self._unsealed.pop(ledger_id, None)
-        try:
-            await self._write_together([self._client.delete(item) for item in ledger_ids])
-        except BaseException:
-            self._deleting += ledger_ids
-            raise
 
     async def delete(self) -> None:
         """Remove the log: its ledgers, its cursors, itself."""
@@ -84,32 +92,26 @@ class LogRecord:
         """What `delete` does after it has been written down that it is to happen."""
         names = await self._metadata.children(self._key)
         await self._write_together([self._metadata.delete(f"{self._key}/{name}") for name in names])
-        await self.sweep()
-        await self._metadata.delete(self._key)
+        await self._remove(self._deleting)
+        # Somebody else may have finished it, and made the log anew.
+        with contextlib.suppress(BadVersion):
+            await self._metadata.delete(self._key, self._version)
 
-    def _seals(self) -> list[Coroutine[None, None, None]]:
-        return [
-            self._seal(info)
-            for info in self.ledgers.infos()
-            if info.closed_at_ms is not None and info.ledger_id in self._unsealed
-        ]
+    async def _seal(self) -> None:
+        for ledger_id, own in list(self._unsealed.items()):
+            info = self.ledgers.get(ledger_id)
+            if info is not None and info.closed_at_ms is not None:
+                await own.close(info.entries - 1, info.size_bytes)
+                self._unsealed.pop(ledger_id, None)
 
-    async def _seal(self, info: LedgerInfo) -> None:
-        await self._unsealed[info.ledger_id].close(info.entries - 1, info.size_bytes)
-        self._unsealed.pop(info.ledger_id, None)
-
-    async def _create(self) -> None:
-        ledger_id = self.ledgers.current.ledger_id
-        self._unsealed[ledger_id] = await self._client.create(ledger_id, self._custom())
-
-    async def _save(self, with_current: bool = False) -> None:
+    def _encoded(self, with_current: bool = False) -> bytes:
         current = self.ledgers.current
         kept = [
             info
             for info in self.ledgers.infos()
             if info is not current or with_current or self.current_started or info.entries
         ]
-        await self._put(encode_log(LogInfo(kept, self.properties, self.terminated, self._deleting)))
+        return encode_log(LogInfo(kept, self.properties, self.terminated, self._deleting))
 
     async def _put(self, value: bytes) -> None:
         self._version = await self._metadata.put(self._key, value, self._version)

@@ -7,6 +7,7 @@ written is recovered and closed. No ledger is begun here: an id is reserved, and
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from broker.errors import BrokerError
 from broker.managed_ledger.ground import EntryStamp, Ground
@@ -17,6 +18,8 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
 from protocol import broker_entry_metadata
+
+log = logging.getLogger(__name__)
 
 INDEX = "index"
 """The property that keeps the number of the last message over a close of the ledger (PIP-70)."""
@@ -38,7 +41,7 @@ async def open_log(
     for ledger in info.ledgers:
         if ledger.closed_at_ms is None:
             left_open = True
-            await _find_end(ledger, ground, settings, stamp)
+            await _find_end(name, ledger, ground, settings, stamp)
             info.properties[INDEX] = str(stamp.index)
         if ledger.entries:
             ends.append(ledger)
@@ -48,7 +51,8 @@ async def open_log(
     current_id = await ground.ids.next(above=highest)
     record = _record(name, ground, info, ends, version, current_id)
     if emptied or info.deleting:
-        await record.remove(emptied)
+        record.forget(emptied)
+        await record.remove_forgotten()
     elif version == ABSENT or left_open:
         await record.save()
     return record
@@ -70,12 +74,13 @@ def _record(
 
 
 async def _find_end(
-    ledger: LedgerInfo, ground: Ground, settings: ManagedLedgerSettings, stamp: EntryStamp
+    name: str, ledger: LedgerInfo, ground: Ground, settings: ManagedLedgerSettings, stamp: EntryStamp
 ) -> None:
     """Fill in how many entries the ledger has, which is recovered unless it is closed; its last entry has the index."""
     metadata = await ground.ledgers.recover(ledger.ledger_id)
-    # Without metadata the crash came between the list and the ledger: never used.
-    if metadata is not None:
+    if metadata is None:  # They begin together: somebody has deleted it since.
+        log.warning("%s names ledger %d, which the metadata store does not have", name, ledger.ledger_id)
+    else:
         # Entries behind a closed end were never confirmed.
         ledger.entries = metadata.last_entry_id + 1
         ledger.size_bytes = metadata.length

@@ -5,8 +5,10 @@ It keeps the contract of `MetadataStore` except durability, and answers without 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from broker.errors import BadVersion
-from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_store import ABSENT, Put, Versioned
 
 
 class MemoryMetadataStore:
@@ -18,11 +20,13 @@ class MemoryMetadataStore:
         return self._values.get(key)
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        version = self._checked_version(key, expected) + 1
-        self._values[key] = Versioned(value, version)
-        if version == 0:
-            self._link(key)
-        return version
+        return self._set(key, value, self._checked_version(key, expected) + 1)
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        versions = [self._checked_version(key, expected) + 1 for key, _, expected in puts]
+        return [
+            self._set(key, value, version) for (key, value, _), version in zip(puts, versions, strict=True)
+        ]
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         if self._checked_version(key, expected) != ABSENT:
@@ -40,6 +44,12 @@ class MemoryMetadataStore:
         version = ABSENT if found is None else found.version
         if expected is not None and expected != version:
             raise BadVersion(f"{key} has version {version}, expected {expected}")
+        return version
+
+    def _set(self, key: str, value: bytes, version: int) -> int:
+        self._values[key] = Versioned(value, version)
+        if version == 0:
+            self._link(key)
         return version
 
     def _link(self, key: str) -> None:

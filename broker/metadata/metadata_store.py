@@ -9,6 +9,7 @@ they were asked for, many per commit, so waiting for the last of several is enou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -21,11 +22,24 @@ ABSENT = -1
 """As `expected`: the key must not exist yet."""
 
 
+class Put(NamedTuple):
+    """One write of several that belong together."""
+
+    key: str
+    value: bytes
+    expected: int
+    """A version, or ABSENT."""
+
+
 class MetadataStore(Protocol):
     async def get(self, key: str) -> Versioned | None: ...
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         """Write and answer the new version. `expected` None = whatever is there; else BadVersion on a mismatch."""
+        ...
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        """Write all of them, of different keys, or none; answers the new versions. BadVersion when one mismatches."""
         ...
 
     async def delete(self, key: str, expected: int | None = None) -> None:

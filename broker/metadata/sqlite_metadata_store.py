@@ -14,11 +14,12 @@ import contextlib
 import sqlite3
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from broker.errors import BadVersion, MetadataError
-from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_store import ABSENT, Put, Versioned
 
 GROUP_MAX = 1024
 """Operations per transaction, so that the first of a long queue is not answered last."""
@@ -35,17 +36,23 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = version + 1 RE
 _INSERT = "INSERT INTO node VALUES (?, ?, 0) ON CONFLICT (key) DO NOTHING RETURNING version"
 _UPDATE = "UPDATE node SET value = ?, version = version + 1 WHERE key = ? AND version = ? RETURNING version"
 
-Outcome = int | MetadataError
-"""The new version (0 for a delete), or why not."""
+Outcome = list[int] | MetadataError
+"""The new versions (0 for a delete), or why not."""
 
 
-@dataclass(slots=True)
-class _Write:
+@dataclass(frozen=True, slots=True)
+class _Change:
     key: str
     value: bytes | None
     """None = delete."""
     expected: int | None
-    done: asyncio.Future[int]
+
+
+@dataclass(slots=True)
+class _Write:
+    changes: tuple[_Change, ...]
+    """All of them or none."""
+    done: asyncio.Future[list[int]]
 
 
 class SqliteMetadataStore:
@@ -76,10 +83,14 @@ class SqliteMetadataStore:
         return None if row is None else Versioned(*row)
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        return await self._submit(key, value, expected)
+        (version,) = await self._submit(_Change(key, value, expected))
+        return version
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        return await self._submit(*(_Change(*put) for put in puts))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        await self._submit(key, None, expected)
+        await self._submit(_Change(key, None, expected))
 
     async def children(self, key: str) -> list[str]:
         prefix = key.rstrip("/") + "/"
@@ -107,11 +118,11 @@ class SqliteMetadataStore:
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
 
-    async def _submit(self, key: str, value: bytes | None, expected: int | None) -> int:
+    async def _submit(self, *changes: _Change) -> list[int]:
         if self._closing:
             raise MetadataError("the metadata store is closed")
-        done: asyncio.Future[int] = self._loop.create_future()
-        self._queue.append(_Write(key, value, expected, done))
+        done: asyncio.Future[list[int]] = self._loop.create_future()
+        self._queue.append(_Write(changes, done))
         self._wanted.set()
         return await done
 
@@ -136,29 +147,51 @@ class SqliteMetadataStore:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself.
                 self._writer.execute("ROLLBACK")
-            return [MetadataError(f"cannot write {write.key}: {error}") for write in group]
+            return [MetadataError(f"cannot write {write.changes[0].key}: {error}") for write in group]
         return outcomes
 
     def _apply(self, write: _Write) -> Outcome:
-        if write.value is None:
-            return self._apply_delete(write)
-        if write.expected is None:
-            cursor = self._writer.execute(_UPSERT, (write.key, write.value))
-        elif write.expected == ABSENT:
-            cursor = self._writer.execute(_INSERT, (write.key, write.value))
-        else:
-            cursor = self._writer.execute(_UPDATE, (write.value, write.key, write.expected))
-        row = cursor.fetchone()
-        return _mismatch(write) if row is None else int(row[0])
+        try:
+            if len(write.changes) == 1:
+                return [self._apply_one(write.changes[0])]
+            return self._apply_together(write.changes)
+        except BadVersion as mismatch:
+            return mismatch
 
-    def _apply_delete(self, write: _Write) -> Outcome:
-        if write.expected is None:
-            self._writer.execute("DELETE FROM node WHERE key = ?", (write.key,))
+    def _apply_together(self, changes: tuple[_Change, ...]) -> list[int]:
+        self._writer.execute("SAVEPOINT together")
+        try:
+            return [self._apply_one(change) for change in changes]
+        except BadVersion:
+            self._writer.execute("ROLLBACK TO together")
+            raise
+        finally:
+            self._writer.execute("RELEASE together")
+
+    def _apply_one(self, change: _Change) -> int:
+        if change.value is None:
+            return self._apply_delete(change)
+        if change.expected is None:
+            cursor = self._writer.execute(_UPSERT, (change.key, change.value))
+        elif change.expected == ABSENT:
+            cursor = self._writer.execute(_INSERT, (change.key, change.value))
+        else:
+            cursor = self._writer.execute(_UPDATE, (change.value, change.key, change.expected))
+        row = cursor.fetchone()
+        if row is None:
+            raise _mismatch(change)
+        return int(row[0])
+
+    def _apply_delete(self, change: _Change) -> int:
+        if change.expected is None:
+            self._writer.execute("DELETE FROM node WHERE key = ?", (change.key,))
             return 0
         deleted = self._writer.execute(
-            "DELETE FROM node WHERE key = ? AND version = ?", (write.key, write.expected)
+            "DELETE FROM node WHERE key = ? AND version = ?", (change.key, change.expected)
         ).rowcount
-        return 0 if deleted else _mismatch(write)
+        if not deleted:
+            raise _mismatch(change)
+        return 0
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -169,8 +202,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _mismatch(write: _Write) -> BadVersion:
-    return BadVersion(f"{write.key} does not have the expected version {write.expected}")
+def _mismatch(change: _Change) -> BadVersion:
+    return BadVersion(f"{change.key} does not have the expected version {change.expected}")
 
 
 def _settle(group: list[_Write], outcomes: list[Outcome]) -> None:

@@ -3,7 +3,8 @@
 A key's version is its node's. ZooKeeper keeps a tree, so a key below another one needs the nodes above it: those that
 nobody has put hold no bytes and count as absent here, and they go when the last key below them goes. That is why a
 value has at least one byte. Writes wait in a queue; all that wait and have different keys are asked for at once, and
-the next group is begun when every one of them is answered, so writes of one key never overtake each other.
+the next group is begun when every one of them is answered, so writes of one key never overtake each other. Writes that
+belong together are one transaction of ZooKeeper's.
 
 A write whose connection broke is asked again. If the first attempt was carried out after all, the node shows it: our
 value, one version further.
@@ -14,17 +15,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from kazoo.client import TransactionRequest
+from kazoo.exceptions import (
+    BadVersionError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
 from kazoo.protocol.states import ZnodeStat
 
 from broker.errors import BadVersion, MetadataError
-from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.metadata_url import ZookeeperUrl
-from broker.metadata.zookeeper_session import ZookeeperSession
+from broker.metadata.zookeeper_session import Answer, Pending, ZookeeperSession
 
 GROUP_MAX = 256
 """Requests that are out at once; ZooKeeper syncs what waits together."""
@@ -35,20 +45,20 @@ ANY_VERSION = -1
 
 @dataclass(slots=True)
 class _Write:
-    key: str
-    value: bytes | None
-    """None = delete."""
-    expected: int | None
-    done: asyncio.Future[int]
+    keys: frozenset[str]
+    apply: Callable[[], Awaitable[list[int]]]
+    """Answers the keys' new versions."""
+    done: asyncio.Future[list[int]]
 
 
 class ZookeeperMetadataStore:
     """Open with `await ZookeeperMetadataStore.open(...)`."""
 
-    def __init__(self, session: ZookeeperSession, read_timeout_s: float) -> None:
+    def __init__(self, session: ZookeeperSession, timeout_s: float) -> None:
+        """`timeout_s`: how long a read may take, and how long `close` waits for writes."""
         self.session = session
         self._root = session.url.root
-        self._read_timeout_s = read_timeout_s
+        self._timeout_s = timeout_s
         self._queue: deque[_Write] = deque()
         self._wanted = asyncio.Event()
         self._closing = False
@@ -56,10 +66,10 @@ class ZookeeperMetadataStore:
 
     @classmethod
     async def open(
-        cls, url: ZookeeperUrl, *, session_timeout_s: float, read_timeout_s: float
+        cls, url: ZookeeperUrl, *, session_timeout_s: float, timeout_s: float
     ) -> ZookeeperMetadataStore:
         """MetadataError when no ZooKeeper answers within the session's timeout."""
-        return cls(await ZookeeperSession.connect(url, session_timeout_s), read_timeout_s)
+        return cls(await ZookeeperSession.connect(url, session_timeout_s), timeout_s)
 
     async def get(self, key: str) -> Versioned | None:
         path = self._path(key)
@@ -69,14 +79,20 @@ class ZookeeperMetadataStore:
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         """As promised, and MetadataError for a value that a node does not take. Waits while ZooKeeper is away."""
-        if not 0 < len(value) <= VALUE_BYTES_MAX:
-            raise MetadataError(
-                f"{key}: {len(value)} bytes, and a node of ZooKeeper takes 1 to {VALUE_BYTES_MAX}"
-            )
-        return await self._submit(key, value, expected)
+        path = self._path(key)
+        _check_size(key, value)
+        (version,) = await self._submit(frozenset((key,)), lambda: self._put(path, value, expected))
+        return version
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        """As `put`. A frame has to take them all."""
+        _check_size(puts[0].key, b"".join(put.value for put in puts))
+        at_paths = [put._replace(key=self._path(put.key)) for put in puts]
+        return await self._submit(frozenset(put.key for put in puts), lambda: self._put_all(at_paths))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        await self._submit(key, None, expected)
+        path = self._path(key)
+        await self._submit(frozenset((key,)), lambda: self._delete(path, expected))
 
     async def children(self, key: str) -> list[str]:
         path = self._path(key.rstrip("/")) or "/"
@@ -89,22 +105,23 @@ class ZookeeperMetadataStore:
         return sorted(names)
 
     async def close(self) -> None:
-        """Answer all that waits, then end the session. Later writes raise MetadataError."""
+        """Answer all that waits, then end the session. What waits too long for ZooKeeper, and later writes, raise
+        MetadataError."""
         self._closing = True
         self._wanted.set()
         try:
-            await self._worker
+            await asyncio.wait((self._worker,), timeout=self._timeout_s)
         finally:
             await self.session.close()
+            await self._worker
 
     # Writes.
 
-    async def _submit(self, key: str, value: bytes | None, expected: int | None) -> int:
+    async def _submit(self, keys: frozenset[str], apply: Callable[[], Awaitable[list[int]]]) -> list[int]:
         if self._closing:
             raise MetadataError("the metadata store is closed")
-        self._path(key)
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Write(key, value, expected, done))
+        done: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Write(keys, apply, done))
         self._wanted.set()
         return await done
 
@@ -114,29 +131,26 @@ class ZookeeperMetadataStore:
             self._wanted.clear()
             while self._queue:
                 group = self._next_group()
-                outcomes = await asyncio.gather(*map(self._apply, group), return_exceptions=True)
+                outcomes = await asyncio.gather(*(write.apply() for write in group), return_exceptions=True)
                 for write, outcome in zip(group, outcomes, strict=True):
                     _settle(write, outcome)
 
     def _next_group(self) -> list[_Write]:
         """What waits, up to the second write of a key."""
-        group: dict[str, _Write] = {}
-        while self._queue and len(group) < GROUP_MAX and self._queue[0].key not in group:
+        group: list[_Write] = []
+        keys: set[str] = set()
+        while self._queue and len(group) < GROUP_MAX and keys.isdisjoint(self._queue[0].keys):
             write = self._queue.popleft()
-            group[write.key] = write
-        return list(group.values())
+            keys |= write.keys
+            group.append(write)
+        return group
 
-    async def _apply(self, write: _Write) -> int:
-        path = self._path(write.key)
-        if write.value is None:
-            await self._delete(path, write.expected)
-            await self._delete_empty_parents(path)
-            return 0
-        if write.expected is None:
-            return await self._put_whatever_is_there(path, write.value)
-        if write.expected == ABSENT:
-            return await self._create(path, write.value)
-        return await self._set(path, write.value, write.expected)
+    async def _put(self, path: str, value: bytes, expected: int | None) -> list[int]:
+        if expected is None:
+            return [await self._put_whatever_is_there(path, value)]
+        if expected == ABSENT:
+            return [await self._create(path, value)]
+        return [await self._set(path, value, expected)]
 
     async def _put_whatever_is_there(self, path: str, value: bytes) -> int:
         while True:
@@ -172,7 +186,57 @@ class ZookeeperMetadataStore:
             raise BadVersion(f"{path} does not have the expected version {expected}")
         return _version_of(answer.value_or_raise())
 
-    async def _delete(self, path: str, expected: int | None) -> None:
+    async def _put_all(self, puts: list[Put]) -> list[int]:
+        """`puts` with paths as keys."""
+        placeholders: dict[str, int] = {}
+        """Versions of nodes that are there and count as absent."""
+        while True:
+            answer = await self.session.ask(lambda: self._begin_transaction(puts, placeholders))
+            results = answer.value_or_raise()
+            assert isinstance(results, list)
+            refused = next((each for each in zip(puts, results, strict=True) if _is_refusal(each[1])), None)
+            if refused is None:
+                return [0 if isinstance(result, str) else _version_of(result) for result in results]
+            put, why = refused
+            if isinstance(why, NoNodeError) and put.expected == ABSENT and put.key not in placeholders:
+                await self._create_parents(put.key)
+            elif put.expected != ABSENT or not await self._is_absent(put.key, placeholders):
+                return await self._versions_if_ours(puts, placeholders, answer)
+
+    def _begin_transaction(self, puts: list[Put], placeholders: dict[str, int]) -> Pending:
+        transaction: TransactionRequest = self.session.client.transaction()
+        for path, value, expected in puts:
+            version = placeholders.get(path, expected)
+            if version == ABSENT:
+                transaction.create(path, value)
+            else:
+                transaction.set_data(path, value, version)
+        pending: Pending = transaction.commit_async()
+        return pending
+
+    async def _is_absent(self, path: str, placeholders: dict[str, int]) -> bool:
+        """Look at a node that is not as the transaction believed. True when the next attempt may go better."""
+        placeholders.pop(path, None)
+        found = await self._node(path)
+        if found is not None and not found.value:
+            placeholders[path] = found.version
+        return found is None or not found.value
+
+    async def _versions_if_ours(
+        self, puts: list[Put], placeholders: dict[str, int], answer: Answer
+    ) -> list[int]:
+        """Of a transaction that was refused. If it was asked before, that may have been carried out."""
+        wanted = [Versioned(value, placeholders.get(path, expected) + 1) for path, value, expected in puts]
+        if answer.asked > 1 and await asyncio.gather(*(self._node(put.key) for put in puts)) == wanted:
+            return [each.version for each in wanted]
+        raise BadVersion(f"{', '.join(put.key for put in puts)} do not all have the expected versions")
+
+    async def _delete(self, path: str, expected: int | None) -> list[int]:
+        await self._delete_node(path, expected)
+        await self._delete_empty_parents(path)
+        return [0]
+
+    async def _delete_node(self, path: str, expected: int | None) -> None:
         version = ANY_VERSION if expected is None else expected
         answer = await self.session.ask(lambda: self.session.client.delete_async(path, version))
         if answer.refused(NotEmptyError):
@@ -223,12 +287,12 @@ class ZookeeperMetadataStore:
     @contextlib.asynccontextmanager
     async def _reading(self, key: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._read_timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 yield
         except TimeoutError:
             hosts = self.session.url.hosts
             raise MetadataError(
-                f"ZooKeeper at {hosts} did not answer for {key} within {self._read_timeout_s:g} s"
+                f"ZooKeeper at {hosts} did not answer for {key} within {self._timeout_s:g} s"
             ) from None
 
 
@@ -237,7 +301,21 @@ def _version_of(stat: object) -> int:
     return int(stat.version)
 
 
-def _settle(write: _Write, outcome: int | BaseException) -> None:
+def _is_refusal(result: object) -> bool:
+    """Whether an operation of a transaction is the one to blame; the others were undone, or not tried, for it."""
+    return isinstance(result, KazooException) and not isinstance(
+        result, RolledBackError | RuntimeInconsistency
+    )
+
+
+def _check_size(key: str, value: bytes) -> None:
+    if not 0 < len(value) <= VALUE_BYTES_MAX:
+        raise MetadataError(
+            f"{key}: {len(value)} bytes, and a node of ZooKeeper takes 1 to {VALUE_BYTES_MAX}"
+        )
+
+
+def _settle(write: _Write, outcome: list[int] | BaseException) -> None:
     if write.done.done():  # The caller was cancelled; what it asked for has happened all the same.
         return
     if isinstance(outcome, BaseException):

@@ -8,7 +8,7 @@ from broker.errors import BrokerError, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher
-from broker.service.topic_registry import compile_topics_pattern, matches, topics_hash
+from broker.service.topic_lists import compile_topics_pattern, matches, topics_hash
 from protocol import answers
 from protocol.errors import ProtocolError
 from protocol.pulsar_api_pb2 import (

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 
 from broker.model.topic_name import TopicName
-from broker.service.topic_registry import TopicRegistry, matches, topics_hash
+from broker.service.topic_lists import matches, topics_hash
+from broker.service.topic_registry import TopicRegistry
 from protocol import answers
 
 

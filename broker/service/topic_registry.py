@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from urllib.parse import quote, unquote
-
-from crc32c import crc32c
 
 from broker.errors import InvalidTopicName, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.managed_ledger.ground import Ground
@@ -19,7 +16,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
 from broker.model.position import EARLIEST
-from broker.model.topic_name import PERSISTENT, TopicName, parse_topic_name
+from broker.model.topic_name import PERSISTENT, TopicName
 from broker.service.dispatcher import CallLater
 from broker.service.namespaces import AlreadyExists, Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
@@ -36,11 +33,6 @@ LOAD_TIMES_KEPT = 10_000
 
 TopicEvent = Callable[[TopicName, bool], None]
 """(topic, True = it exists now, False = it is gone)"""
-
-
-def topics_hash(names: Iterable[str]) -> str:
-    """CRC-32C over the sorted names joined by commas, least significant byte first, as clients compare it."""
-    return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()
 
 
 class TopicRegistry:
@@ -392,20 +384,6 @@ class TopicRegistry:
 
 class TopicBusy(MetadataError):
     status = 412
-
-
-def compile_topics_pattern(pattern: str) -> re.Pattern[str]:
-    """What a regex consumer asks for, with or without the domain. MetadataError says what is wrong with it."""
-    try:
-        return re.compile(pattern.partition("://")[2] if "://" in pattern else pattern)
-    except re.error as error:
-        raise MetadataError(f"Invalid topics pattern '{pattern}': {error}") from None
-
-
-def matches(pattern: re.Pattern[str], topic: str) -> bool:
-    """Whether `domain://tenant/namespace/topic` fits, partitions under their base name."""
-    base = str(parse_topic_name(topic).base)
-    return pattern.fullmatch(base.partition("://")[2]) is not None
 
 
 def _partitioned_key(name: TopicName) -> str:

@@ -9,28 +9,15 @@ Nothing is allocated here: a ring that is full ends the call, and the caller com
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.replays import accesses as a
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import TURN_NS, Rows
+from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, Cache
 from pipeline.simulators.kernels.compiled import compiled_without_counts as compiled
 
-ENTRY: Final = np.dtype(
-    [
-        ("slot", np.uint32),
-        ("size", np.int32),
-        ("expected", np.int16),
-        ("requeues", np.int16),
-        ("flags", np.uint8),
-    ],
-    align=True,
-)
-CACHED, ACCESSED, PENDING = 1, 2, 4
-"""PENDING: it was asked of storage in this replay, so that what is fetched is for somebody."""
 SLOT_MASK = 0xFFFFFFFF
 REQUEUES_MAX = 32_767
 UNLIMITED = 1 << 62
@@ -41,29 +28,6 @@ _INVALIDATE, _TICK, _SIZE_CHECK, _CONFIGURE = a.INVALIDATE, a.TICK, a.SIZE_CHECK
 _NOT_OFFERED, _NOT_COUNTED = a.NOT_OFFERED, a.NOT_COUNTED
 _TTL, _SIZE = 0, c.EVICTED_SIZE - c.EVICTED_TTL
 _MISSED, _COALESCED, _FORCED = a.MISSED, a.COALESCED, a.FORCED
-
-
-class Cache(NamedTuple):
-    entries: NDArray[np.void]
-    slot_entry: NDArray[np.int32]
-    slot_ns: NDArray[np.int64]
-    """When the slot joined the queue."""
-    low: NDArray[np.int32]
-    """By ledger: nothing below is cached."""
-    s: NDArray[np.int64]
-    """Everything else, by the names of `counters`."""
-
-    def with_room(self, slots: int) -> Cache:
-        """The same with at least so many slots; twice as many as long as these are too few."""
-        old = len(self.slot_entry)
-        new = old
-        while new < slots:
-            new *= 2
-        used = np.arange(self.s[c.HEAD], self.s[c.TAIL])
-        slot_entry, slot_ns = np.empty(new, np.int32), np.empty(new, np.int64)
-        slot_entry[used & (new - 1)] = self.slot_entry[used & (old - 1)]
-        slot_ns[used & (new - 1)] = self.slot_ns[used & (old - 1)]
-        return self._replace(slot_entry=slot_entry, slot_ns=slot_ns)
 
 
 # Passes

@@ -14,7 +14,8 @@ from broker.entry_cache.policies.profile import BEFORE_PIP_430, PROFILES, Profil
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import Accesses, Rows
-from pipeline.replays.kernel import ENTRY, Cache, replay_rows
+from pipeline.replays.cache_arrays import ENTRY, Cache
+from pipeline.replays.kernel import replay_rows
 
 SLOTS_MIN = 1 << 16
 BY_KERNEL = (PIP430, FIFO_TTL)

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import LedgerMetadata
+from bookie_stub.cluster_ledgers import LedgerMetadata
 from bookie_stub.config import for_directory
 from bookie_stub.file_system import FileSystem
 from bookie_stub.record import KEY, frame
+from broker.ledger_client.digest import seal
 
 MASTER_KEY = b"k" * 20
 JAVA = Path(__file__).parent / "java"
@@ -26,6 +27,11 @@ def entry_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
 
 def record_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
     return frame(entry_of(ledger, entry, payload))
+
+
+def signed(ledger: int, entry: int, payload: bytes) -> bytes:
+    """An entry with the digest that Pulsar's brokers make."""
+    return b"".join(seal(ledger, entry, entry - 1, (entry + 1) * len(payload), b"", payload))
 
 
 class FaultyFileSystem(FileSystem):
@@ -69,7 +75,7 @@ class FaultyFileSystem(FileSystem):
         self._check("read")
         return super().read(descriptor, size, offset)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         if "write" in self.fails and self.writes_half:
             data = b"".join(buffers)
             super().write(descriptor, (data[: len(data) // 2],), offset)
@@ -82,6 +88,10 @@ class FaultyFileSystem(FileSystem):
             self.calls.append("wait")
             assert self.may_sync.wait(20), "nobody has opened the gate"
         super().sync_data(descriptor)
+
+    def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        self.write(descriptor, buffers, offset)
+        self.sync_data(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
         self._check("truncate")
@@ -140,6 +150,17 @@ class Bench:
         adds = [self.start_add(ledger, entry, b"%d " % entry + payload) for entry in entries]
         assert set(await asyncio.gather(*adds)) <= {0}
 
+    async def add_signed(self, ledger: int, entries: Iterable[int], payload: bytes) -> None:
+        """Entries that `signed` makes."""
+        assert self.bookie is not None
+        for entry in entries:
+            answered: asyncio.Future[int] = self.loop.create_future()
+            record = frame(signed(ledger, entry, payload))
+            self.bookie.add(
+                ledger, entry, record, MASTER_KEY, False, lambda rc, _, done=answered: done.set_result(rc)
+            )
+            assert await asyncio.wait_for(answered, 10) == 0
+
     async def add(self, ledger: int, entry: int, payload: bytes = b"payload", **options: bool) -> int:
         return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), 10)
 
@@ -186,3 +207,15 @@ async def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.file_system.may_read.set()
     bench.file_system.may_sync.set()
     bench.close()
+
+
+@pytest.fixture
+async def written(bench: Bench) -> Bench:
+    """Two ledgers of 30 entries in finished logs, the second one fenced; the bookie is down."""
+    bench.open(entry_log_bytes_max=20_000)
+    await bench.add_signed(1, range(30), b"a" * 200)
+    await bench.add_signed(2, range(30), b"b" * 300)
+    assert (await bench.fence(2))[0] == 0
+    await bench.checkpoint()
+    bench.close()
+    return bench

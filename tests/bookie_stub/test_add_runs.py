@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,12 @@ def start_run(
 ) -> asyncio.Future[int]:
     """Payloads are told apart by the entry's place in the run behind them."""
     assert bench.bookie is not None
-    ids = tuple(entries)
+    ids: Sequence[int] = entries if isinstance(entries, range) else tuple(entries)
     records = [record_of(ledger, entry, payload + b" %d" % place) for place, entry in enumerate(ids)]
     answered: asyncio.Future[int] = bench.loop.create_future()
-    size = sum(map(len, records))
+    starts = tuple(accumulate(map(len, records[:-1]), initial=0))
     done = lambda rc, _: answered.set_result(rc)  # noqa: E731 - as in the bench
-    bench.bookie.add_run(EntryRun(ledger, ids, records, size, key, False, done))
+    bench.bookie.add_run(EntryRun(ledger, ids, b"".join(records), starts, key, False, done))
     return answered
 
 
@@ -299,3 +300,75 @@ async def test_what_is_in_hand_is_counted_by_the_add(server: BookieServer, conne
             await asyncio.sleep(0)
     await connection.answers(200)
     assert server.adds_in_progress == 0
+
+
+LARGE = b"large" * 20_000
+
+
+async def read(connection: Connection, ledger: int, entry: int) -> Response:
+    connection.writer.write(encode_read_request(ledger, entry))
+    return await connection.answer()
+
+
+@pytest.mark.parametrize("piece", [1, 27, 28, 29, 5000, 70_000, 1 << 20])
+async def test_large_adds_in_pieces_of_any_size(
+    connection: Connection, server: BookieServer, piece: int
+) -> None:
+    small = frames(1, (100,))
+    large = b"".join([encode_add_request(entry_of(1, entry, LARGE), MASTER_KEY) for entry in range(4)])
+    recovery = encode_add_request(entry_of(1, 4, LARGE), MASTER_KEY, FLAG_RECOVERY_ADD)
+    data = large + small + large + encode_read_request(1, 2) + large[: len(large) // 4] + recovery + small
+    for start in range(0, len(data), piece if piece > 1000 else len(data) // 3):
+        part = data[start : start + (piece if piece > 1000 else len(data) // 3)]
+        # The first bytes of a part come in small pieces, so that heads are cut anywhere.
+        for at in range(0, min(60, len(part)), piece):
+            connection.writer.write(part[at : min(at + piece, 60)])
+            await asyncio.sleep(0.001)
+        connection.writer.write(part[60:])
+    answers = await connection.answers(13)
+    assert ReadResponse(OK, 1, 2, entry_of(1, 2, LARGE)) in answers
+    answers.remove(ReadResponse(OK, 1, 2, entry_of(1, 2, LARGE)))
+    entries = [*range(4), 100, *range(4), 0, 4, 100]
+    assert answers == [AddResponse(OK, 1, entry) for entry in entries]
+    for entry in range(5):
+        assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))
+    server.bookie.checkpoint()
+    async with asyncio.timeout(10):
+        while server.bookie.checkpoint_running:  # noqa: ASYNC110 - each turn of the loop counts
+            await asyncio.sleep(0)
+    for entry in range(5):
+        assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))
+
+
+async def test_a_large_add_behind_a_fence_is_refused(connection: Connection) -> None:
+    large = [encode_add_request(entry_of(1, entry, LARGE), MASTER_KEY) for entry in range(4)]
+    connection.writer.write(large[0] + large[1])
+    await connection.answers(2)
+    connection.writer.write(encode_fence_request(1, MASTER_KEY))
+    await connection.answer()
+    connection.writer.write(large[2] + large[3])
+    assert await connection.answers(2) == [AddResponse(FENCED, 1, 2), AddResponse(FENCED, 1, 3)]
+
+
+async def test_a_frame_behind_large_adds_that_is_too_long_closes_the_connection(
+    connection: Connection,
+) -> None:
+    connection.writer.write(encode_add_request(entry_of(1, 0, LARGE), MASTER_KEY))
+    await connection.answer()
+    connection.writer.write(b"\x7f\xff\xff\xff" + frames(1, (1,))[4:28])
+    async with asyncio.timeout(10):
+        assert await connection.reader.read() == b""
+
+
+async def test_who_leaves_in_the_middle_of_a_large_add_harms_nobody(
+    connection: Connection, server: BookieServer
+) -> None:
+    other = Connection(*await asyncio.open_connection("127.0.0.1", server.port))
+    large = encode_add_request(entry_of(2, 0, LARGE), MASTER_KEY)
+    other.writer.write(large + large[:50_000])
+    assert await other.answer() == AddResponse(OK, 2, 0)
+    other.writer.close()
+    connection.writer.write(encode_add_request(entry_of(1, 0, LARGE), MASTER_KEY) * 3)
+    assert await connection.answers(3) == [AddResponse(OK, 1, 0)] * 3
+    assert await read(connection, 1, 0) == ReadResponse(OK, 1, 0, entry_of(1, 0, LARGE))
+    assert await read(connection, 2, 0) == ReadResponse(OK, 2, 0, entry_of(2, 0, LARGE))

@@ -89,6 +89,24 @@ async def test_a_fence_survives(bench: Bench, tmp_path: Path, flush: str, stop: 
     after.close()
 
 
+@pytest.mark.parametrize("stop", ["crash", "clean"])
+async def test_a_fence_that_a_replay_found_outlives_the_next_start_too(
+    bench: Bench, tmp_path: Path, stop: str
+) -> None:
+    """The ledger has its row in the index before; behind the replay the mark has passed the fence's record."""
+    bench.open(flush_interval_s=3600)
+    assert await bench.add(1, 0) == OK
+    await bench.checkpoint()
+    assert (await bench.fence(1))[0] == OK
+    after = crash(bench, tmp_path)
+    if stop == "clean":
+        after.reopen()
+    else:
+        after = crash(after, tmp_path)
+    assert await after.add(1, 1) == FENCED
+    after.close()
+
+
 async def test_a_fence_without_a_master_key_record_is_kept(bench: Bench) -> None:
     """What BookKeeper leaves when a ledger without entries was fenced: the first key presented becomes its key."""
     bench.open()
@@ -303,7 +321,8 @@ async def test_a_checkpoint_that_dies_behind_the_tombstones_ends_at_the_next_sta
     bench.open()
     await assert_gone(bench, 1)
     bench.close()
-    (bench.directory / "ledgers/current/deleted").unlink()
+    for name in ("deleted", "inventory"):  # which says that there was a tombstone
+        (bench.directory / "ledgers/current" / name).unlink()
     bench.open()
     assert await bench.read(1, 0) == (NO_LEDGER, b"")  # it is in no index any more
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kazoo.exceptions import ConnectionLoss, NoNodeError
+from kazoo.exceptions import ConnectionLoss, NodeExistsError, NoNodeError
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import Force
-from bookie_stub.config import CollectionSettings, DiskSettings, for_directory
-from bookie_stub.disk_monitor import Room, judge
+from bookie_stub.config import CollectionSettings, for_directory
+from bookie_stub.directory_compactions import Force
 from bookie_stub.entry_log import log_ids
 from bookie_stub.errors import RegistrationError
 from bookie_stub.zookeeper_ledgers import ZooKeeperLedgers
@@ -20,7 +18,7 @@ from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_compaction import compact
 
-OK, NO_LEDGER, READ_ONLY = 0, 1, 105
+OK, NO_LEDGER = 0, 1
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 
 
@@ -75,6 +73,16 @@ class Store:
 
     def get_async(self, path: str) -> Later:
         return Later(self, path)
+
+    def create(self, path: str, value: bytes, *, ephemeral: bool, makepath: bool) -> None:
+        self._call("create")
+        if path in self.nodes:
+            raise NodeExistsError
+        self.nodes[path] = value
+
+    def delete(self, path: str) -> None:
+        self._call("delete")
+        del self.nodes[path]
 
 
 class World:
@@ -182,71 +190,6 @@ async def test_a_ledger_that_is_new_is_not_mistaken(world: World) -> None:
     world.store.nodes[f"/ledgers/{ledger_path(77)}"] = b"metadata"
     await world.bench.add_all(77, range(3))
     assert 77 in await world.left()
-
-
-# Room on the disks.
-
-SETTINGS = DiskSettings(full=0.9, warn=0.8, low=0.85)
-
-
-@pytest.mark.parametrize(
-    ("shares", "before", "after"),
-    [
-        ([0.5, 0.6], Room(), Room()),
-        ([0.8], Room(), Room()),
-        ([0.81, 0.1], Room(), Room(scarce=True)),
-        ([0.1, 0.91], Room(), Room(full=True, scarce=True)),
-        ([0.87], Room(full=True, scarce=True), Room(full=True, scarce=True)),
-        ([0.85], Room(full=True, scarce=True), Room(full=True, scarce=True)),
-        ([0.84], Room(full=True, scarce=True), Room(scarce=True)),
-        ([0.7], Room(full=True, scarce=True), Room()),
-        ([0.87], Room(), Room(scarce=True)),
-    ],
-)
-def test_the_rule_of_full_disks(shares: list[float], before: Room, after: Room) -> None:
-    assert judge(shares, before, SETTINGS) == after
-
-
-def fill(bench: Bench, share: float) -> None:
-    bench.file_system.share_taken = lambda _path: share
-
-
-async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> None:
-    fill(bench, 0.5)
-    disk = replace(SETTINGS, interval_s=0.005)
-    bookie = bench.open(disk=disk)
-    told: list[bool] = []
-    bookie.when_read_only_changes = told.append
-    assert await bench.add(1, 0) == OK
-    fill(bench, 0.95)
-    await bench.until(lambda: bookie.read_only)
-    assert await bench.add(1, 1) == READ_ONLY
-    assert await bench.add(1, 1, recovery=True) == OK
-    assert await bench.read(1, 0) == (OK, b"payload")
-    assert bookie.collection.suspended_major
-    assert bookie.collection.suspended_minor
-    fill(bench, 0.82)
-    await bench.until(lambda: not bookie.read_only)
-    assert bookie.collection.suspended_major
-    assert not bookie.collection.suspended_minor
-    assert await bench.add(1, 2) == OK
-    fill(bench, 0.1)
-    await bench.until(lambda: not bookie.collection.suspended_major)
-    assert told == [True, False]
-
-
-async def test_a_start_on_a_full_disk_is_read_only_at_once(bench: Bench) -> None:
-    fill(bench, 0.99)
-    bookie = bench.open(disk=SETTINGS)
-    assert bookie.read_only
-    assert await bench.add(1, 0) == READ_ONLY
-
-
-async def test_a_full_disk_asks_for_a_collection_where_that_is_allowed(bench: Bench) -> None:
-    fill(bench, 0.99)
-    bookie = bench.open(disk=SETTINGS, collection=CollectionSettings(force_when_full=True))
-    await bench.until(lambda: bookie.stats.collection.majors == 1)
-    assert not bookie.collection.suspended_minor
 
 
 async def test_a_round_that_is_forced_is_seen_until_it_ends(bench: Bench) -> None:

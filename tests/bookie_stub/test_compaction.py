@@ -13,9 +13,9 @@ from threading import Event
 import pytest
 
 from bookie_stub.bookie import Bookie
-from bookie_stub.collection import Force
 from bookie_stub.compaction import CompactionStopped, Pace, compact_log, is_named
 from bookie_stub.config import CollectionSettings
+from bookie_stub.directory_compactions import Force
 from bookie_stub.entry_log import file_name, log_ids
 from bookie_stub.errors import BookieError
 from tests.bookie_stub.conftest import Bench
@@ -112,6 +112,32 @@ async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
     expected = [(OK, b"flushed"), (OK, b"cached"), (OK, b"while it runs"), *EVERYTHING[3:]]
     assert await all_of(bench, 1) == expected
     bench.reopen()
+    assert await all_of(bench, 1) == expected
+
+
+async def test_an_entry_rewritten_between_its_copy_and_the_index_keeps_its_new_version(bench: Bench) -> None:
+    """The copy is complete and has its name; then another version is flushed, before the index names the copy."""
+    bookie = await mostly_dead(bench)
+    (storage,) = bookie._disk.storages.all
+    (old,) = log_ids(logs_of(bench))
+    link = bench.file_system.link
+
+    def link_late(path: Path, new: Path) -> None:
+        link(path, new)
+        done.append(asyncio.run_coroutine_threadsafe(rewrite(), bench.loop).result(10))
+
+    async def rewrite() -> int:
+        rc = await bench.add(1, 2, b"new")
+        await bench.checkpoint()
+        return rc
+
+    done: list[int] = []
+    bench.file_system.link = link_late  # type: ignore[method-assign]
+    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    assert done == [OK]
+    expected = [*EVERYTHING[:2], (OK, b"new"), *EVERYTHING[3:]]
+    assert await all_of(bench, 1) == expected
+    bench.reopen()  # from the index, not from the cache
     assert await all_of(bench, 1) == expected
 
 

@@ -92,6 +92,7 @@ def test_units_of_upkeep() -> None:
         "diskUsageThreshold=0.8",
         "diskUsageLwmThreshold=0.7",
         "diskCheckInterval=250",
+        "journalFlushWhenQueueEmpty=false",
         "journalMaxGroupWaitMSec=3",
         "journalBufferedWritesThreshold=1000",
         "journalBufferedEntriesThreshold=10",
@@ -103,7 +104,7 @@ def test_units_of_upkeep() -> None:
     assert (collection.rate, collection.rate_in_bytes) == (5000, True)
     assert settings.disk == DiskSettings(full=0.8, warn=0.8, low=0.7, interval_s=0.25)
     assert settings.journal_group == GroupSettings(wait_s=0.003, bytes_max=1000, records_max=10)
-    assert load("journalFlushWhenQueueEmpty=true").journal_group.wait_s == 0
+    assert load("journalMaxGroupWaitMSec=3").journal_group.wait_s == 0
 
 
 def test_several_directories() -> None:

@@ -67,6 +67,26 @@ def test_a_collection_is_asked_for(process: Process, capsys: pytest.CaptureFixtu
     assert errors.startswith("Triggered GC on BookieServer: the-bookie:3181\n")
 
 
+def test_location_indexes_are_compacted_by_request(process: Process) -> None:
+    """As BookKeeper's server: paths, and what is asked for in the body."""
+    path = str(process.directory / "bookie/ledgers/current/locations")
+    assert json.loads(ask(process, "entry_location_compact")[1]) == {path: False}
+    assert ask(process, "entry_location_compact", "PUT", b"{}")[0] == 200
+    wanted = json.dumps({"entryLocationRocksDBCompact": True, "entryLocations": path}).encode()
+    for count, body in enumerate((b'{"entryLocationRocksDBCompact": true}', wanted), 1):
+        code, text = ask(process, "entry_location_compact", "PUT", body)
+        assert (code, text) == (200, '"Triggered entry Location RocksDB compact on bookie:the-bookie:3181"')
+        deadline = time.monotonic() + 10
+        while json.loads(ask(process, "entry_location_compact")[1])[path]:
+            assert time.monotonic() < deadline
+        (details,) = json.loads(ask(process, "gc_details")[1])
+        assert details["entryLocationCompactionCounter"] == count
+        assert abs(details["lastEntryLocationCompactionTime"] / 1000 - time.time()) < 60
+    code, text = ask(process, "entry_location_compact", "PUT", wanted.replace(b"/locations", b"/elsewhere"))
+    assert code == 400
+    assert path in text
+
+
 @pytest.mark.parametrize("body", [b"x", b"[]", b'{"forceMajor": 1}'])
 def test_a_bad_request_says_what_is_allowed(process: Process, body: bytes) -> None:
     code, text = ask(process, "gc", "PUT", body)

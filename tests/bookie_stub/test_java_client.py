@@ -18,7 +18,8 @@ from tests.bookie_stub.conftest import JAVA
 from tests.bookie_stub.test_process import Process
 from tests.bookie_stub.test_tls import tls_settings
 from tests.support.certificates import Certificates
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import QUICK_JAVA, ZooKeeper
+from tests.support.ports import free_port
 
 RUN_S: Final = 240
 SESSION_MS: Final = 3000
@@ -91,16 +92,8 @@ def test_every_check_passes_behind_tls(
 def run(classes: str, zookeeper: ZooKeeper, bookie: Bookie, protocol: str, *authority: str) -> dict[str, str]:
     """By check: `ok`, or what went wrong. Behind TLS when an authority is named."""
     uri = f"zk+hierarchical://{zookeeper.address}/ledgers"
-    command = [
-        "java",
-        "-cp",
-        classes,
-        str(JAVA / "Ledgers.java"),
-        uri,
-        protocol,
-        bookie.bookie_id,
-        *authority,
-    ]
+    java = [*QUICK_JAVA, "-cp", classes, str(JAVA / "Ledgers.java")]
+    command = [*java, uri, protocol, bookie.bookie_id, *authority]
     outcomes = {}
     said = []
     with subprocess.Popen(

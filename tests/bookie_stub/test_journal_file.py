@@ -18,7 +18,7 @@ JAVA_HEADER = (b"BKLG" + (6).to_bytes(4, "big")).ljust(HEADER_BYTES, b"\0")
 
 def group_of(records: list[bytes], position: int) -> bytes:
     data = b"".join(records)
-    return data + closing(1, position, data, ALIGNMENT)
+    return data + closing(1, position, (data,), ALIGNMENT)
 
 
 def journal_of(groups: list[list[bytes]]) -> tuple[bytes, list[int]]:
@@ -53,7 +53,7 @@ def test_groups_end_on_the_boundary() -> None:
 
 @pytest.mark.parametrize("left", range(0, 64))
 def test_padding_takes_another_block_when_it_does_not_fit(left: int) -> None:
-    padding = closing(1, 0, bytes(ALIGNMENT - left), ALIGNMENT)
+    padding = closing(1, 0, (bytes(ALIGNMENT - left),), ALIGNMENT)
     assert (ALIGNMENT - left + len(padding)) % ALIGNMENT == 0
     assert len(padding) >= 24
 
@@ -168,7 +168,7 @@ def test_reading_begins_at_the_mark(tmp_path: Path) -> None:
 
 def test_a_group_with_a_foreign_record_inside_is_whole(tmp_path: Path) -> None:
     """The bytes of a padding record inside an entry are not taken for the end of the group."""
-    inner = frame(record_of(9, 9)[4:] + closing(1, 512, b"", ALIGNMENT))
+    inner = frame(record_of(9, 9)[4:] + closing(1, 512, (b"",), ALIGNMENT))
     data, _ = journal_of([[inner, record_of(1, 1)]])
     path = tmp_path / "1.txn"
     path.write_bytes(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -213,7 +214,7 @@ async def test_a_ledger_made_after_the_loss_is_like_any_other(
 
 
 class Cluster:
-    """`collection.LedgerMetadata`: where ledgers are placed, asked for once."""
+    """`cluster_ledgers.LedgerMetadata`: where ledgers are placed, asked for once."""
 
     def __init__(self, *ledger_ids: int) -> None:
         self.ledger_ids = ledger_ids
@@ -229,6 +230,12 @@ class Cluster:
             raise RegistrationError("ZooKeeper is away")
         self.asked += 1
         return sorted(self.ledger_ids)
+
+    def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
+        return []
+
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
 
 async def test_a_ledger_that_was_lost_as_a_whole_is_in_limbo_when_the_cluster_names_it(

@@ -11,6 +11,7 @@ import pytest
 
 from bookie_stub.read_cache import POLICIES
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.test_add_runs import add_run
 
 OK, NO_LEDGER, NO_ENTRY, IO_ERROR = 0, 1, 2, 101
 
@@ -172,6 +173,46 @@ async def test_a_batch_takes_the_newer_version_that_came_during_its_load(bench: 
     assert [entry[36:] for entry in await answered] == [b"0 old", b"1 old", b"new", b"3 old"]
 
 
+async def test_a_batch_that_is_asked_for_after_a_rewrite_never_gets_the_old_version(bench: Bench) -> None:
+    """The new version is in memory when the load begins, and its flush ends before the load does."""
+    bookie = bench.open()
+    await bench.add_all(1, range(6), b"old")
+    await bench.checkpoint()
+    assert await bench.add(1, 2, b"new") == OK
+    bench.file_system.may_read.clear()
+    batch = asyncio.ensure_future(bench.batch(1, 0, 5))
+    await begun(bench)  # the index has been asked, the log not yet
+    waiting = bench.start_read(1, 2)
+    await bench.checkpoint()
+    bench.file_system.may_read.set()
+    assert await batch == (OK, [b"0 old", b"1 old", b"new", b"3 old", b"4 old"])
+    assert await waiting == (OK, b"new")
+    assert await bench.read(1, 2) == (OK, b"new")
+    assert bookie.stats.read_cache_misses == 2
+
+
+async def test_a_batch_goes_on_though_a_flush_overtakes_each_of_its_loads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.open()
+    await bench.add_all(1, range(4))
+    await bench.checkpoint()
+    read = bench.file_system.read
+    overtaken: list[int] = []
+
+    async def overtake() -> None:
+        overtaken.append(await bench.add(2, len(overtaken)))
+        await bench.checkpoint()
+
+    def read_late(descriptor: int, size: int, offset: int) -> bytes:
+        asyncio.run_coroutine_threadsafe(overtake(), bench.loop).result(10)
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr(bench.file_system, "read", read_late)
+    assert await bench.batch(1, 0, 9) == (OK, [b"%d payload" % entry for entry in range(4)])
+    assert len(overtaken) >= 4
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 async def test_a_cached_entry_that_is_rewritten_is_served_new_also_after_the_flush(
     bench: Bench, policy: str
@@ -244,7 +285,8 @@ async def test_no_answer_comes_inside_the_call(bench: Bench) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
 async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy: str, seed: int) -> None:
-    """Adds, rewrites, reads, checkpoints and deletions at random, with caches far too small for it all."""
+    """Adds alone and in runs, rewrites, reads, checkpoints and deletions at random, with caches far too small for it
+    all, and flushes that end at any time."""
     rng = random.Random(seed)
     bookie = bench.open(
         read_cache_policy=policy,
@@ -259,10 +301,18 @@ async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy:
     for step in range(700):
         ledger, entry = rng.choice(ledgers), rng.randrange(40)
         what = rng.random()
-        if what < 0.35:
+        if what < 0.2:
             payload = b"%d " % step + rng.randbytes(rng.randrange(300))
             assert await bench.add(ledger, entry, payload) == OK
             newest[ledger, entry] = payload
+        elif what < 0.3:
+            ids = range(entry, entry + rng.randrange(1, 9))
+            entries = ids if rng.random() < 0.7 else rng.choices(ids, k=len(ids))
+            payload = b"%d " % step + rng.randbytes(rng.randrange(300))
+            assert await add_run(bench, ledger, entries, payload) == OK
+            newest |= {(ledger, each): payload + b" %d" % place for place, each in enumerate(entries)}
+        elif what < 0.35:
+            bookie.checkpoint()  # it ends while others go on
         elif what < 0.4:
             await bench.checkpoint()
         elif what < 0.41:

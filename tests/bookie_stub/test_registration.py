@@ -22,7 +22,8 @@ from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_r
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.test_process import ROOT, Process, answer
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 
 INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
 SESSION_S: Final = 2.0

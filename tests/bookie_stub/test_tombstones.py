@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,71 @@ async def test_tombstones_go_from_few_to_many(tmp_path: Path) -> None:
             assert (len(each), each.highest) == (count, max(places[:count]))
     tombstones.add([2**40, 2**40 - 1])
     assert Tombstones(path, FileSystem()).highest == 2**40
+
+
+def test_an_add_writes_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "deleted"
+    scattered = [number * 7_919 << 16 for number in range(10_000)]
+    tombstones = Tombstones(path, FileSystem())
+    tombstones.add(scattered)
+    size = path.stat().st_size
+    tombstones.add([5, 1 << 50])
+    assert path.stat().st_size - size < 50
+    found = Tombstones(path, FileSystem(), count_min=len(scattered) + 2)
+    assert len(found) == len(scattered) + 2
+    assert all(ledger in found for ledger in (*scattered, 5, 1 << 50))
+
+
+def test_a_block_that_a_crash_has_torn_is_dropped(tmp_path: Path) -> None:
+    """Wherever it is cut; what was counted before is never."""
+    path = tmp_path / "deleted"
+    tombstones = Tombstones(path, FileSystem())
+    tombstones.add([1, 2, 3])
+    first = path.stat().st_size
+    tombstones.add([7_000_000])
+    content = path.read_bytes()
+    for cut in range(first, len(content)):
+        path.write_bytes(content[:cut])
+        after = Tombstones(path, FileSystem(), count_min=3)
+        assert len(after) == 3
+        with pytest.raises(BookieStorageError, match=r"at [0-9]+: it is damaged"):
+            Tombstones(path, FileSystem(), count_min=4)
+    after.add([8_000_000])
+    assert [each in Tombstones(path, FileSystem()) for each in (3, 7_000_000, 8_000_000)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+def test_the_format_before_is_read_and_replaced(tmp_path: Path) -> None:
+    """Two ids of chunk 1 and one of chunk 2, as version 1 had them."""
+    path = tmp_path / "deleted"
+    parts = [b"MGDL\0\0\0\1"]
+    for chunk, bits in ((1, 0b101), (2, 1 << 65_535)):
+        packed = zlib.compress(bits.to_bytes(8192, "little"))
+        parts += [struct.pack(">qi", chunk, len(packed)), packed]
+    body = b"".join(parts)
+    path.write_bytes(body + struct.pack(">I", zlib.crc32(body)))
+    wanted = [65_536, 65_538, 3 * 65_536 - 1]
+    tombstones = Tombstones(path, FileSystem(), count_min=3)
+    assert all(ledger in tombstones for ledger in wanted)
+    tombstones.add([9])
+    assert path.read_bytes().startswith(b"MGDL\0\0\0\2")
+    found = Tombstones(path, FileSystem(), count_min=4)
+    assert all(ledger in found for ledger in (*wanted, 9))
+    path.write_bytes(body + struct.pack(">I", zlib.crc32(body) ^ 1))
+    with pytest.raises(BookieStorageError, match="index rebuild"):
+        Tombstones(path, FileSystem())
+
+
+def test_many_blocks_become_one_at_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bookie_stub.tombstones._BLOCKS_MAX", 5)
+    path = tmp_path / "deleted"
+    tombstones = Tombstones(path, FileSystem())
+    for ledger in range(20):
+        tombstones.add([ledger])
+    size = path.stat().st_size
+    Tombstones(path, FileSystem()).add([20])
+    assert path.stat().st_size < size / 5
+    assert len(Tombstones(path, FileSystem(), count_min=21)) == 21

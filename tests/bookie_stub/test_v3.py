@@ -13,7 +13,7 @@ from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
 from bookie_stub.record import KEY
 from bookie_stub.server import BookieServer
-from protocol.bookie_frame import encode_read_request
+from protocol.bookie_frame import RC_NO_LEDGER, encode_read_request
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import (
     EBADREQ,
@@ -219,6 +219,22 @@ async def test_a_long_poll_of_a_deleted_ledger_ends(setup: Setup) -> None:
     assert (await client.answer(poll)).status == ENOLEDGER
 
 
+@pytest.mark.parametrize("entries", [0, 3])
+async def test_a_ledger_that_is_deleted_while_its_lac_is_looked_up_is_watched_by_nobody(
+    bench: Bench, entries: int
+) -> None:
+    """After a restart the index alone knows the last entry, or that there is none. Nothing would end the watch."""
+    bench.open()
+    for entry in range(entries):
+        assert await bench.add(7, entry) == 0
+    await bench.fence(7)
+    bookie = bench.reopen()
+    found = bench.loop.create_future()
+    bookie.last_confirmed.find(7, lambda *answer: found.set_result(answer))
+    bookie.delete_ledger(7)
+    assert await asyncio.wait_for(found, 10) == (RC_NO_LEDGER, -1)
+
+
 async def test_a_long_poll_on_a_flushed_ledger_wakes(setup: Setup) -> None:
     """Its LAC comes from the disk first."""
     client = await setup.with_entries(1, 3)
@@ -278,6 +294,28 @@ async def test_the_list_of_entries_has_logs_and_memory(setup: Setup) -> None:
         assert found.status == EOK
         assert found.availabilityOfEntriesOfLedger == encode_entry_runs(entries)
     assert (await client.answer(client.list_entries(4))).status == ENOLEDGER
+
+
+async def test_adds_that_come_together_are_answered_one_by_one(setup: Setup) -> None:
+    """Among them some that are no part of a run, and a fence that stands between two of them."""
+    client = await setup.client()
+    txns = [client.add(1, entry) for entry in range(200)]
+    other, mine = client.add(2, 0), client.add(1, 200, recovery=True)
+    wrong = client.add(1, 201, body=entry_of(1, 999))
+    late = [client.add(1, entry) for entry in range(202, 300)]
+    fence = client.fence(1)
+    refused = [client.add(1, entry) for entry in range(300, 400)]
+    answers = [(await client.answer(txn)).addResponse for txn in [*txns, mine, *late]]
+    assert [found.entryId for found in answers] == [*range(201), *range(202, 300)]
+    assert {(found.status, found.ledgerId) for found in answers} == {(EOK, 1)}
+    assert (await client.answer(other)).addResponse.ledgerId == 2
+    assert (await client.answer(wrong)).status == EBADREQ
+    assert (await client.answer(fence)).status == EOK
+    assert {(await client.answer(txn)).addResponse.status for txn in refused} == {EFENCED}
+    assert (await client.answer(client.read(1, 150))).readResponse.body == entry_of(1, 150)
+    await setup.checkpoint()
+    assert (await client.answer(client.read(1, 299))).readResponse.body == entry_of(1, 299)
+    assert (await client.answer(client.read(1, 300))).status == ENOENTRY
 
 
 async def test_a_force_waits_for_the_sync_of_what_was_added(setup: Setup) -> None:

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 import pulsar
 
 from tests.metrics_check import core_names, names_in
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "magnetar:compose-test"
@@ -238,13 +238,6 @@ def wait_for(condition: Callable[[], bool], seconds: float, what: str) -> None:
 def expect(condition: bool, otherwise: str) -> None:
     if not condition:
         raise Failed(otherwise)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-    return port
 
 
 def _logs(stack: Stack) -> str:

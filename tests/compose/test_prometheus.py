@@ -18,7 +18,8 @@ from typing import NamedTuple
 import pulsar
 import pytest
 
-from tests.compose.__main__ import free_port, wait_for
+from tests.compose.__main__ import wait_for
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS = ("broker-cache", "topics", "bookie")

@@ -1,7 +1,7 @@
 """What a bookie is asked while it is killed, and what must be true of it afterwards.
 
-Adds to many ledgers at once, of which three in four are gone soon, so that logs become mostly dead; fences, also of
-ledgers without entries; explicit LACs. Noted is what was answered, nothing else.
+Adds to many ledgers at once, of which three in four are gone soon, so that logs become mostly dead, and one in eight is
+on other bookies; fences, also of ledgers without entries; explicit LACs. Noted is what was answered, nothing else.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import contextlib
 import itertools
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 from bookie_stub.record import explicit_lac_of
 from broker.ledger_client.digest import seal
 from protocol.bookie_frame import (
+    FLAG_RECOVERY_ADD,
     AddResponse,
     ReadResponse,
     Response,
@@ -30,8 +32,8 @@ from tests.bookie_stub.v3_client import V3Client
 OK, NO_LEDGER, NO_ENTRY, FENCED = 0, 1, 2, 104
 TOGETHER = 8
 ENTRIES = 12
-KEPT = 4
-"""One ledger in as many lives on."""
+KEPT, MOVED = 4, 8
+"""One ledger in as many lives on; one in as many does so on other bookies."""
 FENCE_ONLY, CONFIRMED = 1_000_000, 2_000_000
 """Where ledgers without entries begin."""
 WAIT_S = 20.0
@@ -54,6 +56,8 @@ class Told:
         self.confirmed: dict[int, int] = {}
         self.gone: set[int] = set()
         """Taken out of the metadata store."""
+        self.elsewhere: set[int] = set()
+        """Closed, and on other bookies."""
 
 
 async def _answer(reader: asyncio.StreamReader) -> Response:
@@ -61,15 +65,15 @@ async def _answer(reader: asyncio.StreamReader) -> Response:
     return decode_response(await reader.readexactly(length))
 
 
-async def load(port: int, told: Told, gone: Path, first: int) -> None:
+async def load(port: int, told: Told, directory: Path, first: int) -> None:
     """Until the connection breaks; ledgers from `first` on."""
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         async with asyncio.TaskGroup() as group:
-            group.create_task(_add(port, told, gone, first))
+            group.create_task(_add(port, told, directory, first))
             group.create_task(_confirm(port, told, first))
 
 
-async def _add(port: int, told: Told, gone: Path, first: int) -> None:
+async def _add(port: int, told: Told, directory: Path, first: int) -> None:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for start in itertools.count(first, TOGETHER):
@@ -84,7 +88,10 @@ async def _add(port: int, told: Told, gone: Path, first: int) -> None:
             writer.write(encode_fence_request(FENCE_ONLY + start, MASTER_KEY))
             for _ in range(TOGETHER * ENTRIES + len(fences) + 1):
                 _note(await _answer(reader), told)
-            _forget([ledger for ledger in ledgers if ledger % KEPT], told, gone)
+            told.gone.update(ledger for ledger in ledgers if ledger % KEPT)
+            told.elsewhere.update(ledger for ledger in ledgers if ledger % MOVED == KEPT)
+            _write_down(told.gone, directory / "gone")
+            _write_down(told.elsewhere, directory / "elsewhere")
     except (ConnectionError, asyncio.IncompleteReadError):
         return
 
@@ -97,11 +104,10 @@ def _note(answer: Response, told: Told) -> None:
         told.fenced.add(answer[1])
 
 
-def _forget(ledgers: list[int], told: Told, gone: Path) -> None:
-    told.gone.update(ledgers)
-    temporary = gone.with_suffix(".tmp")
-    temporary.write_text(" ".join(map(str, told.gone)))
-    os.replace(temporary, gone)
+def _write_down(ledgers: set[int], path: Path) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(" ".join(map(str, ledgers)))
+    os.replace(temporary, path)
 
 
 async def _confirm(port: int, told: Told, first: int) -> None:
@@ -119,9 +125,29 @@ async def _confirm(port: int, told: Told, first: int) -> None:
 
 async def verify(port: int, told: Told) -> list[str]:
     """What is not as it was answered, a line for each."""
-    findings: list[str] = []
-    deleted: set[int] = set()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    connection = reader, writer
+    read = await _read_all(connection, told)
+    closed = sorted(told.fenced | read.deleted | read.emptied)
+    findings = read.findings + await _add_all(connection, closed, 10_000, 0, FENCED, "takes an add")
+    findings += await _add_all(connection, sorted(read.emptied), 0, FLAG_RECOVERY_ADD, OK, "cannot come back")
+    writer.close()
+    return findings + await _verify_confirmed(port, told)
+
+
+class _Read(NamedTuple):
+    findings: list[str]
+    deleted: set[int]
+    """Ledgers that are not there any more."""
+    emptied: set[int]
+
+
+_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def _read_all(connection: _Connection, told: Told) -> _Read:
+    reader, writer = connection
+    read = _Read([], set(), set())
     wanted = sorted(told.acknowledged)
     for start in range(0, len(wanted), 100):
         some = wanted[start : start + 100]
@@ -129,20 +155,39 @@ async def verify(port: int, told: Told) -> list[str]:
         for _ in some:
             found = await asyncio.wait_for(_answer(reader), WAIT_S)
             assert isinstance(found, ReadResponse)
-            key = found.ledger_id, found.entry_id
-            if found.rc == NO_LEDGER:
-                deleted.add(key[0])
-            if found.rc == OK and found.entry != entry_of(*key):
-                findings.append(f"{key} has other bytes")
-            if found.rc != OK and not (key[0] in told.gone and found.rc in (NO_LEDGER, NO_ENTRY)):
-                findings.append(f"{key} was acknowledged and is answered {found.rc}")
-    for ledger in sorted(told.fenced | deleted):
-        writer.write(encode_add_request(entry_of(ledger, 10_000), MASTER_KEY))
-        if await asyncio.wait_for(_answer(reader), WAIT_S) != AddResponse(FENCED, ledger, 10_000):
-            findings.append(
-                f"ledger {ledger} was {'deleted' if ledger in deleted else 'fenced'} and takes an add"
-            )
-    writer.close()
+            _judge(found, told, read)
+    return read
+
+
+def _judge(found: ReadResponse, told: Told, read: _Read) -> None:
+    """Of an entry that was acknowledged."""
+    key = found.ledger_id, found.entry_id
+    if found.rc == OK:
+        if found.entry != entry_of(*key):
+            read.findings.append(f"{key} has other bytes")
+    elif found.rc == NO_LEDGER and key[0] in told.gone:
+        read.deleted.add(key[0])
+    elif found.rc == NO_ENTRY and key[0] in told.elsewhere:
+        read.emptied.add(key[0])
+    elif found.rc != NO_ENTRY or key[0] not in told.gone:
+        read.findings.append(f"{key} was acknowledged and is answered {found.rc}")
+
+
+async def _add_all(
+    connection: _Connection, ledgers: list[int], entry: int, flags: int, wanted: int, otherwise: str
+) -> list[str]:
+    """Add an entry to each ledger; those that do not answer as they are wanted to."""
+    reader, writer = connection
+    findings = []
+    for ledger in ledgers:
+        writer.write(encode_add_request(entry_of(ledger, entry), MASTER_KEY, flags))
+        if await asyncio.wait_for(_answer(reader), WAIT_S) != AddResponse(wanted, ledger, entry):
+            findings.append(f"ledger {ledger} was fenced, deleted or emptied and {otherwise}")
+    return findings
+
+
+async def _verify_confirmed(port: int, told: Told) -> list[str]:
+    findings = []
     client = await V3Client.connect(port)
     for ledger, number in told.confirmed.items():
         body = (await client.answer(client.read_lac(ledger))).readLacResponse.lacBody

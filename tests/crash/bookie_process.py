@@ -1,7 +1,7 @@
 """The bookie that is killed: `python -m tests.crash.bookie_process DIR`, a process of its own on a port of its own.
 
 Small files and short intervals, so that every kind of operation comes soon. Ledgers that `DIR/gone` names do not exist
-in its metadata store any more. `DIR/ready` has the port.
+in its metadata store any more, those of `DIR/elsewhere` are closed and on other bookies. `DIR/ready` has the port.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bookie_stub.bookie import Bookie
@@ -30,19 +31,37 @@ def settings_of(directory: Path) -> BookieSettings:
         read_cache_bytes=1 << 20,
         flush_interval_s=0.03,
         entry_log_bytes_max=100_000,
-        collection=CollectionSettings(wait_s=0.05, minor_interval_s=0.05, minor_threshold=0.5, rate=0),
+        collection=CollectionSettings(
+            wait_s=0.05,
+            over_replicated_wait_s=0.05,
+            metadata_rate=1_000_000,
+            minor_interval_s=0.05,
+            minor_threshold=0.5,
+            rate=0,
+            index_interval_s=0.05,
+        ),
     )
 
 
-class Gone:
-    """`collection.LedgerMetadata`: all ledgers exist but those that are written down."""
+class Cluster:
+    """`cluster_ledgers.LedgerMetadata`: all ledgers exist and are here but those that are written down."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        names = self._path.read_text().split() if self._path.exists() else []
+        return self._written_down("gone", ledger_ids)
+
+    def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
+        return self._written_down("elsewhere", ledger_ids)
+
+    def _written_down(self, name: str, ledger_ids: Sequence[int]) -> list[int]:
+        path = self._directory / name
+        names = path.read_text().split() if path.exists() else []
         return sorted(set(map(int, names)) & set(ledger_ids))
+
+    def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
+        return nullcontext(True)
 
     def naming(self, bookie_id: str) -> list[int]:
         raise NotImplementedError("nothing was lost")
@@ -56,7 +75,7 @@ async def run(directory: Path) -> None:
         settings_of(directory),
         loop.call_soon_threadsafe,
         file_system=CrashPoints.from_environment(),
-        metadata=Gone(directory / "gone"),
+        metadata=Cluster(directory),
     )
     server = BookieServer(bookie)
     await server.start()

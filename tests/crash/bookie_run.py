@@ -94,7 +94,7 @@ async def kill_at(point: str, count: int, directory: Path) -> Outcome:
         port = await _ready(process, directory)
         if port is not None:
             async with asyncio.timeout(REACHED_TIMEOUT_S):
-                await load(port, told, directory / "gone", first=0)
+                await load(port, told, directory, first=0)
         if await asyncio.to_thread(process.wait, REACHED_TIMEOUT_S) != -signal.SIGKILL:
             findings.append(f"ended with {process.returncode} instead of a kill: {_log_end(directory)}")
     except TimeoutError:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S = 60.0
@@ -31,7 +32,7 @@ class BrokerError(Exception):
 class BrokerProcess:
     def __init__(self, folder: Path, settings: tuple[str, ...] = SETTINGS) -> None:
         self._folder = folder
-        self._port, self._http_port = _free_port(), _free_port()
+        self._port, self._http_port = free_port(), free_port()
         self._settings = settings
         self._ready = folder / "ready.json"
         self._process: subprocess.Popen[bytes] | None = None
@@ -95,10 +96,3 @@ class BrokerProcess:
     def log_end(self, lines: int = 5) -> str:
         text = (self._folder / "broker.log").read_text(errors="replace")
         return "\n".join(text.splitlines()[-lines:])
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

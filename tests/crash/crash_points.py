@@ -41,13 +41,17 @@ POINTS = (
     "log.write.after",
     "log.sync.before",
     "log.sync.after",
+    "tombstones.write.before",
+    "tombstones.write.half",
     "tombstones.sync.before",
-    "tombstones.replace.before",
-    "tombstones.replace.after",
+    "tombstones.sync.after",
     "locations.sync.before",
     "locations.sync.after",
     "ledgers.sync.before",
     "ledgers.sync.after",
+    "inventory.sync.before",
+    "inventory.replace.before",
+    "inventory.replace.after",
     "mark.sync.after",
     "mark.replace.before",
     "mark.replace.after",
@@ -68,7 +72,13 @@ POINTS = (
 OFTEN = ("journal.write", "journal.sync", "durable.write")
 """Passed with each group. So that something is acknowledged by then, the kill comes later there."""
 _KINDS = {".txn": "journal", ".compacting": "compacting", ".compacted": "compacted"}
-_NAMES = {"lastMark": "mark", "lastId": "last-id", "deleted": "tombstones", "durable": "durable"}
+_NAMES = {
+    "lastMark": "mark",
+    "lastId": "last-id",
+    "deleted": "tombstones",
+    "inventory": "inventory",
+    "durable": "durable",
+}
 
 
 def kind_of(path: Path) -> str:
@@ -130,7 +140,12 @@ class CrashPoints(FileSystem):
         with self._around("durable", "sync"):
             super().sync_mapped(mapped)
 
-    def write(self, descriptor: int, buffers: Sequence[bytes], offset: int) -> None:
+    def open_to_write(self, path: Path) -> int:
+        descriptor = super().open_to_write(path)
+        self._kinds[descriptor] = kind_of(path)
+        return descriptor
+
+    def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
         kind = self._kinds[descriptor]
         if self._is_here(f"{kind}.write.half"):
             data = b"".join(buffers)
@@ -142,6 +157,10 @@ class CrashPoints(FileSystem):
     def sync_data(self, descriptor: int) -> None:
         with self._around(self._kinds[descriptor], "sync"):
             super().sync_data(descriptor)
+
+    def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
+        self.write(descriptor, buffers, offset)
+        self.sync_data(descriptor)
 
     def truncate(self, descriptor: int, length: int) -> None:
         with self._around(self._kinds[descriptor], "truncate"):

@@ -11,7 +11,8 @@ from tests.crash.crash_points import OFTEN, POINTS, kind_of
 
 SOME = (
     "journal.write.half",
-    "tombstones.replace.after",
+    "tombstones.write.half",
+    "inventory.replace.before",
     "locations.sync.before",
     "compacted.link.after",
     "log.remove.after",
@@ -40,6 +41,7 @@ def test_kinds_of_files() -> None:
         "ledgers/current/lastMark.tmp": "mark",
         "ledgers/current/lastId": "last-id",
         "ledgers/current/deleted.tmp": "tombstones",
+        "ledgers/current/inventory": "inventory",
         "ledgers/current/locations/000012.log": "locations",
         "ledgers/current/ledgers/000004.log": "ledgers",
         "ledgers/current/DIRTY": "other",

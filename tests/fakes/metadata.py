@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from broker.errors import MetadataError
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.metadata.metadata_store import Put
 
 
 class FakeMetadata(MemoryMetadataStore):
@@ -21,6 +23,13 @@ class FakeMetadata(MemoryMetadataStore):
         if self.refusing:
             raise MetadataError("no writes today")
         return await super().put(key, value, expected)
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.refusing:
+            raise MetadataError("no writes today")
+        return await super().put_all(puts)
 
     async def children(self, key: str) -> list[str]:
         if self.gate is not None:

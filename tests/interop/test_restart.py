@@ -7,7 +7,6 @@ so that what is expected afterwards was promised.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.interop.support import (
     receive,
     wait_until,
 )
+from tests.support.ports import free_port
 from tests.support.raw_client import EARLIEST, RawConnection
 from tests.vectors.broker_process import BrokerProcess
 
@@ -39,10 +39,7 @@ Connect = Callable[[str], pulsar.Client]
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """On a port that stays, so that clients which come back by themselves find it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    settings = {**SETTINGS, "brokerServicePort": str(port), "bindAddress": "127.0.0.1"}
+    settings = {**SETTINGS, "brokerServicePort": str(free_port()), "bindAddress": "127.0.0.1"}
     with BrokerProcess(tmp_path, settings) as running:
         yield running
 

@@ -13,7 +13,8 @@ from kazoo.client import KazooClient
 
 from tests.bookie_stub.test_process import Process
 from tests.interop.support import nothing_comes, numbered, publish, receive, wait_until
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

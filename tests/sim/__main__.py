@@ -58,6 +58,7 @@ def _sums(outcomes: list[Outcome]) -> str:
         f"entries {sum(one.acked for one in outcomes):5} acknowledged"
         f" {sum(one.last_entry_id + 1 for one in outcomes):5} kept,"
         f" ensemble changes {sum(one.ensemble_changes for one in outcomes):3},"
+        f" damaged copies {sum(one.damaged for one in outcomes):4},"
         f" recoveries {sum(one.recoveries for one in outcomes):3},"
         f" messages {sum(one.messages for one in outcomes):6},"
         f" simulated {sum(one.simulated_s for one in outcomes):6.0f} s,"

@@ -110,7 +110,7 @@ class SimBookie:
         self.entries: dict[tuple[int, int], bytes] = {
             (ledger_id, entry_id): record[4:]
             for ledger_id, entries in replay.half.entries.items()
-            for entry_id, record in entries.items()
+            for entry_id, record in entries.in_order()
         }
         put_in_limbo([self._ledgers[each] for each in self._limbo if each in self._ledgers], set())
         remember(self._limbo, self._ledgers, set(), self.deleted.__contains__)
@@ -136,6 +136,16 @@ class SimBookie:
         self._records.forget(ledger)
         self.deleted.add(ledger_id)
         self._journal.append(delete_record(ledger_id), nothing, 0)
+
+    def damage(self, rate: float) -> int:
+        """Wrong bytes in so many of its entries: in what they say of the ledger, or in what was sent. Answers how many."""
+        damaged = 0
+        for key, entry in self.entries.items():
+            if self._rng.random() < rate:
+                at, bits = self._rng.choice(((16, 0x80), (31, 1), (len(entry) - 1, 1)))
+                self.entries[key] = entry[:at] + bytes([entry[at] ^ bits]) + entry[at + 1 :]
+                damaged += 1
+        return damaged
 
     def set_error_rate(self, rate: float) -> None:
         self.error_rate = self._journal.error_rate = rate

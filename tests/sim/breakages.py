@@ -11,7 +11,7 @@ from bookie_stub.ledger_records import LedgerRecords
 from bookie_stub.replay import Replay
 from broker.ledger_client import recovery
 from broker.ledger_client.bookies import Bookies
-from broker.ledger_client.ensemble_writer import EnsembleWriter
+from broker.ledger_client.ensemble_writer import EnsembleWriter, _Member
 from broker.ledger_client.ledger_metadata import LedgerMetadata
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger
 from protocol.bookie_frame import RC_IO_ERROR, RC_NO_ENTRY, RC_NO_LEDGER
@@ -46,6 +46,21 @@ def _old_answers_count() -> object:
             self._pending[entry_id].acks = Sticky(self._pending[entry_id].acks)
 
     return mock.patch.object(EnsembleWriter, "add", add)
+
+
+def _replaced_bookies_count() -> object:
+    """Whatever comes from a bookie that was replaced counts for the one that has its position."""
+    plain = EnsembleWriter.answered
+
+    def answered(self: EnsembleWriter, member: _Member, rc: int, entry_id: int) -> None:
+        plain(self, self._members[member.position], rc, entry_id)
+
+    return mock.patch.object(EnsembleWriter, "answered", answered)
+
+
+def _damage_is_believed() -> object:
+    """A recovery takes what it finds without looking at the digest."""
+    return mock.patch.object(recovery._Recovery, "_damage", return_value=None)
 
 
 def _segment_not_stored() -> object:
@@ -189,6 +204,8 @@ def _a_deleted_ledger_is_new() -> object:
 BREAKAGES: dict[str, Patch] = {
     "one-ack-less": _one_ack_less,
     "old-answers-count": _old_answers_count,
+    "replaced-bookies-count": _replaced_bookies_count,
+    "damage-is-believed": _damage_is_believed,
     "segment-not-stored": _segment_not_stored,
     "confirmed-while-changing": _confirmed_while_changing,
     "reads-do-not-fence": _reads_do_not_fence,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
+from dataclasses import replace
 
 from broker.errors import MetadataError
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import Versioned
+from broker.metadata.metadata_store import Put, Versioned
 from tests.sim.network import Client
 
 
@@ -43,12 +45,12 @@ def _check_step(old: LedgerMetadata, new: LedgerMetadata) -> None:
         raise Broken(f"a closed ledger was changed: {old} -> {new}")
     if new.state < old.state:
         raise Broken(f"a ledger went back from {old.state.name} to {new.state.name}")
-    if (
-        old.state is LedgerState.OPEN
-        and new.state is LedgerState.IN_RECOVERY
-        and old.segments != new.segments
-    ):
-        raise Broken("a take-over changed the segments")
+    if new.state is LedgerState.IN_RECOVERY and new != replace(old, state=new.state):
+        raise Broken(f"a take-over, or somebody after it, changed more than the state: {old} -> {new}")
+    if old.state is new.state is LedgerState.IN_RECOVERY:
+        raise Broken("a ledger was taken over twice without being closed")
+    if replace(new, segments=old.segments, state=old.state, last_entry_id=-1, length=0) != old:
+        raise Broken(f"what never changes was changed: {old} -> {new}")
     starts = [segment.first_entry_id for segment in new.segments]
     if starts != sorted(set(starts)) or starts[0] != 0:
         raise Broken(f"segments begin at {starts}")
@@ -77,6 +79,14 @@ class SimMetadataStore:
         self._state.witness(value)
         await self._travel()
         return version
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        await self._travel()
+        versions = await self._state.store.put_all(puts)
+        for put in puts:
+            self._state.witness(put.value)
+        await self._travel()
+        return versions
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         await self._travel()

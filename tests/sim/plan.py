@@ -34,6 +34,9 @@ class Plan:
     """When the writer's messages begin to wait on their way, and for how long: then they all arrive."""
     deletion_s: float | None
     """How long after somebody has closed the ledger it is deleted, and the bookies collect it; None: never."""
+    damage_rate: float
+    """Each time that somebody begins to recover, one and the same bookie gives back this share of its entries with wrong
+    bytes. Not where another one may have lost its disk: a good copy has to be left."""
     fewer: int
     """Bookies that those who come after the writer are configured with, though the ledger has others; 0: all."""
     chaos_s: float
@@ -42,7 +45,11 @@ class Plan:
 
 def draw(rng: random.Random) -> Plan:
     chance = rng.random()
-    return _duel(rng) if chance < 0.2 else _late(rng) if chance < 0.4 else _any(rng)
+    if chance < 0.2:
+        return _duel(rng)
+    if chance < 0.4:
+        return _late(rng)
+    return _changing(rng) if chance < 0.6 else _any(rng)
 
 
 def _duel(rng: random.Random) -> Plan:
@@ -64,6 +71,7 @@ def _duel(rng: random.Random) -> Plan:
         recoveries_s=tuple(sorted(rng.uniform(0.0, 0.1) for _ in range(rng.randint(1, 2)))),
         stall_s=None,
         deletion_s=None,
+        damage_rate=0.0,
         fewer=rng.choice((0, 0, 1, 2)),
         chaos_s=4.0,
     )
@@ -88,8 +96,35 @@ def _late(rng: random.Random) -> Plan:
         recoveries_s=(taken_s,),
         stall_s=(taken_s - rng.uniform(0.0, 0.02), rng.uniform(0.1, 0.8)),
         deletion_s=rng.uniform(0.0, 0.2) if rng.random() < 0.7 else None,
+        damage_rate=0.0,
         fewer=rng.choice((0, 0, 1, 2)),
         chaos_s=4.0,
+    )
+
+
+def _changing(rng: random.Random) -> Plan:
+    """Bookies that are slow and fail, and always others to take their places: the ensemble changes again and again, while
+    answers of those that were replaced still come."""
+    ensemble, write, ack = rng.choice(((2, 2, 2), (3, 3, 2), (3, 2, 2), (3, 3, 3)))
+    return Plan(
+        bookies=ensemble + 4,
+        settings=LedgerSettings(ensemble, write, ack, sticky_reads=rng.random() < 0.5),
+        entries=rng.randint(40, 80),
+        pause_s=rng.choice((0.001, 0.02)),
+        faults=Faults(slow=rng.choice((0.05, 0.2))),
+        journal_error_rate=rng.choice((0.05, 0.2)),
+        metadata_error_rate=0.0,
+        metadata_slow_rate=rng.choice((0.0, 0.3)),
+        incidents_s=tuple(sorted(rng.uniform(0.0, 2.0) for _ in range(8))),
+        disk_loss_s=None,
+        writer_crashes_s=rng.choice((None, rng.uniform(0.2, 3.0))),
+        writer_closes=rng.random() < 0.5,
+        recoveries_s=tuple(sorted(rng.uniform(0.2, 3.0) for _ in range(rng.choice((0, 1, 1, 2))))),
+        stall_s=None,
+        deletion_s=None,
+        damage_rate=rng.choice((0.0, 0.3, 1.0)),
+        fewer=0,
+        chaos_s=6.0,
     )
 
 
@@ -110,6 +145,7 @@ def _any(rng: random.Random) -> Plan:
             )
         )
 
+    disk_loss_s = next(iter(moments((1,))), None) if not calm and ack > 1 and rng.random() < 0.3 else None
     return Plan(
         bookies=ensemble + rng.choice((0, 1, 1, 2, 3)),
         settings=LedgerSettings(
@@ -132,12 +168,13 @@ def _any(rng: random.Random) -> Plan:
         metadata_error_rate=0.0 if calm else rng.choice((0.0, 0.0, 0.05)),
         metadata_slow_rate=rng.choice((0.0, 0.1, 0.5)),
         incidents_s=() if calm else moments(tuple(range(9))),
-        disk_loss_s=next(iter(moments((1,))), None) if not calm and ack > 1 and rng.random() < 0.3 else None,
+        disk_loss_s=disk_loss_s,
         writer_crashes_s=rng.uniform(0.0, chaos_s) if rng.random() < 0.4 else None,
         writer_closes=rng.random() < 0.7,
         recoveries_s=moments((0, 1, 1, 1, 2, 3)),
         stall_s=(rng.uniform(0.0, busy_s), rng.uniform(0.05, 1.5)) if rng.random() < 0.2 else None,
         deletion_s=rng.uniform(0.0, 2.0) if rng.random() < 0.2 else None,
+        damage_rate=rng.choice((0.0, 0.0, 0.1, 1.0)) if ack > 1 and disk_loss_s is None else 0.0,
         fewer=rng.choice((0, 0, 0, 1, 2)),
         chaos_s=chaos_s,
     )

@@ -5,27 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import dataclass
-from functools import partial
 
-from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger
+from broker.errors import BrokerError, PersistenceError
 from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.digest import digest_of
-from broker.ledger_client.ledger_handle import LedgerHandle
+from broker.ledger_client.digest import Digest, digest_of, last_add_confirmed, ledger_length
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState
 from broker.ledger_client.ledgers import Ledgers
-from broker.ledger_client.own_ledger import OwnLedger
 from broker.ledger_client.placement import write_set
 from broker.ledger_client.settings import QuarantineSettings
 from broker.model.entry import Entry
-from broker.turn import Turn
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken, SharedState, SimMetadataStore
 from tests.sim.network import Client, Network, SimConnection
 from tests.sim.plan import Plan, draw
-
-LEDGER = 7
-BYTES_MAX = 1 << 20
+from tests.sim.writer import BYTES_MAX, LEDGER, Writer
 
 
 @dataclass
@@ -34,6 +28,8 @@ class Outcome:
     last_entry_id: int
     ensemble_changes: int
     recoveries: int
+    damaged: int
+    """Copies of entries."""
     messages: int
     simulated_s: float
 
@@ -56,6 +52,7 @@ class Simulation:
         self.state = SharedState(self.rng)
         self.writer = Writer(self)
         self.recoveries = 0
+        self.damaged = 0
         self.broken: Broken | None = None
         """What a completion found, to be raised where it can be."""
 
@@ -112,6 +109,7 @@ class Simulation:
             closed.last_entry_id,
             len(closed.segments) - 1,
             self.recoveries,
+            self.damaged,
             self.network.sent,
             self.loop.time(),
         )
@@ -154,6 +152,10 @@ class Simulation:
         self.note(f"the writer's messages wait for {duration_s:.3f} s")
         self.network.stalled_until_s["writer"] = self.loop.time() + duration_s
 
+    def _damage(self) -> None:
+        if self.plan.damage_rate:
+            self.damaged += self.bookies[0].damage(self.plan.damage_rate)
+
     async def _delete(self, ledgers: Ledgers, client: Client) -> None:
         """By whoever has closed it; then each bookie finds out in its own time."""
         assert self.plan.deletion_s is not None
@@ -194,6 +196,7 @@ class Simulation:
             self.loop.call_later(self.rng.uniform(0.0, 1.0), self._crash_client, client)
         ledgers = self.ledgers_of(client, configured=self.plan.fewer)
         for _ in range(self.rng.randint(1, 3)):
+            self._damage()
             try:
                 closed = await ledgers.recover(LEDGER)
             except BrokerError as error:
@@ -216,6 +219,7 @@ class Simulation:
             return self.state.history[-1]
         ledgers = self.ledgers_of(Client("last"), configured=self.plan.fewer)
         problem: BrokerError | None = None
+        self._damage()
         for attempt in range(20):
             try:
                 closed = await ledgers.recover(LEDGER)
@@ -252,11 +256,15 @@ class Simulation:
             raise Broken(f"acknowledged out of order: {list(self.writer.acked)}")
         if self.state.deleted:
             return
+        length = self.writer.length_at(closed.last_entry_id)
+        if closed.length != length:
+            raise Broken(f"closed with {closed.length} bytes, sent were {length}")
         self._check_copies(closed)
         await self._check_readable(closed)
 
     def _check_copies(self, closed: LedgerMetadata) -> None:
-        """Each entry is on Qa bookies of its write set (but for a lost disk), and nowhere there with another value."""
+        """Each entry is on Qa bookies of its write set (but for a lost disk and damage), and nowhere there with another
+        value."""
         digest = digest_of(closed.digest_type, closed.password)
         lost = sum(bookie.lost_disk for bookie in self.bookies)
         by_address = {bookie.address: bookie for bookie in self.bookies}
@@ -265,14 +273,27 @@ class Simulation:
             positions = write_set(entry_id, closed.ensemble_size, closed.write_quorum)
             copies = 0
             for position in positions:
-                stored = by_address[segment.members[position]].entries.get((LEDGER, entry_id))
+                bookie = by_address[segment.members[position]]
+                stored = bookie.entries.get((LEDGER, entry_id))
                 if stored is not None:
                     copies += 1
-                    payload = bytes(digest.check(LEDGER, entry_id, stored))
-                    if payload != self.writer.sent[entry_id]:
-                        raise Broken(f"entry {entry_id} is {payload!r} on {segment.members[position]}")
+                    if not (self.damaged and bookie is self.bookies[0]):
+                        self._check_copy(entry_id, stored, digest, bookie.address)
             if copies < closed.ack_quorum - lost:
                 raise Broken(f"entry {entry_id} is on {copies} bookies of {segment.members}")
+
+    def _check_copy(self, entry_id: int, stored: bytes, digest: Digest, where: str) -> None:
+        try:
+            payload = bytes(digest.check(LEDGER, entry_id, stored))
+        except PersistenceError as error:
+            raise Broken(f"damage has spread to {where}: {error}") from error
+        if payload != self.writer.sent[entry_id]:
+            raise Broken(f"entry {entry_id} is {payload!r} on {where}")
+        if ledger_length(stored) != self.writer.length_at(entry_id):
+            raise Broken(f"entry {entry_id} says {ledger_length(stored)} bytes on {where}")
+        lac = last_add_confirmed(stored)
+        if lac >= 0 and self.writer.acked_s.get(lac, self.loop.time()) > self.writer.sent_s[entry_id]:
+            raise Broken(f"entry {entry_id} says that {lac} is confirmed, and was sent before that")
 
     async def _check_readable(self, closed: LedgerMetadata) -> None:
         ledgers = self.ledgers_of(Client("reader"))
@@ -293,85 +314,3 @@ async def read(ledgers: Ledgers, first: int, last: int) -> tuple[list[Entry], Br
     )
     ledgers.read(LEDGER, first, last, BYTES_MAX, lambda *values: answer.set_result(values))
     return await answer
-
-
-class Writer:
-    """Adds numbered entries, reads some of what was acknowledged, and closes the ledger behind a failure or the end."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._client = Client("writer")
-        self.sent: list[bytes] = []
-        self.acked: dict[int, bytes] = {}
-        self.own: OwnLedger | None = None
-        self._failed = False
-        self._idle = asyncio.Event()
-
-    def crash(self) -> None:
-        self._simulation.note("writer dies")
-        self._client.crashed = True
-
-    async def run(self) -> None:
-        simulation, plan = self._simulation, self._simulation.plan
-        ledgers = simulation.ledgers_of(self._client)
-        while self.own is None:
-            try:
-                self.own = await ledgers.create(LEDGER, {})
-            except BrokerError as error:
-                simulation.note(f"writer: no ledger: {error}")
-                await asyncio.sleep(0.2)
-        turn = Turn(simulation.loop.call_soon, simulation.loop.now_ns)
-        handle = LedgerHandle(LEDGER, ledgers.writer(self.own), turn, self, ledgers.digest)
-        for number in range(plan.entries):
-            if self._failed or self._client.crashed:
-                break
-            body = b"%d:" % number + simulation.rng.randbytes(simulation.rng.randint(0, 40))
-            self.sent.append(body)
-            handle.add(b"", body, 1, None, simulation.loop.now_ns())
-            if self.acked and simulation.rng.random() < 0.2:
-                wanted = simulation.rng.randrange(len(self.acked))
-                ledgers.read(LEDGER, wanted, wanted, BYTES_MAX, partial(self._read, wanted))
-            await asyncio.sleep(simulation.rng.expovariate(1 / plan.pause_s))
-        while handle.pending and not self._client.crashed:
-            self._idle.clear()
-            await self._idle.wait()
-        if self._client.crashed or not (plan.writer_closes or self._failed):
-            return
-        try:
-            await self.own.close(handle.last_confirmed, sum(map(len, self.acked.values())))
-            simulation.note(f"writer: closed at {handle.last_confirmed}")
-        except BrokerError as error:
-            simulation.note(f"writer: not closed: {error}")
-
-    def _read(self, wanted: int, entries: list[Entry], error: BrokerError | None) -> None:
-        if error is None:
-            found = [bytes(entry.body) for entry in entries]
-            if found != [self.acked[wanted]]:
-                self._simulation.broken = Broken(f"entry {wanted} reads {found}")
-        elif isinstance(error, NoSuchEntry | NoSuchLedger) and not (
-            self._simulation.state.deleted or any(bookie.lost_disk for bookie in self._simulation.bookies)
-        ):
-            self._simulation.broken = Broken(f"entry {wanted} was acknowledged: {error}")
-
-    # What the handle reports
-
-    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        self._failed = True
-        self._simulation.note(f"writer: refused with {rc}")
-
-    def entries_confirmed(
-        self,
-        handle: LedgerHandle,
-        entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
-        now_ns: int,
-    ) -> None:
-        for entry in entries:
-            self.acked[entry.entry_id] = bytes(entry.body)
-        self._idle.set()
-
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
-        self._idle.set()

@@ -16,7 +16,7 @@ from typing import Final
 
 from kazoo.client import KazooClient
 
-from tests.support.apache_bookie import ApacheBookie
+from tests.support.apache_bookie import ApacheBookie, classes_in
 from tests.support.bookies import BookieProcesses, ensemble_settings
 
 STORAGE: Final = "MAGNETAR_TEST_STORAGE"
@@ -70,7 +70,7 @@ def _apache(folder: Path) -> Iterator[Mapping[str, str]]:
     servers, root = os.environ[ZOOKEEPER], f"/magnetar-test-{uuid.uuid4().hex[:12]}"
     client = KazooClient(hosts=servers)
     client.start()
-    bookie = ApacheBookie(Path(os.environ[HOME]), folder, servers + root)
+    bookie = ApacheBookie(classes_in(Path(os.environ[HOME])), folder, servers + root)
     try:
         _make_cluster(client, root, folder)
         bookie.start()
@@ -86,7 +86,7 @@ def _make_cluster(client: KazooClient, root: str, folder: Path) -> None:
     """The nodes that BookKeeper's own tool has made, which takes seconds, and so once per run."""
     if not client.exists(_FORMATTED):
         client.ensure_path(_FORMATTED)
-        ApacheBookie(Path(os.environ[HOME]), folder, os.environ[ZOOKEEPER] + _FORMATTED).format()
+        ApacheBookie(classes_in(Path(os.environ[HOME])), folder, os.environ[ZOOKEEPER] + _FORMATTED).format()
     _copy(client, _FORMATTED, root)
 
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from tests.support.java import free_port
+from tests.support.ports import free_port
 
 START_S: Final = 60
 STOP_S: Final = 30
@@ -27,11 +27,17 @@ def java() -> str | None:
     return str(Path(home) / "bin/java") if home else shutil.which("java")
 
 
+def classes_in(home: Path) -> str:
+    """The class path of an unpacked distribution."""
+    return str(home / "lib" / "*")
+
+
 class ApacheBookie:
-    def __init__(self, home: Path, folder: Path, zookeeper: str) -> None:
-        """`home` has `lib/*.jar`; `zookeeper` is host:port, and the node that the cluster is below."""
+    def __init__(self, classes: str, folder: Path, zookeeper: str) -> None:
+        """`classes` is a class path that has BookKeeper's server; `zookeeper` is host:port, and the node that the cluster
+        is below."""
         self.address = f"127.0.0.1:{free_port()}"
-        self._classes = str(home / "lib" / "*")
+        self._classes = classes
         self._folder = folder
         self._log = folder / "bookie.log"
         self._zookeeper = zookeeper

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 READY_TIMEOUT_S = 60.0
@@ -37,7 +38,7 @@ class BookieProcess:
         self._folder = folder
         self.settings = settings
         """As of the next start."""
-        self._port = _free_port()
+        self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.address = f"127.0.0.1:{self._port}"
         self.http = ""
@@ -138,10 +139,3 @@ class BookieProcesses:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -16,8 +16,13 @@ from typing import Final
 
 import pytest
 
+from tests.support.ports import free_port
+
 RESOLVE_S: Final = 600
 START_S: Final = 60
+QUICK: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+QUICK_JAVA: Final = ("java", *QUICK)
+"""For programs that run for seconds: little is compiled, and nothing twice."""
 
 
 def class_path(pom: Path, folder: Path) -> str:
@@ -30,20 +35,20 @@ def class_path(pom: Path, folder: Path) -> str:
     command = ["mvn", "-q", "-B", *([] if fetch else ["-o"]), "-f", str(pom)]
     command += ["dependency:build-classpath", f"-Dmdep.outputFile={target}"]
     try:
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=RESOLVE_S, check=False)
+        ended = subprocess.run(
+            command,
+            env={"MAVEN_OPTS": " ".join(QUICK), **os.environ},
+            capture_output=True,
+            text=True,
+            timeout=RESOLVE_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         pytest.skip(f"the packages of {pom.name} did not come within {RESOLVE_S} s")
     if ended.returncode != 0:
         hint = "" if fetch else "; MAGNETAR_INTEROP_ALL=1 fetches them"
         pytest.skip(f"no packages for {pom}{hint}: {(ended.stderr or ended.stdout)[-200:]}")
     return target.read_text(encoding="utf-8")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 class ZooKeeper:
@@ -63,7 +68,7 @@ class ZooKeeper:
             f"tickTime=500\ndataDir={self._folder / 'data'}\nclientPort={port}\nclientPortAddress={host}\n"
             "admin.enableServer=false\n4lw.commands.whitelist=srvr\n"
         )
-        command = ["java", "-Xmx128m", "-cp", self._classes]
+        command = [*QUICK_JAVA, "-Xmx128m", "-cp", self._classes]
         command += ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)

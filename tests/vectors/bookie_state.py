@@ -195,7 +195,16 @@ def _rebuilt(root: Path, recorded: list[Row]) -> str | None:
         shutil.copytree(root / "index/current", index, dirs_exist_ok=True)
         journals = [root / "journal/current"]
         logs = root / "ledgers/current"
-        rebuild(logs, index, journals, ledgers_too=False, share=(0, 1), say=lambda _: None)
+        rebuild(
+            logs,
+            index,
+            journals,
+            ledgers_too=False,
+            share=(0, 1),
+            entry_bytes_max=5 << 20,
+            closed=None,
+            say=lambda _: None,
+        )
         with read_rows(index / "locations") as rows:
             found = [{"key": key.hex(), "value": value.hex()} for key, value in rows]
     return _first_difference(found, [{"key": row["key"], "value": row["value"]} for row in recorded])

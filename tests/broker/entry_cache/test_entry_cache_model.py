@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -181,23 +182,29 @@ class CacheAgainstModel(RuleBasedStateMachine):
             while self.manager.tick(self.now, slice_of):
                 pass
         self.model_pass(threshold=self.now - 50)
-        self.model_size_check()
+        self.model_size_check(in_slices=slice_of is not None)
 
     @rule()
     def run_pending(self) -> None:
         self.manager.run_pending(self.now)
         self.model_size_check()
 
-    def model_size_check(self) -> None:
+    def model_size_check(self, *, in_slices: bool = False) -> None:
         used = sum(slot.size for slot in self.slots if slot.cached)
         if used > TRIGGER:
-            self.model_pass(to_free=used - TARGET)
+            self.model_pass(to_free=used - TARGET, in_slices=in_slices)
 
-    def model_pass(self, threshold: int | None = None, to_free: int | None = None) -> None:
+    def model_pass(
+        self, threshold: int | None = None, to_free: int | None = None, *, in_slices: bool = False
+    ) -> None:
         visits, freed, lap = 0, 0, len(self.slots)
         while self.slots:
             slot = self.slots[0]
-            if slot.cached:
+            if in_slices and to_free is not None and freed >= to_free and not slot.cached:
+                # Cut here the pass is over; one that is not cut also drops the empty slots that come next.
+                if len(self.slots) == self.manager.queue_length:
+                    return
+            elif slot.cached:
                 if threshold is not None and slot.at_ns >= threshold:
                     return
                 if to_free is not None and freed >= to_free:
@@ -272,3 +279,18 @@ TestCache42 = Cache42.TestCase
 TestCache42.settings = STEPS
 TestCache50 = Cache50.TestCase
 TestCache50.settings = STEPS
+
+
+@pytest.mark.parametrize(("slice_of", "left"), [(None, 1), (1, 2)])
+def test_a_pass_that_is_cut_at_its_end_leaves_the_empty_slot_that_comes_next(
+    slice_of: int | None, left: int
+) -> None:
+    """The whole pass would have dropped it. It holds nothing, and the next pass does."""
+    state = Cache50()
+    state.begin(requeues_max=0, extend=False)
+    for cache, ledger, first, size in ((0, 1, 0, 100), (1, 2, 0, 0), (0, 1, 1, 50)):
+        state.insert(cache=cache, ledger=ledger, first=first, sizes=[size], expected=0, shared=False)
+    state.invalidate(pick=1, whole_ledger=True)
+    state.tick(passed_ns=0, slice_of=slice_of)
+    assert state.manager.queue_length == left
+    state.the_queue_is_the_model_slot_by_slot()

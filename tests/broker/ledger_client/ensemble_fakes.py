@@ -21,7 +21,7 @@ OK, NO_LEDGER, NO_ENTRY, IO_ERROR, FENCED = 0, 1, 2, 101, 104
 
 
 class FakeBookie(MemoryLedgerClient):
-    """`held`: adds wait in `adds`. `rc`: adds and reads are answered with it. `silent`: reads are not answered."""
+    """`held`: adds wait in `adds`. `rc`: adds and batch reads are answered with it. `silent`: batch reads are not."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -66,6 +66,10 @@ class FakeBookie(MemoryLedgerClient):
         for take in adds:
             take()
 
+    def fail_held(self) -> None:
+        self._closed = True
+        self.release()
+
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
@@ -77,10 +81,14 @@ class FakeBookie(MemoryLedgerClient):
             return
         super().batch_read(ledger_id, first, count_max, bytes_max, done)
 
-    def damage(self, entry_id: int) -> None:
+    def damage(self, entry_id: int, at: int = -1, bits: int = 1) -> None:
+        """Flip `bits` of the byte `at`."""
         stored = bytearray(self._ledgers[LEDGER].entries[entry_id])
-        stored[-1] ^= 1
+        stored[at] ^= bits
         self._ledgers[LEDGER].entries[entry_id] = bytes(stored)
+
+    def stored(self, entry_id: int) -> bytes:
+        return self._ledgers[LEDGER].entries[entry_id]
 
     def forget(self, entry_id: int) -> None:
         del self._ledgers[LEDGER].entries[entry_id]

@@ -82,9 +82,9 @@ async def client(peer: ScriptedBookie) -> AsyncIterator[BookKeeperLedgerClient]:
     await client.close()
 
 
-def make(port: int, **options: float) -> BookKeeperLedgerClient:
+def make(port: int, host: str = "127.0.0.1", **options: float) -> BookKeeperLedgerClient:
     turn = Turn(asyncio.get_running_loop().call_soon, time.monotonic_ns)
-    return BookKeeperLedgerClient("127.0.0.1", port, turn=turn, frame_bytes_max=1 << 20, **options)
+    return BookKeeperLedgerClient(host, port, turn=turn, frame_bytes_max=1 << 20, **options)
 
 
 def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.Future[int]:
@@ -126,6 +126,16 @@ async def test_a_dropped_connection_fails_all_that_is_outstanding(
     await until(lambda: len(peer.requests) == 7)  # the fence waits for the read of the last entry
     peer.drop()
     assert set(await asyncio.gather(*adds, read, last, batch, fence)) == {IO_ERROR}
+
+
+@pytest.mark.parametrize(("host", "port"), [("bookie..example", 3181), ("127.0.0.1", 99999)])
+async def test_an_address_that_nothing_can_have_is_answered_for(host: str, port: int) -> None:
+    """A ledger's metadata names it."""
+    client = make(port, host)
+    assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
+    with pytest.raises(ConnectionError, match=f"{host}:{port}"):
+        await client.connected()
+    await client.close()
 
 
 async def test_it_comes_back_after_a_restart(peer: ScriptedBookie, client: BookKeeperLedgerClient) -> None:

@@ -13,11 +13,14 @@ import pytest
 from bookie_stub.bookie import Bookie
 from bookie_stub.config import for_directory
 from bookie_stub.server import BookieServer
+from broker.ledger_client.bookies import OneBookie
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.digest import check, last_add_confirmed, master_key, seal
 from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import LedgerClient
+from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsUnused
 from broker.ledger_client.memory import MemoryLedgerClient
+from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.turn import Turn
 
 KEY = master_key(b"")
@@ -266,3 +269,10 @@ async def test_many_at_once_and_large_ones(caller: Caller) -> None:
     reads = await asyncio.gather(*(caller.payload(14, entry) for entry in range(40)))
     assert [len(payload) for payload in reads] == [3 * size for size in sizes]
     assert all(payload.startswith(b"%03d" % entry) for entry, payload in enumerate(reads))
+
+
+async def test_a_store_that_was_wiped_gives_out_no_id_of_a_ledger_that_is_there(caller: Caller) -> None:
+    for ledger in (0, 1, 1001):
+        assert await caller.add(ledger, 0, b"payload") == OK
+    ids = LedgerIdsUnused(LedgerIds(MemoryMetadataStore()), OneBookie("bookie:3181", caller.client))
+    assert [await ids.next() for _ in range(2)] == [3002, 3003]

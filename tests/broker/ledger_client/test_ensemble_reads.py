@@ -159,10 +159,11 @@ def test_digests_are_bookkeepers():
 # Metadata that is kept.
 
 
-async def closed_and_known() -> tuple[Cluster, Ledgers, list[str]]:
+async def known(*, closed: bool = True) -> tuple[Cluster, Ledgers, list[str]]:
     """A closed ledger on b0, b1, b2 of five, a broker that has read it, and what that asks the metadata store for."""
     cluster = await filled(STICKY, bookies=5)
-    assert await cluster.restarted(STICKY).recover(LEDGER) is not None
+    if closed:
+        assert await cluster.restarted(STICKY).recover(LEDGER) is not None
     other = cluster.restarted(STICKY)
     assert await cluster.read(0, 9, other) == BODIES
     asked_for: list[str] = []
@@ -190,9 +191,10 @@ async def move(cluster: Cluster) -> None:
     await cluster.metadata.put(key, encode(replace(metadata, segments=(moved,))), found.version)
 
 
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "another's, open"])
 @pytest.mark.parametrize("answer", [IO_ERROR, NO_LEDGER])
-async def test_a_ledger_that_was_moved_is_found_again(answer: int):
-    cluster, other, asked_for = await closed_and_known()
+async def test_a_ledger_that_was_moved_is_found_again(answer: int, closed: bool):
+    cluster, other, asked_for = await known(closed=closed)
     await move(cluster)
     asked_for.clear()
     for bookie in cluster.bookies[:3]:
@@ -203,7 +205,7 @@ async def test_a_ledger_that_was_moved_is_found_again(answer: int):
 
 
 async def test_a_ledger_that_was_not_moved_is_looked_for_once_for_each_read():
-    cluster, other, asked_for = await closed_and_known()
+    cluster, other, asked_for = await known()
     for bookie in cluster.bookies:
         bookie.rc = IO_ERROR
     for number in range(1, 3):
@@ -220,7 +222,7 @@ async def test_a_ledger_that_was_not_moved_is_looked_for_once_for_each_read():
 
 
 async def test_only_so_many_closed_ledgers_are_kept(monkeypatch: pytest.MonkeyPatch):
-    cluster, other, asked_for = await closed_and_known()
+    cluster, other, asked_for = await known()
     monkeypatch.setattr(ledgers_module, "KNOWN_MAX", 3)
     found = await cluster.metadata.get(ledger_key(LEDGER))
     assert found is not None

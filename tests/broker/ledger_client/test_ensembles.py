@@ -86,8 +86,7 @@ async def test_a_bookie_that_fails_after_the_close_is_nobodys_business():
     cluster.add(0)
     await turns()
     await own.close(0, 6)
-    cluster.bookies[2]._closed = True  # answers with an I/O error
-    cluster.bookies[2].release()
+    cluster.bookies[2].fail_held()
     await turns()
     assert not cluster.set._errors
 
@@ -139,6 +138,24 @@ async def test_what_the_failed_bookie_had_answered_does_not_count_any_more():
     cluster.bookies[1].release()
     await turns()
     assert cluster.answers == []  # b0's answer for entry 0 is not one of two
+    cluster.bookies[2].release()
+    await turns()
+    assert cluster.answers == [(0, OK), (1, OK)]
+
+
+async def test_what_a_replaced_bookie_answers_late_does_not_count():
+    cluster = Cluster(3, LedgerSettings(2, 2, 2))
+    await cluster.begin()
+    cluster.bookies[0].held = cluster.bookies[2].held = True
+    cluster.add(0)  # b1 has it, b0 is slow
+    await turns()
+    cluster.bookies[0].rc = IO_ERROR
+    cluster.add(1)  # b2 takes the place of b0
+    await turns()
+    cluster.bookies[0].release()
+    await turns()
+    assert cluster.bookies[0].has == [0]
+    assert cluster.answers == []  # nobody will look for it on b0
     cluster.bookies[2].release()
     await turns()
     assert cluster.answers == [(0, OK), (1, OK)]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import MetadataError
-from broker.ledger_client.ledger_ids import KEY, LedgerIds, LedgerIdsAbove
+from broker.ledger_client.ledger_ids import KEY, LedgerIds, LedgerIdsAbove, LedgerIdsUnused
 from broker.ledger_client.ledger_metadata import (
     VERSION_LINE,
     DigestType,
@@ -146,6 +146,42 @@ async def test_a_store_that_knows_the_bookies_ids_is_followed(caplog):
     ids = LedgerIdsAbove(LedgerIds(store, 10), 0)
     assert [await ids.next() for _ in range(2)] == [10, 11]
     assert not caplog.records
+
+
+class Having:
+    """A bookie with entry 0 of some ledgers, without it of others, that hangs when told to; and the set of it alone."""
+
+    def __init__(self, with_entry: range, empty: range = range(0), answers: bool = True) -> None:
+        self._with_entry, self._empty, self._answers = with_entry, empty, answers
+        self.asked: list[int] = []
+
+    def reachable_clients(self):
+        return [self]
+
+    def read(self, ledger_id, entry_id, done):
+        assert entry_id == 0
+        self.asked.append(ledger_id)
+        rc = 0 if ledger_id in self._with_entry else 2 if ledger_id in self._empty else 1
+        if self._answers:
+            asyncio.get_running_loop().call_soon(done, rc, b"")
+
+
+async def test_ids_that_a_bookie_has_a_ledger_of_are_passed_over(caplog):
+    store = MemoryMetadataStore()
+    bookie = Having(range(2500), empty=range(2500, 4000))
+    ids = LedgerIdsUnused(LedgerIds(store, 10), bookie)
+    assert await ids.next() == 7003
+    assert bookie.asked == [0, 1001, 3002, 7003]
+    assert len(caplog.records) == 3
+    assert "wiped" in caplog.text
+    assert [await ids.next() for _ in range(2)] == [7004, 7005]
+    assert len(caplog.records) == 3
+
+
+async def test_a_bookie_that_hangs_holds_up_no_new_ledger(monkeypatch):
+    monkeypatch.setattr("broker.ledger_client.ledger_ids.ASKED_S", 0.01)
+    ids = LedgerIdsUnused(LedgerIds(MemoryMetadataStore()), Having(range(10), answers=False))
+    assert await ids.next() == 0
 
 
 async def test_many_at_once_reserve_one_block():

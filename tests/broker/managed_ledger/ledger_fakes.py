@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
@@ -16,7 +16,7 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.metadata.metadata_store import MetadataStore
+from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, Position
 from broker.turn import Turn
@@ -129,6 +129,12 @@ class RefusingStore(MemoryMetadataStore):
         if self.full:
             raise MetadataError("disk full")
         return await super().put(key, value, expected)
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        await asyncio.sleep(0)
+        if self.full:
+            raise MetadataError("disk full")
+        return await super().put_all(puts)
 
 
 class Recorder:

@@ -20,7 +20,7 @@ SESSION_S = 4.0
 
 async def open_store(address: str, root: str) -> ZookeeperMetadataStore:
     url = ZookeeperUrl(address, root)
-    return await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, read_timeout_s=20)
+    return await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=20)
 
 
 @pytest.fixture

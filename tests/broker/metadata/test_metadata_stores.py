@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import BadVersion, MetadataError
-from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 
 ROOT = Path(__file__).parents[3]
@@ -91,6 +91,45 @@ async def test_one_refused_write_does_not_touch_its_neighbours(store):
     )
     assert outcomes[0] == outcomes[2] == 0
     assert isinstance(outcomes[1], BadVersion)
+
+
+async def test_writes_that_belong_together_happen_together(store):
+    await store.put("/a", b"1")
+    assert await store.put_all([Put("/a", b"2", 0), Put("/deep/er/b", b"1", ABSENT)]) == [1, 0]
+    assert await store.get("/a") == Versioned(b"2", 1)
+    assert await store.get("/deep/er/b") == Versioned(b"1", 0)
+    assert await store.children("/deep") == ["er"]
+
+
+@pytest.mark.parametrize(("key", "expected"), [("/a", ABSENT), ("/a", 7), ("/other", 0)], ids=str)
+@pytest.mark.parametrize("first", [True, False])
+async def test_one_that_mismatches_keeps_all_from_happening(store, key, expected, first):
+    await store.put("/a", b"1")
+    await store.put("/deep/er", b"1")
+    puts = [Put("/new/b", b"1", ABSENT), Put("/deep/er", b"2", 0)]
+    puts.insert(0 if first else 2, Put(key, b"2", expected))
+    with pytest.raises(BadVersion):
+        await store.put_all(puts)
+    assert await store.get("/new/b") is None
+    assert await store.get("/deep/er") == Versioned(b"1", 0)
+    assert await store.get("/a") == Versioned(b"1", 0)
+    assert await store.put("/new/b", b"1", ABSENT) == 0
+
+
+async def test_a_key_above_others_may_be_one_of_those_that_belong_together(store):
+    await store.put("/x/a/1", b"v")
+    puts = [Put("/x/a", b"1", ABSENT), Put("/x/b", b"1", ABSENT)]
+    above, beside = await store.put_all(puts)
+    assert await store.get("/x/a") == Versioned(b"1", above)
+    assert await store.get("/x/b") == Versioned(b"1", beside)
+    with pytest.raises(BadVersion):
+        await store.put_all(puts)
+
+
+async def test_writes_that_belong_together_keep_their_place_among_the_others(store):
+    writes = [store.put("/a", b"0"), store.put_all([Put("/b", b"1", ABSENT), Put("/a", b"1", 0)])]
+    writes += [store.put("/a", b"2", 1), store.put_all([Put("/a", b"3", 2), Put("/b", b"2", 0)])]
+    assert await asyncio.gather(*writes) == [0, [0, 1], 2, [3, 1]]
 
 
 async def test_sqlite_keeps_everything_over_a_close(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
@@ -14,14 +15,29 @@ from bookie_stub.registration import Registration
 from broker.errors import BadVersion, MetadataError
 from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
 from broker.metadata.available_bookies import AvailableBookies
-from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.metadata_url import ZookeeperUrl, parse_zookeeper_url
 from broker.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
+from broker.metadata.zookeeper_session import ZookeeperSession
 from tests.broker.metadata.conftest import open_store
 from tests.interop.support import wait_until
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 
 SESSION_S = 4.0
+
+
+async def test_a_close_without_zookeeper_fails_what_waits_for_it() -> None:
+    client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
+    session = ZookeeperSession(client, ZookeeperUrl("zk", ""))  # type: ignore[arg-type]
+    store = ZookeeperMetadataStore(session, 0.01)
+    session._take_state("SUSPENDED")
+    writes = [asyncio.create_task(store.put("/a", b"%d" % number)) for number in range(3)]
+    await asyncio.sleep(0)
+    await asyncio.wait_for(store.close(), 30)
+    for write in writes:
+        with pytest.raises(MetadataError, match="the metadata store is closed"):
+            await write
 
 
 @pytest.mark.parametrize(
@@ -48,7 +64,7 @@ def test_what_is_no_url(text: str) -> None:
 async def test_without_zookeeper_the_reason_is_told() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(MetadataError, match=f"no ZooKeeper at {address} within 0.3 s"):
-        await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, read_timeout_s=1)
+        await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, timeout_s=1)
 
 
 @pytest.fixture
@@ -141,6 +157,16 @@ async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> i
     return version
 
 
+async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
+    """A key that is there and a new one, as a log's list and its next ledger."""
+    version = ABSENT
+    for number in range(count):
+        puts = [Put("/list", b"%d" % number, version), Put(f"/l/{number}", b"v", ABSENT)]
+        version, fresh = await store.put_all(puts)
+        assert fresh == 0
+    return version
+
+
 @pytest.mark.java
 @pytest.mark.slow
 async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
@@ -149,29 +175,32 @@ async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -
     version = await store.put("/a", b"0")
     writing = asyncio.create_task(count_up(store, version, 1500))
     creating = [asyncio.create_task(store.put(f"/k/{number}", b"v", ABSENT)) for number in range(600)]
+    together = asyncio.create_task(begin_together(store, 600))
     for _ in range(2):
         await asyncio.to_thread(mortal.stop)
         await asyncio.to_thread(mortal.start)
     assert await writing == 1500
     assert set(await asyncio.gather(*creating)) == {0}
     assert len(await store.children("/k")) == 600
+    assert await together == 599
+    assert len(await store.children("/l")) == 600
     await store.close()
 
 
 @pytest.mark.java
 @pytest.mark.slow
-async def test_a_read_does_not_wait_for_ever_and_a_close_ends(mortal: ZooKeeper, root: str) -> None:
+async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
-    store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, read_timeout_s=0.3)
+    store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=0.3)
     await store.put("/a", b"0")
     await asyncio.to_thread(mortal.stop)
     with pytest.raises(MetadataError, match=f"ZooKeeper at {mortal.address} did not answer for /a"):
         await store.get("/a")
     waiting = asyncio.create_task(store.put("/a", b"1"))
     await asyncio.sleep(0)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(store.close(), 0.2)
-    waiting.cancel()
+    await asyncio.wait_for(store.close(), 30)
+    with pytest.raises(MetadataError, match="the metadata store is closed"):
+        await waiting
 
 
 @pytest.mark.java

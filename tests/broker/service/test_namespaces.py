@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from broker.errors import InvalidTopicName
-from broker.metadata.metadata_store import ABSENT, Versioned
+from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound, Namespaces, NotEmpty
 
 
@@ -26,6 +27,9 @@ class DictStore:
         assert expected is None or expected == (ABSENT if found is None else found.version)
         self.values[key] = Versioned(value, 0 if found is None else found.version + 1)
         return self.values[key].version
+
+    async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        raise NotImplementedError("what changes here is one key")
 
     async def delete(self, key: str, expected: int | None = None) -> None:
         self.values.pop(key, None)

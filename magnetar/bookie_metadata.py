@@ -1,0 +1,82 @@
+"""What the cluster's metadata says of the entries that a bookie is to have: for tools that mend its files.
+
+The bookie itself reads no more of a ledger's metadata than whether its own id is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bookie_stub.errors import BookieError, RegistrationError
+from broker.errors import MetadataError
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
+from broker.ledger_client.placement import write_set
+
+if TYPE_CHECKING:
+    from bookie_stub.config import BookieSettings
+    from bookie_stub.index_rebuild import ClosedEntries
+    from bookie_stub.zookeeper_ledgers import ZooKeeperLedgers
+
+_INSTANCE = re.compile(r'^instanceId: "(.*)"$', re.MULTILINE)
+
+
+@contextlib.contextmanager
+def closed_entries(
+    settings: BookieSettings, cookie: Path, say: Callable[[str], None]
+) -> Iterator[ClosedEntries | None]:
+    """None, and a line about it, without a metadata store or when it cannot be reached. `cookie`: a file with it."""
+    if settings.metadata is None:
+        yield None
+        return
+    from bookie_stub.registration import ledgers_to_read
+
+    with contextlib.ExitStack() as stack:
+        try:
+            instance = _INSTANCE.search(cookie.read_text())
+            if instance is None:
+                raise RegistrationError(f"{cookie} has no instanceId")
+            opened = ledgers_to_read(settings.metadata, instance[1], settings.metadata_timeout_s)
+            ledgers = stack.enter_context(opened)
+        except (BookieError, OSError) as error:
+            say(f"the metadata store is not asked: {error}")
+            yield None
+            return
+        yield _Asked(ledgers, settings.bookie_id, say)
+
+
+class _Asked:
+    def __init__(self, ledgers: ZooKeeperLedgers, bookie_id: str, say: Callable[[str], None]) -> None:
+        self._ledgers = ledgers
+        self._bookie_id = bookie_id
+        self._say = say
+
+    def __call__(self, ledger_ids: Collection[int]) -> Iterator[tuple[int, Iterable[int]]]:
+        """Nothing of a cluster that cannot be asked."""
+        self._say(f"asking the metadata store for {len(ledger_ids)} ledgers")
+        try:
+            values = self._ledgers.values(ledger_ids)
+        except RegistrationError as error:
+            self._say(f"the metadata store is not believed: {error}")
+            return
+        for ledger_id, value in values:
+            with contextlib.suppress(MetadataError):  # of a format that is not read: nothing is known of it
+                metadata = decode(value)
+                if metadata.state is LedgerState.CLOSED:
+                    yield ledger_id, entries_on(self._bookie_id, metadata)
+
+
+def entries_on(bookie_id: str, metadata: LedgerMetadata) -> Iterator[int]:
+    """The entries of a closed ledger that were to be written to this bookie."""
+    behind = metadata.last_entry_id + 1
+    for segment, following in zip(metadata.segments, (*metadata.segments[1:], None), strict=True):
+        if bookie_id not in segment.members:
+            continue
+        position = segment.members.index(bookie_id)
+        end = behind if following is None else min(following.first_entry_id, behind)
+        for entry_id in range(segment.first_entry_id, end):
+            if position in write_set(entry_id, len(segment.members), metadata.write_quorum):
+                yield entry_id

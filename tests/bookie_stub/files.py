@@ -1,0 +1,61 @@
+"""What tests of a bookie's files share: the tools on the bench's directory, and damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.ledger_index import LedgerIndex
+from magnetar.bookie_command import main
+from tests.bookie_stub.conftest import Bench
+
+
+def run(bench: Bench, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], list[str]]:
+    """Exit code, lines of output, lines of errors."""
+    code = main([*words, *directories_of(bench.directory)])
+    out, errors = capsys.readouterr()
+    return code, out.splitlines(), errors.splitlines()
+
+
+def directories_of(directory: Path) -> list[str]:
+    """The options that name a bench's directories."""
+    places = (("journal", "journal"), ("ledger", "ledgers"), ("index", "ledgers"))
+    return [word for kind, place in places for word in ("--set", f"{kind}Directories={directory / place}")]
+
+
+def flip(path: Path, offset: int) -> None:
+    """One bit."""
+    with path.open("r+b") as file:
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes((byte ^ 0x10,)))
+
+
+def zero(path: Path, offset: int, size: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(bytes(size))
+
+
+def cut(path: Path, size: int) -> None:
+    with path.open("r+b") as file:
+        file.truncate(size)
+
+
+def forget_journals(directory: Path) -> None:
+    """As if they were older than those that are kept."""
+    for path in directory.glob("*/current/lastMark"):
+        path.unlink()
+    for path in (*directory.glob("journal/current/*.txn"), directory / "journal/current/durable"):
+        path.unlink()
+
+
+def limbo_of(current: Path) -> dict[int, bool]:
+    """Of each ledger in the ledger index of a directory."""
+    index = LedgerIndex(current / "ledgers")
+    try:
+        return {ledger_id: row.limbo for ledger_id, row in index.load()[0].items()}
+    finally:
+        index.close()

@@ -1,0 +1,38 @@
+"""Ports for processes that need theirs named beforehand, because they start again on the same one."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+FIRST: Final = 10_000
+SPAN: Final = 2_000
+"""How many each worker of a test run has for itself; ten of them stay below what the system gives to those who ask
+for any port (32768 and up on Linux, 49152 elsewhere). A port from there could be somebody else's between two starts."""
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has, never the same twice. OSError where all of the worker's are taken."""
+    for port in itertools.islice(_ports, SPAN):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise OSError(f"no free port in {_first} to {_first + SPAN - 1}")
+
+
+def _of_this_process() -> Iterator[int]:
+    """Begins anywhere, so that two runs at the same time seldom meet."""
+    begin = random.randrange(SPAN)
+    for step in itertools.count(begin):
+        yield _first + step % SPAN
+
+
+_first: Final = FIRST + SPAN * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 10)
+_ports: Final = _of_this_process()

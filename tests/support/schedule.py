@@ -1,0 +1,67 @@
+"""Which tests run one after the other, and which early, where pytest has several workers (`make test`).
+
+A file's tests stay together, since they share a broker. What wants Spark stays together too: a session takes seconds
+to start, and as long again until Java has made itself fast. The longest begin, so that no worker ends alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from xdist.scheduler import LoadScopeScheduling
+
+SPARK: Final = (
+    # First, and once: its machine code is what Spark's tasks use, which would each compile it anew.
+    "tests/pipeline/replays/",
+    "tests/pyspark_pulsar/",
+    "tests/pipeline/jobs/test_on_the_sample.py",
+    "tests/pipeline/jobs/test_thrashing.py",
+    "tests/pipeline/audits/",
+    "tests/pipeline/live/",
+    "tests/pipeline/test_remote_paths.py",
+    "tests/interop/test_recommendation.py",
+)
+"""Folders and files, in their order, whose tests ask for the fixture `spark`."""
+LONG: Final = (
+    "spark",
+    "tests/exactly_once/test_exactly_once.py",
+    "tests/test_wire_vectors.py",
+    "tests/test_rest_vectors.py",
+    "tests/bookie_stub/test_java_client.py",
+    "tests/interop/",
+    "tests/crash/",
+    "tests/sim/",
+    "tests/fuzz/",
+    "tests/bookie_stub/",
+    "tests/magnetar/",
+    "tests/compose/",
+    "tests/pipeline/",
+    "tests/test_cachesim_vectors.py",
+    "tests/test_decision_vectors.py",
+    "tests/test_tidy.py",
+    "tests/bench/",
+    "tests/broker/entry_cache/",
+    "tests/broker/metadata/",
+)
+"""Groups, files and folders in the order in which they begin; what is not named comes last."""
+
+
+class FilesAndSpark(LoadScopeScheduling):
+    """Whoever has nothing left to do gets the next file, or all of Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def group_of(nodeid: str) -> str:
+    return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+def place_of(nodeid: str) -> tuple[int, int]:
+    """The smaller, the earlier: of the group, and of the file in it."""
+    return _place(group_of(nodeid), LONG), _place(nodeid, SPARK)
+
+
+def _place(name: str, beginnings: Sequence[str]) -> int:
+    return next((place for place, one in enumerate(beginnings) if name.startswith(one)), len(beginnings))

@@ -1,0 +1,54 @@
+"""What several workers rely on: the order of the files names what is there, and ports are nobody else's."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import FIRST, SPAN, free_port
+from tests.support.schedule import LONG, SPARK, group_of, place_of
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("name", sorted({*SPARK, *LONG} - {"spark"}))
+def test_what_is_named_is_there(name: str) -> None:
+    assert (ROOT / name).is_dir() == name.endswith("/")
+    assert (ROOT / name).exists()
+
+
+def test_all_that_asks_for_spark_is_one_piece() -> None:
+    asking = [path for path in ROOT.glob("tests/**/test_*.py") if asks_for_spark(path)]
+    assert asking
+    assert {group_of(f"{path.relative_to(ROOT)}::test") for path in asking} == {"spark"}
+
+
+def asks_for_spark(path: Path) -> bool:
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    return any(
+        one.name.startswith("test_") and "spark" in {argument.arg for argument in one.args.args}
+        for one in functions
+    )
+
+
+def test_the_long_ones_begin() -> None:
+    files = ["tests/settings/test_load.py", "tests/sim/test_sim.py", "tests/pyspark_pulsar/test_write.py"]
+    assert sorted(files, key=lambda file: place_of(f"{file}::test")) == files[::-1]
+
+
+def test_ports_are_never_given_twice_and_stay_below_those_of_the_system() -> None:
+    ports = [free_port() for _ in range(50)]
+    assert len({*ports}) == 50
+    assert all(FIRST <= port < FIRST + 10 * SPAN for port in ports)
+
+
+def test_a_port_that_somebody_has_is_passed_over() -> None:
+    following = free_port() + 1
+    with socket.socket() as other:
+        with contextlib.suppress(OSError):  # Then somebody else has it.
+            other.bind(("127.0.0.1", following))
+        assert free_port() != following
