@@ -14,7 +14,7 @@ import pytest
 
 from bookie_stub.entry_log import LogScan
 from bookie_stub.errors import BookieError
-from bookie_stub.journal_file import journal_ids
+from bookie_stub.journal_file import JournalReader, journal_ids
 from bookie_stub.rocks import Rocks
 from broker.errors import PersistenceError
 from broker.ledger_client.digest import check as check_digest
@@ -298,7 +298,10 @@ async def test_what_a_crash_has_torn_is_no_damage(killed: Bench, capsys: pytest.
     log = killed.directory / CURRENT / "2.log"
     log.write_bytes(log.read_bytes() + (300).to_bytes(4, "big") + bytes(7) + b"torn")
     path = journal(killed.directory)
-    cut(path, groups_of(path)[-1] - 3)
+    reader = JournalReader(path)
+    assert list(reader)
+    content = path.read_bytes()
+    path.write_bytes(content[: reader.end] + content[512:600] + content[reader.end + 88 :])
     code, lines, _ = run(killed, capsys, "check")
     assert code == 0
     assert any("torn by a crash" in line for line in lines)
