@@ -19,8 +19,8 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 TESTS ?=
-# Tests side by side: on two cores a third worker has what the other two leave while their tests wait for processes.
-WORKERS ?= 3
+# Tests side by side: while those of one wait for processes, the other one's run.
+WORKERS ?= 2
 
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE

@@ -6,14 +6,11 @@ to start, and as long again until Java has made itself fast. The longest begin, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from xdist.scheduler import LoadScopeScheduling
 
 SPARK: Final = (
-    # First, and once: its machine code is what Spark's tasks use, which would each compile it anew.
-    "tests/pipeline/replays/",
     "tests/pyspark_pulsar/",
     "tests/pipeline/jobs/test_on_the_sample.py",
     "tests/pipeline/jobs/test_thrashing.py",
@@ -22,7 +19,7 @@ SPARK: Final = (
     "tests/pipeline/test_remote_paths.py",
     "tests/interop/test_recommendation.py",
 )
-"""Folders and files, in their order, whose tests ask for the fixture `spark`."""
+"""Folders and files whose tests ask for the fixture `spark`."""
 LONG: Final = (
     "spark",
     "tests/exactly_once/test_exactly_once.py",
@@ -58,10 +55,7 @@ def group_of(nodeid: str) -> str:
     return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
 
 
-def place_of(nodeid: str) -> tuple[int, int]:
-    """The smaller, the earlier: of the group, and of the file in it."""
-    return _place(group_of(nodeid), LONG), _place(nodeid, SPARK)
-
-
-def _place(name: str, beginnings: Sequence[str]) -> int:
-    return next((place for place, one in enumerate(beginnings) if name.startswith(one)), len(beginnings))
+def place_of(nodeid: str) -> int:
+    """The smaller, the earlier."""
+    group = group_of(nodeid)
+    return next((place for place, name in enumerate(LONG) if group.startswith(name)), len(LONG))
