@@ -100,6 +100,7 @@ async def test_a_ledger_index_that_is_lost_forgets_no_fence(
         (written.directory / "journal/current/1.txn").write_bytes(content)
     if journal == "gone":
         (current / "lastMark").unlink()
+        (written.directory / "journal/current/durable").unlink()
         for path in (written.directory / "journal/current").glob("*.txn"):
             path.unlink()
     code, printed, _ = run(written, capsys, "index", "rebuild")
