@@ -132,6 +132,7 @@ async def test_no_acknowledged_entry_is_absent(
     for path in process.directory.rglob("*.txn"):  # what the mark has passed would bring them back
         path.unlink()
     (logs / "lastMark").unlink()
+    next(process.directory.rglob("durable")).unlink()
     if index == "index gone":
         shutil.rmtree(next(process.directory.rglob("locations")))
     assert main(["check", "--data", str(process.directory)]) == 1
