@@ -14,6 +14,8 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from bookie_stub.errors import CorruptEntry
 from bookie_stub.record import KEY, LENGTH, LENGTH_BYTES
 
@@ -24,6 +26,9 @@ _NAME = re.compile(rf"([0-9a-f]{{1,8}}){re.escape(SUFFIX)}")
 
 _HEADER = struct.Struct(">4siqi")
 _MAGIC = b"BKLO"
+_CHECKED = struct.Struct(">4sI")
+"""Ours, behind what BookKeeper reads: magic, CRC32C of the header in front of it and of the whole map."""
+_CHECKED_MAGIC = b"MGMC"
 _MAP_BLOCK = struct.Struct(">iqqi")
 """Size of what follows, -1 and -2 in the places of ledger and entry, number of pairs."""
 _MAP_LEDGER = -1
@@ -48,26 +53,37 @@ def log_ids(directory: Path) -> list[int]:
     return sorted(int(name[1], 16) for name in names if name)
 
 
-def encode_header(map_offset: int, map_count: int) -> bytes:
-    """What stands in front of the header's zeros; a log that is being written has no map yet: 0, 0."""
-    return _HEADER.pack(_MAGIC, VERSION, map_offset, map_count)
+def encode_header(map_offset: int = 0, map_count: int = 0, ledgers_map: bytes = b"") -> bytes:
+    """What stands in front of the header's zeros; a log that is being written has no map yet."""
+    header = _HEADER.pack(_MAGIC, VERSION, map_offset, map_count)
+    return header + _CHECKED.pack(_CHECKED_MAGIC, crc32c(ledgers_map, crc32c(header)))
 
 
 class LogHeader(NamedTuple):
     version: int
     map_offset: int
     map_count: int
+    crc: int | None
+    """Of this and the map; None: written by BookKeeper, or the place itself is damaged."""
+
+    def fits(self, ledgers_map: bytes) -> bool:
+        """Whether there is no checksum that says otherwise."""
+        plain = _HEADER.pack(_MAGIC, *self[:3])
+        return self.crc is None or self.crc == crc32c(ledgers_map, crc32c(plain))
 
 
 def read_header(path: Path) -> LogHeader | None:
     """None for a log that was only allocated. CorruptEntry when the file is something else."""
     with path.open("rb") as file:
         start = file.read(_HEADER.size)
+        checked = file.read(_CHECKED.size)
     if not start:
         return None
     if len(start) < _HEADER.size or start[:4] != _MAGIC:
         raise CorruptEntry(f"{path}: not an entry log")
-    return LogHeader(*_HEADER.unpack(start)[1:])
+    crc = _CHECKED.unpack(checked)[1] if checked.startswith(_CHECKED_MAGIC) else None
+    _, version, map_offset, map_count = _HEADER.unpack(start)
+    return LogHeader(version, map_offset, map_count, crc)
 
 
 def encode_ledgers_map(ledgers: LedgerBytes) -> bytes:
@@ -82,15 +98,19 @@ def encode_ledgers_map(ledgers: LedgerBytes) -> bytes:
 
 
 def read_ledgers_map(path: Path) -> LedgerBytes | None:
-    """Bytes by ledger of a finished log, or None when it has no map: then `scan` tells."""
+    """Bytes by ledger of a finished log, or None when it has no map: then `scan` tells. CorruptEntry for damage."""
     header = read_header(path)
     if header is None:
         return {}
+    data = b""
+    if header.map_offset:
+        with path.open("rb") as file:
+            file.seek(max(header.map_offset, 0))
+            data = file.read()
+    if not header.fits(data):
+        raise CorruptEntry(f"{path} at 0: header and ledgers map do not fit their checksum")
     if header.map_offset == 0:
         return None
-    with path.open("rb") as file:
-        file.seek(header.map_offset)
-        data = file.read()
     ledgers: LedgerBytes = {}
     offset = 0
     try:

@@ -39,7 +39,7 @@ class LogFile:
         self._chunk: list[bytes] = []
         self._descriptor = file_system.create(path)
         try:
-            header = encode_header(0, 0).ljust(HEADER_BYTES, b"\0")
+            header = encode_header().ljust(HEADER_BYTES, b"\0")
             file_system.write(self._descriptor, (header,), 0)
             file_system.sync_directory(path.parent)
         except OSError:
@@ -69,10 +69,12 @@ class LogFile:
     def finish(self) -> None:
         """Write the ledgers map and close the log."""
         self._write_chunk()
-        self._file_system.write(self._descriptor, (encode_ledgers_map(self.ledgers),), self.end)
+        ledgers_map = encode_ledgers_map(self.ledgers)
+        self._file_system.write(self._descriptor, (ledgers_map,), self.end)
         self._file_system.sync_data(self._descriptor)
         # The map first: a header that names a map must never be there without it.
-        self._file_system.write(self._descriptor, (encode_header(self.end, len(self.ledgers)),), 0)
+        header = encode_header(self.end, len(self.ledgers), ledgers_map)
+        self._file_system.write(self._descriptor, (header,), 0)
         self._file_system.sync_data(self._descriptor)
         self._file_system.close(self._descriptor)
 

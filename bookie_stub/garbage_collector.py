@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from bookie_stub.entry_log import LedgerBytes, LogScan, file_name, read_ledgers_map
+from bookie_stub.entry_log import LedgerBytes, LogScan, file_name, read_header, read_ledgers_map
 from bookie_stub.errors import CorruptEntry
 from bookie_stub.ledger_storage import LedgerStorage
 from bookie_stub.record import LENGTH_BYTES
@@ -36,7 +36,7 @@ class GarbageCollector:
         reclaimed = 0
         for log_id in self.storage.settled_logs():
             ledgers = self._ledgers_of(log_id)
-            if ledgers is not None and not any(map(living, ledgers)):
+            if ledgers is not None and not any(map(living, ledgers)) and self._is_dead(log_id, living):
                 reclaimed += self._remove(log_id)
         return reclaimed
 
@@ -91,6 +91,22 @@ class GarbageCollector:
             return None
         self._ledgers[log_id] = ledgers
         return ledgers
+
+    def _is_dead(self, log_id: int, living: Living) -> bool:
+        """A map without a checksum (BookKeeper's) is not believed alone: one bit of it can hide a living ledger."""
+        path = self.storage.directory / file_name(log_id)
+        try:
+            header = read_header(path)
+            if header is None or header.crc is not None or not any(map(living, self._scan_ledgers(log_id))):
+                return True
+        except FileNotFoundError:
+            return False
+        except (CorruptEntry, OSError) as error:
+            log.warning("%s is kept: %s", path, error)
+        else:
+            log.error("%s is kept, its ledgers map is damaged: it has entries of living ledgers", path)
+        self._unreadable.add(log_id)
+        return False
 
     def _scan_ledgers(self, log_id: int) -> LedgerBytes:
         """CorruptEntry when the scan breaks off before entries that the index names."""

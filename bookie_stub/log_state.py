@@ -35,7 +35,7 @@ class LogState(NamedTuple):
     """Unless proven: the ledgers that lack bytes; None when nobody can tell which."""
 
 
-_DAMAGED = LogHeader(-1, 0, 0)
+_DAMAGED = LogHeader(-1, 0, 0, None)
 
 
 class ScannedLog:
@@ -67,15 +67,17 @@ class ScannedLog:
             header = _DAMAGED
         if header is not None and not 0 <= header.version <= VERSION:
             return LogState(f"{self.path} at 0: its header is damaged", proven=False, short=None)
-        if header is None or header.map_offset == 0:
+        if header is None:
             return self._growing(listed)
         try:
-            ledgers = read_ledgers_map(self.path) or {}
+            ledgers = read_ledgers_map(self.path)
         except CorruptEntry:
             flaw = f"{self.path} at {header.map_offset}: its ledgers map is damaged or cut off"
             if self._scan.gap is None and self._scan.end >= header.map_offset:
                 return LogState(flaw)
             return LogState(f"{flaw}; {self._where()}", proven=False, short=None)
+        if ledgers is None:
+            return self._growing(listed)
         short = frozenset(each for each, size in ledgers.items() if self._found.get(each, 0) != size)
         if short:
             return LogState(f"{self.path} {self._where()}", proven=False, short=short)
