@@ -86,7 +86,7 @@ def run(name: str, words: list[str]) -> tuple[bool, str]:
 
 def _pytest(words: list[str], environment: Mapping[str, str]) -> tuple[str, int]:
     """Shows what it prints as it comes. Its last line, and how it ended."""
-    command = [sys.executable, "-m", "pytest", "-q", "-ra", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-ra", "-n", "2", "--dist", "loadfile", *words]
     line = "no output"
     environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:

@@ -84,10 +84,15 @@ def _apache(folder: Path) -> Iterator[Mapping[str, str]]:
 
 def _make_cluster(client: KazooClient, root: str, folder: Path) -> None:
     """The nodes that BookKeeper's own tool has made, which takes seconds, and so once per run."""
+    with client.Lock(f"{_FORMATTED}-lock"):  # the workers of a run share the ZooKeeper
+        _format_once(client, folder)
+    _copy(client, _FORMATTED, root)
+
+
+def _format_once(client: KazooClient, folder: Path) -> None:
     if not client.exists(_FORMATTED):
         client.ensure_path(_FORMATTED)
         ApacheBookie(classes_in(Path(os.environ[HOME])), folder, os.environ[ZOOKEEPER] + _FORMATTED).format()
-    _copy(client, _FORMATTED, root)
 
 
 def _copy(client: KazooClient, source: str, target: str) -> None:
