@@ -33,7 +33,7 @@ from protocol.bookie_frame import (
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.test_process import Process, answer
-from tests.support.apache_bookie import ApacheBookie, java
+from tests.support.apache_bookie import ApacheBookie, classes_in, java
 from tests.support.java import ZooKeeper, free_port
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -76,7 +76,7 @@ class Apaches(ApacheBookie):
             pytest.skip(f"{HOME} names no distribution of Apache BookKeeper")
         if java() is None:
             pytest.skip("java is not installed, and JAVA_HOME names none")
-        super().__init__(Path(home), folder, zookeeper)
+        super().__init__(classes_in(Path(home)), folder, zookeeper)
         self._formatted = False
         self._settings = {"diskUsageThreshold": 0.99, "diskUsageWarnThreshold": 0.98, **settings}
 
