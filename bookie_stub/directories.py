@@ -35,6 +35,7 @@ _MARK_TRAILER = struct.Struct(">4sI")
 _MARK_MAGIC = b"MGMK"
 _REPLAY_ALL = "without the file a start replays the journals from their beginning, which is safe"
 _COOKIE_LINE = re.compile(r'(bookieHost|journalDir|ledgerDirs|instanceId|indexDirs): ".*"\n')
+_INSTANCE = re.compile(r'^instanceId: "(.*)"$', re.MULTILINE)
 _TAB = "\\t"
 """As the cookie has it: a backslash and a t."""
 _SYNCED = "journal synced\n"
@@ -309,3 +310,11 @@ def check_cookie(path: Path) -> None:
         if not (_COOKIE_LINE.fullmatch(line) if number else line == f"{COOKIE_LAYOUT}\n"):
             raise ForeignDirectory(f"{path} at {offset}: {line[:60]!r} is no line of a cookie")
         offset += len(line.encode())
+
+
+def instance_of(path: Path) -> str:
+    """The cluster that a cookie was written for. OSError; ForeignDirectory when it does not say."""
+    found = _INSTANCE.search(path.read_text(errors="replace"))
+    if found is None:
+        raise ForeignDirectory(f"{path} has no instanceId")
+    return found[1]

@@ -73,7 +73,7 @@ class ScannedLog:
             ledgers = read_ledgers_map(self.path)
         except CorruptEntry:
             flaw = f"{self.path} at {header.map_offset}: its ledgers map is damaged or cut off"
-            if self._scan.gap is None and self._scan.end >= header.map_offset:
+            if header.map_offset and self._scan.gap is None and self._scan.end >= header.map_offset:
                 return LogState(flaw)
             return LogState(f"{flaw}; {self._where()}", proven=False, short=None)
         if ledgers is None:

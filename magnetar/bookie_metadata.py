@@ -6,11 +6,11 @@ The bookie itself reads no more of a ledger's metadata than whether its own id i
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bookie_stub.directories import instance_of
 from bookie_stub.errors import BookieError, RegistrationError
 from broker.errors import MetadataError
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bookie_stub.config import BookieSettings
     from bookie_stub.index_rebuild import ClosedEntries
     from bookie_stub.zookeeper_ledgers import ZooKeeperLedgers
-
-_INSTANCE = re.compile(r'^instanceId: "(.*)"$', re.MULTILINE)
 
 
 @contextlib.contextmanager
@@ -36,10 +34,7 @@ def closed_entries(
 
     with contextlib.ExitStack() as stack:
         try:
-            instance = _INSTANCE.search(cookie.read_text())
-            if instance is None:
-                raise RegistrationError(f"{cookie} has no instanceId")
-            opened = ledgers_to_read(settings.metadata, instance[1], settings.metadata_timeout_s)
+            opened = ledgers_to_read(settings.metadata, instance_of(cookie), settings.metadata_timeout_s)
             ledgers = stack.enter_context(opened)
         except (BookieError, OSError) as error:
             say(f"the metadata store is not asked: {error}")

@@ -16,6 +16,7 @@ from bookie_stub.errors import BookieError
 from bookie_stub.journal_chain import flaws_of
 from bookie_stub.journal_file import HEADER_BYTES, NO_MARK, JournalReader, Mark, header, journal_ids
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import cut, flip, zero
 
 OK, NO_LEDGER, NO_ENTRY, IO_ERROR, FENCED, UNKNOWN = 0, 1, 2, 101, 104, 107
 PAYLOAD = b"payload" * 150
@@ -44,28 +45,11 @@ def image_of(bench: Bench) -> Path:
     return bench.directory.with_name(bench.directory.name + "-image")
 
 
-def flip(path: Path, offset: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset] ^= 0x10
-    path.write_bytes(content)
-
-
 def end_of(path: Path) -> int:
     reader = JournalReader(path)
     for _ in reader:
         pass
     return reader.end
-
-
-def cut(path: Path, size: int) -> None:
-    with path.open("r+b") as file:
-        file.truncate(size)
-
-
-def zero(path: Path, offset: int, size: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[offset : offset + size] = bytes(size)
-    path.write_bytes(content)
 
 
 def newest(paths: list[Path]) -> Path:

@@ -10,6 +10,7 @@ from bookie_stub.entry_log import HEADER_BYTES, read_header, read_ledgers_map
 from bookie_stub.errors import CorruptEntry
 from bookie_stub.garbage_collector import GarbageCollector
 from bookie_stub.ledger_storage import LedgerStorage
+from bookie_stub.log_state import ScannedLog
 from bookie_stub.rocks import no_pause
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import flip
@@ -59,3 +60,17 @@ def without_checksum(log: Path) -> None:
     content = bytearray(log.read_bytes())
     content[CHECKSUM] = bytes(8)
     log.write_bytes(content)
+
+
+async def test_a_damaged_header_without_a_map_proves_nothing(bench: Bench) -> None:
+    """Of a log that a kill left: whoever damaged the header may have cut the log too."""
+    bench.open()
+    await bench.add_all(LEDGER, range(50))
+    await bench.checkpoint()
+    (log,) = bench.directory.glob("ledgers/current/*.log")
+    flip(log, CHECKSUM.start + 5)
+    scanned = ScannedLog(log.parent, int(log.stem, 16))
+    assert len(list(scanned)) == 50
+    state = scanned.state(None)
+    assert "damaged" in state.flaw
+    assert not state.proven
