@@ -32,7 +32,7 @@ run: $(RUNTIME)
 	@exec $(PY) -m magnetar standalone $(ARGS)
 
 demo: $(RUNTIME)
-	@exec $(PY) -m magnetar.demo $(ARGS)
+	@exec $(PY) -m magnetar.commands.demo $(ARGS)
 
 pipeline: $(DEVELOPMENT)
 	@exec $(PY) -m magnetar pipeline $(or $(ARGS),recommend pipeline/sample)
@@ -60,7 +60,7 @@ image:
 	docker build -t magnetar:latest .
 
 generate: $(DEVELOPMENT)
-	$(PY) -m magnetar.generate
+	$(PY) -m magnetar.commands.generate
 
 constraints: $(DEVELOPMENT)
 	$(PIP) install uv

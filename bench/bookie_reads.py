@@ -22,7 +22,7 @@ from bench.bookie_tables import KNEE_READERS, SHARE_BATCH, SHARE_READERS, Result
 from bench.cold_readers import LEDGERS, Cell, demand_bytes, measure, simulate, write_ledgers
 from bench.writer_beside import measure_adds
 from bookie_stub.__main__ import SWITCH_INTERVAL_S
-from bookie_stub.read_cache import POLICIES
+from bookie_stub.disk.read_cache import POLICIES
 
 TURNS = (1, 10, 50)
 PARTS = ("curve", "shares", "adds")

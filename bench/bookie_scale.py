@@ -17,11 +17,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bench.processes import memory
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.directory_compactions import Force
-from bookie_stub.index_rebuild import rebuild
-from bookie_stub.record import KEY, frame
+from bookie_stub.base.record import KEY, frame
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.tools.index_rebuild import rebuild
+from bookie_stub.upkeep.directory_compactions import Force
 
 _KEY = b"k" * 20
 _OUTSTANDING = 5000

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bench.cold_readers import Cell
 from bench.writer_beside import ADDS_PER_S, AddTimes
-from bookie_stub.read_cache import POLICIES
+from bookie_stub.disk.read_cache import POLICIES
 
 KNEE_READERS = 16
 """The caches of the curve have room for so many readers, whatever the readahead."""

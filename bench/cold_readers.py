@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.file_system import FileSystem
-from bookie_stub.read_cache import POLICIES, ReadCache, aligned
-from bookie_stub.record import KEY, frame
+from bookie_stub.base.file_system import FileSystem
+from bookie_stub.base.record import KEY, frame
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.disk.read_cache import POLICIES, ReadCache, aligned
 
 LEDGERS = 64
 PAYLOAD_BYTES = 1024

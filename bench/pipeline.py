@@ -147,7 +147,7 @@ def measure_report(folder: Path, master: str) -> list[str]:
 
 
 def measure_audits(folder: Path, master: str) -> list[str]:
-    from magnetar.audit_command import AUDITS
+    from magnetar.commands.audit_command import AUDITS
     from pipeline.audits.generator import generate
 
     if not folder.exists():

@@ -18,16 +18,16 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple
 
-from bookie_stub.read_cache import aligned
-from broker import clock
-from broker.errors import BrokerError
+from bookie_stub.disk.read_cache import aligned
 from broker.ledger_client.bookies import BookieSet
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
+from broker.loop import clock
+from broker.loop.turn import Turn
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.entry import Entry
-from broker.turn import Turn
+from broker.model.errors import BrokerError
 from tests.support.bookies import BookieProcesses
 
 BOOKIES = 3

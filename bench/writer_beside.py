@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from bench.cold_readers import MASTER_KEY, Readers, demand_bytes, entries_loaded, entry_of, open_cold
 from bench.disk import fdatasync_us
-from bookie_stub.bookie import Bookie
-from bookie_stub.read_cache import POLICIES
-from bookie_stub.record import frame
+from bookie_stub.base.record import frame
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.disk.read_cache import POLICIES
 
 READERS = 16
 BATCH = 1000

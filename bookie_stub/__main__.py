@@ -17,19 +17,19 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import BookieSettings, from_settings
-from bookie_stub.config_rules import load_bookie_settings
-from bookie_stub.errors import BookieError
-from bookie_stub.server import BookieServer
-from bookie_stub.tls import tls_context
+from bookie_stub.base.errors import BookieError
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.rules import load_bookie_settings
+from bookie_stub.config.settings import BookieSettings, from_settings
+from bookie_stub.config.tls import tls_context
+from bookie_stub.wire.server import BookieServer
 from settings.errors import SettingsError
 from settings.settings import Note
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-    from bookie_stub.registration import Registration
+    from bookie_stub.cluster.registration import Registration
 
 log = logging.getLogger("bookie_stub")
 
@@ -117,7 +117,7 @@ async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Pat
             announcer = Announcer(registration, settings.advertised_address, server.port)
             await announcer.tell(bookie.read_only)
             bookie.when_read_only_changes = announcer.changed
-        from bookie_stub.http import HttpServer  # aiohttp comes after the data port, see there
+        from bookie_stub.http.server import HttpServer  # aiohttp comes after the data port, see there
 
         http = HttpServer(bookie, server)
         await http.start(settings.host, settings.http_port)
@@ -160,7 +160,7 @@ class Announcer:
 def _registration(settings: BookieSettings) -> Registration | None:
     if settings.metadata is None:
         return None
-    from bookie_stub.registration import Registration  # only who registers pays for it
+    from bookie_stub.cluster.registration import Registration  # only who registers pays for it
 
     return Registration.connect(settings.metadata, settings.bookie_id, settings.metadata_timeout_s)
 

@@ -17,23 +17,29 @@ Command = Callable[[list[str]], int]
 
 COMMANDS = MappingProxyType(
     {
-        "standalone": ("magnetar.broker_command:standalone", "a broker with its bookie in one process"),
-        "broker": ("magnetar.broker_command:broker", "a broker that stores in bookies of their own"),
-        "bookie": ("magnetar.bookie_command:main", "a bookie, the service that stores"),
-        "produce": ("magnetar.produce:main", "send messages to a topic (as pulsar-client produce)"),
-        "consume": ("magnetar.consume:main", "print messages of a topic (as pulsar-client consume)"),
-        "perf": ("magnetar.perf:main", "measure produce or consume (as pulsar-perf)"),
+        "standalone": (
+            "magnetar.commands.broker_command:standalone",
+            "a broker with its bookie in one process",
+        ),
+        "broker": ("magnetar.commands.broker_command:broker", "a broker that stores in bookies of their own"),
+        "bookie": ("magnetar.commands.bookie_command:main", "a bookie, the service that stores"),
+        "produce": ("magnetar.commands.produce:main", "send messages to a topic (as pulsar-client produce)"),
+        "consume": ("magnetar.commands.consume:main", "print messages of a topic (as pulsar-client consume)"),
+        "perf": ("magnetar.commands.perf:main", "measure produce or consume (as pulsar-perf)"),
         "config": (
-            "magnetar.config_command:main",
+            "magnetar.commands.config_command:main",
             "show settings and where they come from; change a running broker's",
         ),
-        "admin": ("magnetar.admin_command:main", "write a metadata store down as Parquet tables"),
-        "cache": ("magnetar.cache_command:main", "ask a running broker what is in its cache, and why not"),
+        "admin": ("magnetar.commands.admin_command:main", "write a metadata store down as Parquet tables"),
+        "cache": (
+            "magnetar.commands.cache_command:main",
+            "ask a running broker what is in its cache, and why not",
+        ),
         "pipeline": (
-            "magnetar.pipeline_command:main",
+            "magnetar.commands.pipeline_command:main",
             "jobs on Spark: records, audits of metadata, live",
         ),
-        "version": ("magnetar.version:main", "print version information"),
+        "version": ("magnetar.commands.version:main", "print version information"),
     }
 )
 

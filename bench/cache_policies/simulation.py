@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings
-from broker.errors import BrokerError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 from broker.model.position import Position
 
 MS = 1_000_000

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
-from broker.errors import BrokerError, InvalidTopicName
+from broker.model.errors import BrokerError, InvalidTopicName
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import TopicName, parse_topic_name
 from broker.service.namespaces import Json

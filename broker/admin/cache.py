@@ -22,8 +22,8 @@ from broker.entry_cache import EntryCacheManager, Event, Op, ReadStats
 from broker.entry_cache.cache_events import CAUSES, REASONS, Obstacle
 from broker.entry_cache.explain import Kept, Present, explain, reason_of, was_expected
 from broker.entry_cache.usage import SORTS, CacheUsage, usage_of
-from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.namespaces import Json

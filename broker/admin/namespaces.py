@@ -26,7 +26,7 @@ from broker.admin.answers import (
     object_of,
 )
 from broker.admin.service_view import BROKER, BrokerView
-from broker.errors import NotAllowed
+from broker.model.errors import NotAllowed
 from broker.service.namespaces import Json, NamespaceNotFound
 
 log = logging.getLogger("magnetar")

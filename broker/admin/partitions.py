@@ -17,7 +17,7 @@ from broker.admin.answers import (
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import clients, parts
-from broker.errors import BrokerError, TopicNotFound
+from broker.model.errors import BrokerError, TopicNotFound
 from broker.service.namespaces import Json, NamespaceNotFound
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"

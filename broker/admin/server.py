@@ -26,7 +26,7 @@ from broker.admin.stats import NO_RATES, RatesOf
 from broker.admin.subscriptions import SUBSCRIPTION_ROUTES
 from broker.admin.tenants import TENANT_ROUTES
 from broker.admin.topics import TOPIC_ROUTES
-from broker.errors import BrokerError
+from broker.model.errors import BrokerError
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 

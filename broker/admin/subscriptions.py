@@ -16,7 +16,7 @@ from broker.admin.answers import (
 )
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import existing_parts, parts, subscription_of
-from broker.errors import NotAllowed, SubscriptionNotFound
+from broker.model.errors import NotAllowed, SubscriptionNotFound
 from broker.service.persistent_topic import PersistentTopic
 
 _TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.admin.service_view import BrokerView
-from broker.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
+from broker.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from broker.model.topic_name import TopicName
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription

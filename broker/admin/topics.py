@@ -21,7 +21,7 @@ from broker.admin.answers import (
 from broker.admin.service_view import BROKER, RATES
 from broker.admin.stats import internal_stats, topic_stats
 from broker.admin.topic_access import clients, existing, existing_parts, existing_persistent, parts
-from broker.errors import NotAllowed, TopicNotFound
+from broker.model.errors import NotAllowed, TopicNotFound
 from broker.service.namespaces import AlreadyExists, Json, NamespaceNotFound
 
 _LIST = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}"

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
-from broker.errors import NotEnoughBookies
 from broker.ledger_client.ledger_client import (
     AddDone,
     BatchReadDone,
@@ -22,6 +21,7 @@ from broker.ledger_client.ledger_client import (
     ReadDone,
 )
 from broker.ledger_client.settings import QuarantineSettings
+from broker.model.errors import NotEnoughBookies
 from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from functools import partial
 from typing import cast
 
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
+from broker.loop.turn import Turn
 from broker.model.entry import Buffer
-from broker.turn import Turn
 from protocol.bookie_frame import (
     BATCH_OVERHEAD_BYTES,
     FLAG_FENCE,

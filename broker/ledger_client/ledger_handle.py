@@ -12,8 +12,8 @@ from typing import Protocol
 
 from broker.ledger_client.digest import DEFAULT_DIGEST, Digest
 from broker.ledger_client.ledger_client import EntryAdds
+from broker.loop.turn import Turn
 from broker.model.entry import Buffer, Entry
-from broker.turn import Turn
 
 OK = 0
 

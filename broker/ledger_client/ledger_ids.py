@@ -16,10 +16,10 @@ import logging
 from collections.abc import Collection
 from typing import Protocol
 
-from broker.errors import BadVersion
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.model.errors import BadVersion
 from protocol.bookie_frame import RC_NO_ENTRY, RC_OK
 
 log = logging.getLogger(__name__)

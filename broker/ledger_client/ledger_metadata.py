@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from broker.errors import MetadataError
+from broker.model.errors import MetadataError
 from protocol.ledger_path import ledger_path
 from protocol.varint import read_varint, varint
 

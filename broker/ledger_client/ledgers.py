@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 
-from broker.errors import BrokerError, NoSuchLedger
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, RunRead
@@ -25,6 +24,7 @@ from broker.ledger_client.recovery import recover
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, NoSuchLedger
 
 log = logging.getLogger(__name__)
 

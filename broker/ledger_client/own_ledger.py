@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from broker.errors import BadVersion, LedgerFenced, MetadataError
 from broker.ledger_client.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
@@ -20,6 +19,7 @@ from broker.ledger_client.ledger_metadata import (
     ledger_key,
 )
 from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
+from broker.model.errors import BadVersion, LedgerFenced, MetadataError
 
 Change = Callable[[LedgerMetadata], LedgerMetadata]
 Closed = Callable[[int, LedgerMetadata], None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.errors import (
+from broker.model.errors import (
     BrokerError,
     LedgerFenced,
     NoSuchEntry,

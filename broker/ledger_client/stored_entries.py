@@ -11,10 +11,10 @@ import struct
 
 from crc32c import crc32c
 
-from broker.errors import PersistenceError
 from broker.ledger_client.digest import DEFAULT_DIGEST, OVERHEAD_BYTES, Digest, check
 from broker.ledger_client.ledger_metadata import DigestType
 from broker.model.entry import Entry
+from broker.model.errors import PersistenceError
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import MAGIC
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from kazoo.exceptions import NoNodeError
 
-from broker.errors import MetadataError
 from broker.metadata.zookeeper_session import ZookeeperSession
+from broker.model.errors import MetadataError
 
 PREFIX = "ID-"
 ID_MAX = 2**31 - 2

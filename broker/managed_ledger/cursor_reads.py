@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from broker.errors import BrokerError, ServiceNotReady
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.cursor_log import CursorLog
 from broker.managed_ledger.read_permits import ReadPermits
 from broker.managed_ledger.replay_reads import ReplayRead
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, ServiceNotReady
 from broker.model.position import Position
 from broker.model.range_set import EntryRange
 

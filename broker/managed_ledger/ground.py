@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.errors import BrokerError
 from broker.ledger_client.ledger_ids import LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
+from broker.loop.turn import Turn
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.snapshot_writer import DirtyCursors
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.entry import Entry
-from broker.turn import Turn
+from broker.model.errors import BrokerError
 
 
 class EntryStamp(Protocol):

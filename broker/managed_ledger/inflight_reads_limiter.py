@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from broker.errors import TooManyRequests
+from broker.model.errors import TooManyRequests
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
-from broker.errors import MetadataError
 from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.model.errors import MetadataError
 from broker.model.position import Position
 
 ROOT = "/managed-ledgers"

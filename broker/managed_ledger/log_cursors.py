@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger
 from broker.managed_ledger.acks import Acks
 from broker.managed_ledger.background import Background
 from broker.managed_ledger.cache_readers import CacheReaders, ReadingCursor
@@ -34,6 +33,7 @@ from broker.managed_ledger.stats import LogStats
 from broker.managed_ledger.storage_reads import NOT_CACHED, StorageReads
 from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger
 from broker.model.position import LATEST, Position
 
 OVERHEAD_ESTIMATE_BYTES = 64

@@ -13,12 +13,12 @@ import asyncio
 import contextlib
 from collections.abc import Coroutine
 
-from broker.errors import BadVersion
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
 from broker.managed_ledger.ledger_info import LogInfo, encode_log, log_key
 from broker.managed_ledger.ledger_list import LedgerList
 from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
+from broker.model.errors import BadVersion
 from broker.model.position import Position
 
 

@@ -14,15 +14,6 @@ from enum import StrEnum
 from operator import attrgetter
 from typing import Final
 
-from broker.errors import (
-    BadVersion,
-    BrokerError,
-    LedgerFenced,
-    NotEnoughBookies,
-    PersistenceError,
-    ServiceNotReady,
-    TopicTerminated,
-)
 from broker.ledger_client.ledger_handle import LedgerHandle
 from broker.ledger_client.own_ledger import OwnLedger
 from broker.ledger_client.result_codes import FENCED, error_of
@@ -33,6 +24,15 @@ from broker.managed_ledger.log_record import LogRecord
 from broker.managed_ledger.opening import INDEX, open_log
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.entry import Buffer, Entry
+from broker.model.errors import (
+    BadVersion,
+    BrokerError,
+    LedgerFenced,
+    NotEnoughBookies,
+    PersistenceError,
+    ServiceNotReady,
+    TopicTerminated,
+)
 from broker.model.position import Position
 
 __all__ = ["EntryStamp", "Ground", "LedgerListener", "LogState", "ManagedLedger"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from broker.errors import BrokerError
 from broker.managed_ledger.ground import EntryStamp, Ground
 from broker.managed_ledger.ledger_info import LogInfo, decode_log, log_key
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
@@ -17,6 +16,7 @@ from broker.managed_ledger.log_record import LogRecord
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 from protocol import broker_entry_metadata
 
 log = logging.getLogger(__name__)

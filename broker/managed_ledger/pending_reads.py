@@ -13,8 +13,8 @@ from broker.entry_cache.cache_events import Op
 from broker.entry_cache.cache_stats import PendingReadStats
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
-from broker.errors import BrokerError
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 
 EntriesRead = Callable[[list[Entry], BrokerError | None], None]
 """(the whole range in order, None), or ([], why not)"""

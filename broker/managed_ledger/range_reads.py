@@ -14,11 +14,11 @@ from functools import partial
 from broker.entry_cache.cache_events import Op
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.reader import Reader
-from broker.errors import BrokerError, ReadTimedOut
+from broker.loop.turn import Turn
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, ReadTimedOut
 from broker.model.range_set import EntryRange
-from broker.turn import Turn
 
 log = logging.getLogger("magnetar")
 

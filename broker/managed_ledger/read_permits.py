@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.errors import BrokerError, TooManyRequests
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.inflight_reads_limiter import Granted, Permits
+from broker.model.errors import BrokerError, TooManyRequests
 
 
 class ReadPermits:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from broker.errors import BrokerError
 from broker.managed_ledger.cache_readers import ReadingCursor
 from broker.managed_ledger.cursor_log import CursorLog
 from broker.managed_ledger.read_permits import ReadPermits
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 from broker.model.position import Position
 from broker.model.range_set import EntryRange
 

@@ -12,10 +12,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from broker.errors import BadVersion, MetadataError
+from broker.loop.turn import Turn
 from broker.managed_ledger.background import Background
 from broker.metadata.metadata_store import ABSENT, MetadataStore
-from broker.turn import Turn
+from broker.model.errors import BadVersion, MetadataError
 
 
 class DirtyCursors:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from broker.entry_cache.cache_events import Obstacle
 from broker.entry_cache.entry_cache import EntryCache
-from broker.errors import BrokerError, ReadTimedOut
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.pending_reads import EntriesRead
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
 from broker.managed_ledger.stats import LogStats
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, ReadTimedOut
 from broker.model.range_set import EntryRange
 
 NOT_CACHED = -1

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.errors import BadVersion
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.model.errors import BadVersion
 
 
 class MemoryMetadataStore:

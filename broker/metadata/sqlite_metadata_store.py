@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.errors import BadVersion, MetadataError
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 1024
 """Operations per transaction, so that the first of a long queue is not answered last."""

@@ -31,10 +31,10 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from broker.errors import BadVersion, MetadataError
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.metadata_url import ZookeeperUrl
 from broker.metadata.zookeeper_session import Answer, Pending, ZookeeperSession
+from broker.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 256
 """Requests that are out at once; ZooKeeper syncs what waits together."""

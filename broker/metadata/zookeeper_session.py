@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss, KazooException, OperationTimeoutError, SessionExpiredError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from broker.errors import MetadataError
 from broker.metadata.metadata_url import ZookeeperUrl
+from broker.model.errors import MetadataError
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from broker.errors import InvalidTopicName
+from broker.model.errors import InvalidTopicName
 
 PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"

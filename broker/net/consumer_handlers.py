@@ -6,7 +6,7 @@ import datetime
 import logging
 import secrets
 
-from broker.errors import (
+from broker.model.errors import (
     BrokerError,
     ConsumerAssignError,
     ConsumerBusy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from broker.errors import BrokerError, ServiceNotReady, TopicNotFound
+from broker.model.errors import BrokerError, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.net.ports import Connection
 from broker.net.topic_list_watcher import TopicListWatcher

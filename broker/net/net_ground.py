@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from broker.loop.turn import Turn
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.service.dispatcher import CallLater
 from broker.service.topic_registry import TopicRegistry
-from broker.turn import Turn
 
 Spawn = Callable[[Coroutine[object, object, None], str], object]
 """Run a coroutine as a task that is kept, named, and cancelled at the end."""

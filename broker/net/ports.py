@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Protocol
 
-from broker.errors import BrokerError
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 from broker.net.net_ground import NetGround
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.consumer import Consumer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from broker.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady
+from broker.model.errors import BrokerError, ConsumerBusy, ProducerBusy, ServiceNotReady
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
 from broker.net.ports import Connection, ProducerOnConnection

@@ -5,7 +5,7 @@ Transactions answer as Pulsar does with `transactionCoordinatorEnabled=false`; s
 
 from __future__ import annotations
 
-from broker.errors import NotAllowed
+from broker.model.errors import NotAllowed
 from broker.net.ports import Connection
 from protocol import answers
 from protocol.pulsar_api_pb2 import BaseCommand

@@ -13,7 +13,7 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from broker.errors import BrokerError, ChecksumMismatch, NotAllowed
+from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed
 from broker.net.cnx_flow import UNHANDLED_FRAMES, UNSENT_ANSWERS, CnxFlow
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
 from broker.net.net_ground import NetGround

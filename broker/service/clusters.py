@@ -9,8 +9,8 @@ import json
 import re
 from typing import Final, cast
 
-from broker.errors import BrokerError, InvalidTopicName
 from broker.metadata.metadata_store import MetadataStore
+from broker.model.errors import BrokerError, InvalidTopicName
 from broker.service.namespaces import Json
 
 ROOT: Final = "/admin/clusters"

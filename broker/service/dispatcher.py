@@ -14,10 +14,10 @@ from protocol.errors import ProtocolError
 from protocol.message_metadata import MessageFacts, read_facts
 
 if TYPE_CHECKING:
+    from broker.loop.turn import Turn
     from broker.managed_ledger.managed_cursor import ManagedCursor
     from broker.service.consumer import Consumer
     from broker.service.settings import ServiceSettings
-    from broker.turn import Turn
 
 READ_RETRY_MS_MIN = 100
 READ_RETRY_MS_MAX = 60_000

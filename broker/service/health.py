@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from broker.errors import BrokerError, ServiceNotReady
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.managed_ledger.ground import Ground
+from broker.model.errors import BrokerError, ServiceNotReady
 
 KEY: Final = "/admin/health"
 TIMEOUT_S: Final = 4.0

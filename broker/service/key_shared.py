@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from broker.errors import ConsumerAssignError
+from broker.model.errors import ConsumerAssignError
 
 RANGE_SIZE: Final = 1 << 16
 """Hashes of auto split and of sticky ranges: 1 to 65535, since 0 says "no hash"."""

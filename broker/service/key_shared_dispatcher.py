@@ -11,8 +11,8 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import cast
 
-from broker.errors import ConsumerBusy
 from broker.model.entry import Entry
+from broker.model.errors import ConsumerBusy
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.dispatcher import facts_of
 from broker.service.draining_hashes import DrainingHashes

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Final, TypeAlias, cast
 from urllib.parse import quote, unquote
 
-from broker.errors import BrokerError, InvalidTopicName, TopicNotFound
 from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.model.errors import BrokerError, InvalidTopicName, TopicNotFound
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 

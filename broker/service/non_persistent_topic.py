@@ -5,8 +5,8 @@ A consumer without permits, or one that does not read, misses the message; what 
 
 from __future__ import annotations
 
-from broker.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from broker.model.entry import Buffer, Entry
+from broker.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
 from broker.service.dispatcher import facts_of

@@ -10,7 +10,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker.errors import (
+from broker.loop.turn import Turn
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.entry import Buffer, Entry
+from broker.model.errors import (
     BrokerError,
     ConsumerBusy,
     LedgerFenced,
@@ -20,8 +23,6 @@ from broker.errors import (
     ServiceNotReady,
     SubscriptionNotFound,
 )
-from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.model.entry import Buffer, Entry
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -33,7 +34,6 @@ from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic import EncryptionRequired, Topic
-from broker.turn import Turn
 from protocol.broker_entry_metadata import decode
 from protocol.message_metadata import read_facts
 

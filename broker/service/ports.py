@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from broker.errors import BrokerError
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 
 
 class ProducerPort(Protocol):

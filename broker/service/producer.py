@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-from broker.errors import BrokerError
 from broker.model.entry import Buffer
+from broker.model.errors import BrokerError
 from broker.model.topic_name import TopicName
 from broker.service.ports import ProducerPort
 

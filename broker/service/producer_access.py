@@ -12,7 +12,7 @@ let in again without a new epoch.
 
 from __future__ import annotations
 
-from broker.errors import ProducerBusy, ProducerFenced
+from broker.model.errors import ProducerBusy, ProducerFenced
 from broker.service.producer import AccessMode, Producer
 
 

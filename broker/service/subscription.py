@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from broker.errors import BrokerError, ConsumerBusy, MetadataError
+from broker.loop.turn import Turn
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
 from broker.model.position import EARLIEST, Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
@@ -17,7 +18,6 @@ from broker.service.key_shared_dispatcher import KeySharedDispatcher
 from broker.service.settings import ServiceSettings
 from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.single_active_dispatcher import SingleActiveDispatcher
-from broker.turn import Turn
 
 READER_RETURNS_SECONDS = 60.0
 """How long a reader's cursor that was reset waits for the reader to subscribe again."""

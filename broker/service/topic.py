@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from broker.errors import (
+from broker.model.entry import Buffer
+from broker.model.errors import (
     BrokerError,
     NotAllowed,
     ProducerBusy,
@@ -12,7 +13,6 @@ from broker.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from broker.model.entry import Buffer
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.ports import ConsumerPort

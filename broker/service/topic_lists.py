@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from crc32c import crc32c
 
-from broker.errors import MetadataError
+from broker.model.errors import MetadataError
 from broker.model.topic_name import parse_topic_name
 
 

@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from urllib.parse import quote, unquote
 
-from broker.errors import InvalidTopicName, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
+from broker.model.errors import InvalidTopicName, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import PERSISTENT, TopicName
 from broker.service.dispatcher import CallLater

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from broker.errors import MetadataError
 from broker.metadata.metadata_url import ZookeeperUrl, parse_zookeeper_url
+from broker.model.errors import MetadataError
 from magnetar.snapshot.node_rows import Node
 
 if TYPE_CHECKING:

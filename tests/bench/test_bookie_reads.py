@@ -10,7 +10,7 @@ from bench.bookie_plot import plot
 from bench.bookie_tables import Results, knee
 from bench.cold_readers import Cell, demand_bytes, measure, simulate, write_ledgers
 from bench.writer_beside import AddTimes, measure_adds
-from bookie_stub.read_cache import POLICIES
+from bookie_stub.disk.read_cache import POLICIES
 
 
 def cell(policy: str, readers: int, disk_reads: float, batch: int = 50) -> Cell:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.cluster_ledgers import LedgerMetadata
-from bookie_stub.config import for_directory
-from bookie_stub.file_system import FileSystem
-from bookie_stub.record import KEY, frame
+from bookie_stub.base.file_system import FileSystem
+from bookie_stub.base.record import KEY, frame
+from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
 from broker.ledger_client.digest import seal
 
 MASTER_KEY = b"k" * 20

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.ledger_index import LedgerIndex
-from magnetar.bookie_command import main
+from bookie_stub.disk.ledger_index import LedgerIndex
+from magnetar.commands.bookie_command import main
 from tests.bookie_stub.conftest import Bench
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.entry_run import EntryRun
-from bookie_stub.server import BookieServer
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.journal.entry_run import EntryRun
+from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
     FLAG_RECOVERY_ADD,
     AddResponse,

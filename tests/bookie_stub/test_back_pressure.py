@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.connection import ADD_COST_BYTES
-from bookie_stub.record import KEY
-from bookie_stub.server import OUTSTANDING_BYTES_MAX, BookieServer
+from bookie_stub.base.record import KEY
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.wire.connection import ADD_COST_BYTES
+from bookie_stub.wire.server import OUTSTANDING_BYTES_MAX, BookieServer
 from protocol.bookie_frame import (
     AddResponse,
     encode_add_request,

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config import GroupSettings
-from bookie_stub.entry_log import log_ids
-from bookie_stub.errors import BookieInUse, CorruptJournal, ForeignDirectory
-from bookie_stub.journal_file import journal_ids
-from bookie_stub.record import fence_record
-from bookie_stub.tombstones import Tombstones
+from bookie_stub.base.errors import BookieInUse, CorruptJournal, ForeignDirectory
+from bookie_stub.base.record import fence_record
+from bookie_stub.config.settings import GroupSettings
+from bookie_stub.disk.entry_log import log_ids
+from bookie_stub.disk.tombstones import Tombstones
+from bookie_stub.journal.journal_file import journal_ids
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
-from bookie_stub.entry_log import LogScan
-from bookie_stub.errors import BookieError
-from bookie_stub.journal_file import JournalReader, journal_ids
-from bookie_stub.rocks import Rocks
-from broker.errors import PersistenceError
+from bookie_stub.base.errors import BookieError
+from bookie_stub.disk.entry_log import LogScan
+from bookie_stub.disk.rocks import Rocks
+from bookie_stub.journal.journal_file import JournalReader, journal_ids
 from broker.ledger_client.digest import check as check_digest
+from broker.model.errors import PersistenceError
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import cut, flip, run, zero
 

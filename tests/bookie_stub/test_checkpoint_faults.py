@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub import checkpoint
-from bookie_stub.errors import BookieStorageError
-from bookie_stub.journal_file import journal_ids
-from bookie_stub.journals import Journals
+from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.disk import checkpoint
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journals import Journals
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
 

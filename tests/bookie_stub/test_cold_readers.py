@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.read_cache import POLICIES
-from bookie_stub.server import BookieServer
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.disk.read_cache import POLICIES
+from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
     AddResponse,
     BatchReadResponse,

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, NoNodeError
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import CollectionSettings, for_directory
-from bookie_stub.directory_compactions import Force
-from bookie_stub.entry_log import log_ids
-from bookie_stub.errors import RegistrationError
-from bookie_stub.zookeeper_ledgers import ZooKeeperLedgers
+from bookie_stub.base.errors import RegistrationError
+from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import CollectionSettings, for_directory
+from bookie_stub.disk.entry_log import log_ids
+from bookie_stub.upkeep.directory_compactions import Force
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_compaction import compact

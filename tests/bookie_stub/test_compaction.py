@@ -12,12 +12,12 @@ from threading import Event
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.compaction import CompactionStopped, Pace, compact_log, is_named
-from bookie_stub.config import CollectionSettings
-from bookie_stub.directory_compactions import Force
-from bookie_stub.entry_log import file_name, log_ids
-from bookie_stub.errors import BookieError
+from bookie_stub.base.errors import BookieError
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import CollectionSettings
+from bookie_stub.disk.entry_log import file_name, log_ids
+from bookie_stub.upkeep.compaction import CompactionStopped, Pace, compact_log, is_named
+from bookie_stub.upkeep.directory_compactions import Force
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import CollectionSettings, DiskSettings
-from bookie_stub.directory_compactions import Force
-from bookie_stub.entry_log import log_ids
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import CollectionSettings, DiskSettings
+from bookie_stub.disk.entry_log import log_ids
+from bookie_stub.upkeep.directory_compactions import Force
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_compaction import FAST, OK, compact, logs_of
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config import BookieSettings, DiskSettings, GroupSettings, from_settings
-from bookie_stub.config_keys import BOOKIE_KEYS
-from bookie_stub.config_rules import load_bookie_settings
-from bookie_stub.read_cache import POLICIES
+from bookie_stub.config.keys import BOOKIE_KEYS
+from bookie_stub.config.rules import load_bookie_settings
+from bookie_stub.config.settings import BookieSettings, DiskSettings, GroupSettings, from_settings
+from bookie_stub.disk.read_cache import POLICIES
 from settings.errors import SettingsError
 
 

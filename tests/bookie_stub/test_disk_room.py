@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import CollectionSettings, DiskSettings
-from bookie_stub.directory_compactions import Force
-from bookie_stub.disk_monitor import Room, judge
-from bookie_stub.exposition import render
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import CollectionSettings, DiskSettings
+from bookie_stub.http.exposition import render
+from bookie_stub.upkeep.directory_compactions import Force
+from bookie_stub.upkeep.disk_monitor import Room, judge
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 
 OK, NO_ENTRY, READ_ONLY, FENCED = 0, 2, 105, 104

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from bookie_stub.exposition import ALWAYS_ZERO, render
-from bookie_stub.metrics import Summary
+from bookie_stub.base.metrics import Summary
+from bookie_stub.http.exposition import ALWAYS_ZERO, render
 from tests.bookie_stub.conftest import Bench
 
 NAMES = Path(__file__).resolve().parents[1] / "data/dashboard-metrics.tsv"

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub import checkpoint
-from bookie_stub.entry_log import log_ids
-from bookie_stub.errors import BookieStorageError
-from bookie_stub.journal_file import JournalReader, journal_ids
-from bookie_stub.rocks import Rocks, read_rows
+from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.disk import checkpoint
+from bookie_stub.disk.entry_log import log_ids
+from bookie_stub.disk.rocks import Rocks, read_rows
+from bookie_stub.journal.journal_file import JournalReader, journal_ids
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_bookie import crash
 
@@ -85,7 +85,7 @@ async def test_groups_that_were_taken_together_fail_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second group's key record may have been in the first."""
-    monkeypatch.setattr("bookie_stub.journal.GROUP_BYTES_MAX", 1)
+    monkeypatch.setattr("bookie_stub.journal.journal.GROUP_BYTES_MAX", 1)
     bench.open()
     disk = bench.file_system
     assert await bench.add(1, 0) == OK

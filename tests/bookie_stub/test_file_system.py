@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.file_system import FileSystem
+from bookie_stub.base.file_system import FileSystem
 
 BUFFERS = (b"one", memoryview(b"two"), b"three")
 Buffers = Sequence[bytes | memoryview]

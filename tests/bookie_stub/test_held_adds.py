@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from bookie_stub import held_adds
-from bookie_stub.entry_run import EntryRun
-from bookie_stub.held_adds import HeldAdds
+from bookie_stub.journal.entry_run import EntryRun
+from bookie_stub.ledgers import held_adds
+from bookie_stub.ledgers.held_adds import HeldAdds
 
 LIMIT_S = 10.0
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.bookie_command import main
+from magnetar.commands.bookie_command import main
 from tests.bookie_stub.test_process import Process
 
 

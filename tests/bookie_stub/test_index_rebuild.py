@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.errors import BookieStorageError
-from bookie_stub.index_rebuild import rebuild
-from bookie_stub.journal_file import HEADER_BYTES, journal_ids
-from bookie_stub.ledger_index import LedgerIndex
-from bookie_stub.record import KEY, fence_record
-from bookie_stub.rocks import Rocks
+from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.base.record import KEY, fence_record
+from bookie_stub.disk.ledger_index import LedgerIndex
+from bookie_stub.disk.rocks import Rocks
+from bookie_stub.journal.journal_file import HEADER_BYTES, journal_ids
+from bookie_stub.tools.index_rebuild import rebuild
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 from tests.bookie_stub.files import cut, flip, forget_journals, limbo_of, run, zero
 from tests.bookie_stub.test_ledger_records import Cluster
@@ -368,7 +368,7 @@ async def test_a_ledger_index_that_is_half_made_is_not_believed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("bookie_stub.index_rebuild._Rebuild.build", stop)
+        patch.setattr("bookie_stub.tools.index_rebuild._Rebuild.build", stop)
         with pytest.raises(KeyboardInterrupt):
             run(written, capsys, "index", "rebuild")
     assert (current / "ledgers/CURRENT").exists()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.check import check
-from bookie_stub.durable_note import read_durable
-from bookie_stub.errors import BookieError
-from bookie_stub.journal_chain import flaws_of
-from bookie_stub.journal_file import HEADER_BYTES, NO_MARK, JournalReader, Mark, header, journal_ids
+from bookie_stub.base.errors import BookieError
+from bookie_stub.journal.durable_note import read_durable
+from bookie_stub.journal.journal_chain import flaws_of
+from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, JournalReader, Mark, header, journal_ids
+from bookie_stub.tools.check import check
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import cut, flip, zero
 
@@ -293,8 +293,8 @@ async def test_notes_that_are_no_text_or_another_one(bench: Bench, name: str, co
 
 def test_the_note_has_two_places(tmp_path: Path) -> None:
     """A torn one leaves the one before."""
-    from bookie_stub.durable_note import DurableNote
-    from bookie_stub.file_system import FileSystem
+    from bookie_stub.base.file_system import FileSystem
+    from bookie_stub.journal.durable_note import DurableNote
 
     note = DurableNote(tmp_path, FileSystem())
     note.open(NO_MARK)

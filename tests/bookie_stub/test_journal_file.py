@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.errors import CorruptJournal
-from bookie_stub.journal_file import CLOSING_BYTES_MIN, HEADER_BYTES, NO_MARK, JournalReader, closing, header
-from bookie_stub.record import frame, master_key_record
+from bookie_stub.base.errors import CorruptJournal
+from bookie_stub.base.record import frame, master_key_record
+from bookie_stub.journal.journal_file import (
+    CLOSING_BYTES_MIN,
+    HEADER_BYTES,
+    NO_MARK,
+    JournalReader,
+    closing,
+    header,
+)
 from tests.bookie_stub.conftest import record_of
 
 ALIGNMENT = 512

@@ -7,8 +7,8 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_stub.arena import Arena
-from bookie_stub.write_cache import WriteCache
+from bookie_stub.disk.arena import Arena
+from bookie_stub.disk.write_cache import WriteCache
 
 LEDGER = 7
 

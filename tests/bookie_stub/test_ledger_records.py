@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub import directories
-from bookie_stub.errors import BookieError, RegistrationError
-from bookie_stub.journal_file import HEADER_BYTES
-from bookie_stub.record import explicit_lac_record, master_key_record
-from bookie_stub.server import BookieServer
+from bookie_stub.base.errors import BookieError, RegistrationError
+from bookie_stub.base.record import explicit_lac_record, master_key_record
+from bookie_stub.disk import directories
+from bookie_stub.journal.journal_file import HEADER_BYTES
+from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import (
     BatchReadResponse,
     ReadResponse,

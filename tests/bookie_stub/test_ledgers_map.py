@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.entry_log import HEADER_BYTES, read_header, read_ledgers_map
-from bookie_stub.errors import CorruptEntry
-from bookie_stub.garbage_collector import GarbageCollector
-from bookie_stub.ledger_storage import LedgerStorage
-from bookie_stub.log_state import ScannedLog
-from bookie_stub.rocks import no_pause
+from bookie_stub.base.errors import CorruptEntry
+from bookie_stub.disk.entry_log import HEADER_BYTES, read_header, read_ledgers_map
+from bookie_stub.disk.ledger_storage import LedgerStorage
+from bookie_stub.disk.rocks import no_pause
+from bookie_stub.tools.log_state import ScannedLog
+from bookie_stub.upkeep.garbage_collector import GarbageCollector
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import flip
 

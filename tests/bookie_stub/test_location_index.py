@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.errors import BookieStorageError
-from bookie_stub.location_index import LOCATION, LocationIndex
-from bookie_stub.record import KEY
+from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.base.record import KEY
+from bookie_stub.disk.location_index import LOCATION, LocationIndex
 
 
 @pytest.fixture

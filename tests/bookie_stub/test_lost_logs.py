@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
-from bookie_stub.entry_log import LogScan, file_name, log_ids
-from magnetar.bookie_command import main
+from bookie_stub.disk.entry_log import LogScan, file_name, log_ids
+from magnetar.commands.bookie_command import main
 from protocol.bookie_frame import AddResponse, ReadResponse, encode_add_request, encode_read_request
 from tests.bookie_stub.conftest import MASTER_KEY, signed
 from tests.bookie_stub.files import cut

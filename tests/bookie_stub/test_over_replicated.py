@@ -6,11 +6,11 @@ import errno
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import CollectionSettings, for_directory
-from bookie_stub.entry_log import log_ids
-from bookie_stub.ledger_members import members_of_closed
-from bookie_stub.zookeeper_ledgers import ZooKeeperLedgers
+from bookie_stub.cluster.ledger_members import members_of_closed
+from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import CollectionSettings, for_directory
+from bookie_stub.disk.entry_log import log_ids
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.record import explicit_lac_of
+from bookie_stub.base.record import explicit_lac_of
 from protocol.bookie_frame import (
     AddResponse,
     ReadResponse,

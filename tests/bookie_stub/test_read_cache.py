@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_stub import read_cache
-from bookie_stub.read_cache import POLICIES, LruCache, ReadCache, RingCache, ServedFirstCache, aligned
+from bookie_stub.disk import read_cache
+from bookie_stub.disk.read_cache import POLICIES, LruCache, ReadCache, RingCache, ServedFirstCache, aligned
 
 Key = tuple[int, int]
 Put = list[tuple[int, bytes]]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.entry_log import LogScan, log_ids
-from bookie_stub.entry_log_reader import EntryLogReader
-from bookie_stub.entry_log_writer import EntryLogWriter
-from bookie_stub.file_system import FileSystem
-from bookie_stub.readahead import LOAD_BYTES_MAX, Load, Readahead, readahead
-from bookie_stub.record import KEY
-from bookie_stub.stored_entries import near_until
+from bookie_stub.base.file_system import FileSystem
+from bookie_stub.base.record import KEY
+from bookie_stub.disk.entry_log import LogScan, log_ids
+from bookie_stub.disk.entry_log_reader import EntryLogReader
+from bookie_stub.disk.entry_log_writer import EntryLogWriter
+from bookie_stub.disk.readahead import LOAD_BYTES_MAX, Load, Readahead, readahead
+from bookie_stub.disk.stored_entries import near_until
 from tests.bookie_stub.conftest import Bench, record_of
 
 OK, NO_ENTRY, IO_ERROR = 0, 2, 101

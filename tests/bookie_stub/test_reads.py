@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from bookie_stub.read_cache import POLICIES
+from bookie_stub.disk.read_cache import POLICIES
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.test_add_runs import add_run
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.errors import ForeignDirectory, RegistrationError
-from bookie_stub.metadata_uri import MetadataUri, parse_metadata_uri
-from bookie_stub.registration import LAYOUT, Registration, service_info
+from bookie_stub.base.errors import ForeignDirectory, RegistrationError
+from bookie_stub.cluster.registration import LAYOUT, Registration, service_info
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.metadata_uri import MetadataUri, parse_metadata_uri
+from bookie_stub.config.settings import for_directory
 from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of

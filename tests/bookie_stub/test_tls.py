@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.tls import FACTORY
+from bookie_stub.config.tls import FACTORY
 from protocol.bookie_frame import RC_OK, AddResponse, decode_response, encode_add_request, encode_read_request
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import EBADREQ, ENOLEDGER, EOK, START_TLS

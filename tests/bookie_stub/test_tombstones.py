@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.errors import BookieStorageError
-from bookie_stub.file_system import FileSystem
-from bookie_stub.tombstones import Tombstones
+from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.base.file_system import FileSystem
+from bookie_stub.disk.tombstones import Tombstones
 
 
 async def test_many_tombstones_are_few_bytes(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_the_format_before_is_read_and_replaced(tmp_path: Path) -> None:
 
 
 def test_many_blocks_become_one_at_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bookie_stub.tombstones._BLOCKS_MAX", 5)
+    monkeypatch.setattr("bookie_stub.disk.tombstones._BLOCKS_MAX", 5)
     path = tmp_path / "deleted"
     tombstones = Tombstones(path, FileSystem())
     for ledger in range(20):

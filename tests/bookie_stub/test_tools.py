@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config import CollectionSettings
-from bookie_stub.entry_log import log_ids
-from bookie_stub.journal_file import journal_ids
-from bookie_stub.record import KEY, explicit_lac_record
-from magnetar.bookie_command import main
+from bookie_stub.base.record import KEY, explicit_lac_record
+from bookie_stub.config.settings import CollectionSettings
+from bookie_stub.disk.entry_log import log_ids
+from bookie_stub.journal.journal_file import journal_ids
+from magnetar.commands.bookie_command import main
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 from tests.bookie_stub.files import flip, run
 

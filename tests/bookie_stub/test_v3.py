@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub import v3_requests
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.record import KEY
-from bookie_stub.server import BookieServer
+from bookie_stub.base.record import KEY
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.wire import v3_requests
+from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame import RC_NO_LEDGER, encode_read_request
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import (

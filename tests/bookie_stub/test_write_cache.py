@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_stub import arena, write_cache
-from bookie_stub.arena import Arena
-from bookie_stub.checkpoint import free_slice
-from bookie_stub.ledger_entries import Run
-from bookie_stub.write_cache import CacheHalf
+from bookie_stub.disk import arena, write_cache
+from bookie_stub.disk.arena import Arena
+from bookie_stub.disk.checkpoint import free_slice
+from bookie_stub.disk.ledger_entries import Run
+from bookie_stub.disk.write_cache import CacheHalf
 from tests.bookie_stub.conftest import record_of
 
 Fill = Callable[[CacheHalf], None]

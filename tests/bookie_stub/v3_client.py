@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from bookie_stub.record import KEY
+from bookie_stub.base.record import KEY
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import (
     ADD_ENTRY,

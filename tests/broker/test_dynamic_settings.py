@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from broker.compose.dynamic_settings import DynamicSettings
+from broker.compose.room_settings import cache_settings, ledger_settings, net_settings, service_settings
 from broker.config import BROKER_KEYS, load_broker_settings
-from broker.dynamic_settings import DynamicSettings
-from broker.errors import MetadataError
 from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
 from broker.metadata.metadata_store import MetadataStore
-from broker.room_settings import cache_settings, ledger_settings, net_settings, service_settings
+from broker.model.errors import MetadataError
 from settings.errors import NotDynamic, SettingsError
 from settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata

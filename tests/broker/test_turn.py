@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.turn import ROUNDS_MAX, Turn
+from broker.loop.turn import ROUNDS_MAX, Turn
 
 
 class Loop:

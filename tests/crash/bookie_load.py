@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from bookie_stub.record import explicit_lac_of
+from bookie_stub.base.record import explicit_lac_of
 from broker.ledger_client.digest import seal
 from protocol.bookie_frame import (
     FLAG_RECOVERY_ADD,

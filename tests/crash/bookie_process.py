@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import BookieSettings, CollectionSettings, for_directory
-from bookie_stub.server import BookieServer
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import BookieSettings, CollectionSettings, for_directory
+from bookie_stub.wire.server import BookieServer
 from tests.crash.crash_points import CrashPoints
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bookie_stub.check import check
+from bookie_stub.tools.check import check
 from tests.crash.bookie_load import Told, load, verify
 from tests.crash.bookie_process import settings_of
 from tests.crash.broker_process import ROOT

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from mmap import mmap
 from pathlib import Path
 
-from bookie_stub.file_system import FileSystem
+from bookie_stub.base.file_system import FileSystem
 
 POINT, COUNT = "CRASH_POINT", "CRASH_COUNT"
 """Environment: the name, and how often the place is passed before."""

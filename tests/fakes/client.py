@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Coroutine, Iterable
 from typing import cast
 
-from broker.background_tasks import BackgroundTasks
+from broker.compose.background_tasks import BackgroundTasks
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.server_cnx import ServerCnx

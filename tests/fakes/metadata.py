@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from broker.errors import MetadataError
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put
+from broker.model.errors import MetadataError
 
 
 class FakeMetadata(MemoryMetadataStore):

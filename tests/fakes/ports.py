@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from broker.errors import BrokerError
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 
 Key: TypeAlias = tuple[int, int]
 

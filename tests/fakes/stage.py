@@ -14,6 +14,7 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
+from broker.loop.turn import Turn
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
@@ -25,7 +26,6 @@ from broker.service.producer import AccessMode, Producer
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic_registry import TopicRegistry
-from broker.turn import Turn
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata

@@ -142,7 +142,7 @@ def test_ctrl_c_still_prints_the_aggregate(broker: BrokerProcess) -> None:
 
 @pytest.mark.slow
 def test_the_demo_shows_hits_and_no_misses() -> None:
-    code, out, errors = run("magnetar.demo", "--url", "pulsar://127.0.0.1:1", "-n", "400")
+    code, out, errors = run("magnetar.commands.demo", "--url", "pulsar://127.0.0.1:1", "-n", "400")
     assert (code, errors) == (0, "")
     assert "400 messages, in order" in out
     assert "2 refused once" in out

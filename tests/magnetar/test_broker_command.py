@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.broker_command import parse
-from magnetar.options import BrokerOptions
+from magnetar.commands.broker_command import parse
+from magnetar.process.options import BrokerOptions
 
 
 def test_nothing_given() -> None:

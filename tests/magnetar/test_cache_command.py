@@ -10,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from magnetar.cache_command import main
-from magnetar.cache_text import Event, Top, Topic, Why, top_text, why_text
+from magnetar.commands.cache_command import main
+from magnetar.commands.cache_text import Event, Top, Topic, Why, top_text, why_text
 
 
 class Broker(http.server.BaseHTTPRequestHandler):

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from magnetar import consume, perf, produce
-from magnetar.client import CommandError, add_connection_flags, connection_of
-from magnetar.histogram import Histogram
-from magnetar.perf_consume import subscriptions_of
-from magnetar.perf_produce import payloads_of
-from magnetar.perf_report import (
+from magnetar.clients.client import CommandError, add_connection_flags, connection_of
+from magnetar.commands import consume, perf, produce
+from magnetar.commands.histogram import Histogram
+from magnetar.commands.perf_consume import subscriptions_of
+from magnetar.commands.perf_produce import payloads_of
+from magnetar.commands.perf_report import (
     INTERVAL_PERCENTS,
     Reporter,
     Tally,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.config_command import main
+from magnetar.commands.config_command import main
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.server
 import threading
 
-from magnetar.demo import scrape, total
+from magnetar.commands.demo import scrape, total
 
 TEXT = """# HELP x_total Things.
 # TYPE x_total counter

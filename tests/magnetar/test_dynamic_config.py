@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.config_command import main
+from magnetar.commands.config_command import main
 from tests.magnetar.test_against_broker import run
 from tests.vectors.broker_process import BrokerProcess
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config_rules import load_bookie_settings
+from bookie_stub.config.rules import load_bookie_settings
 from broker.config import BROKER_KEYS, load_broker_settings
-from magnetar.client_keys import load_client_settings
-from magnetar.generate import ROOT, files, main
-from magnetar.process_settings import load_standalone_settings
+from magnetar.clients.client_keys import load_client_settings
+from magnetar.commands.generate import ROOT, files, main
+from magnetar.process.process_settings import load_standalone_settings
 
 CURRENT = files()
 
@@ -23,7 +23,7 @@ def test_committed_files_are_current(path: str) -> None:
 def test_check_names_a_stale_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("magnetar.generate.ROOT", tmp_path)
+    monkeypatch.setattr("magnetar.commands.generate.ROOT", tmp_path)
     monkeypatch.setattr("sys.argv", ["generate"])
     assert main() == 0
     monkeypatch.setattr("sys.argv", ["generate", "--check"])

@@ -9,7 +9,7 @@ import zlib
 
 import pytest
 
-from magnetar.histogram import HIGHEST_US, Histogram, bucket_of, log_line, upper_end
+from magnetar.commands.histogram import HIGHEST_US, Histogram, bucket_of, log_line, upper_end
 
 
 @pytest.mark.parametrize("value", [0, 1, 1000, 2047, 2048, 2049, 4095, 4096, 123_456, 10**9, HIGHEST_US])

@@ -9,7 +9,7 @@ import queue
 
 import pytest
 
-from magnetar import logs
+from magnetar.process import logs
 
 log = logging.getLogger("tests.somewhere")
 

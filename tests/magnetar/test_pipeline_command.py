@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar import pipeline_command
+from magnetar.commands import pipeline_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "pipeline" / "sample"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.process_settings import load_standalone_settings
+from magnetar.process.process_settings import load_standalone_settings
 from settings.errors import SettingsError
 
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from bookie_stub.journal import Done, nothing
-from bookie_stub.ledger import Ledger
-from bookie_stub.ledger_records import LedgerRecords
-from bookie_stub.limbo import put_in_limbo, remember
-from bookie_stub.record import delete_record, frame
-from bookie_stub.replay import Replay
+from bookie_stub.base.record import delete_record, frame
+from bookie_stub.journal.journal import Done, nothing
+from bookie_stub.ledgers.ledger import Ledger
+from bookie_stub.ledgers.ledger_records import LedgerRecords
+from bookie_stub.ledgers.limbo import put_in_limbo, remember
+from bookie_stub.ledgers.replay import Replay
 from protocol.bookie_frame import (
     LAST_ENTRY,
     RC_IO_ERROR,

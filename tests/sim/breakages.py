@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
-from bookie_stub.ledger_records import LedgerRecords
-from bookie_stub.replay import Replay
+from bookie_stub.ledgers.ledger_records import LedgerRecords
+from bookie_stub.ledgers.replay import Replay
 from broker.ledger_client import recovery
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.ensemble_writer import EnsembleWriter, _Member

@@ -14,7 +14,6 @@ from functools import partial
 
 import pytest
 
-from broker.errors import PersistenceError
 from broker.ledger_client.bookies import BookieSet
 from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
 from broker.ledger_client.ledger_client import AddDone, EntryAdds, EntryParts, ReadDone
@@ -22,6 +21,7 @@ from broker.ledger_client.ledger_metadata import LedgerMetadata
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.errors import PersistenceError
 from protocol.bookie_frame import LAST_ENTRY
 from tests.sim.bookie import SimBookie
 from tests.sim.breakages import broken

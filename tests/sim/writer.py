@@ -6,11 +6,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger
 from broker.ledger_client.ledger_handle import LedgerHandle
 from broker.ledger_client.own_ledger import OwnLedger
+from broker.loop.turn import Turn
 from broker.model.entry import Entry
-from broker.turn import Turn
+from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger
 from tests.sim.metadata import Broken
 from tests.sim.network import Client
 

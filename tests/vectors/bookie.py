@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import BookieSettings, for_directory
-from bookie_stub.server import BookieServer
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import BookieSettings, for_directory
+from bookie_stub.wire.server import BookieServer
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import AUTH, VERSION_THREE, Request, Response
 from tests.vectors import bookie_state

@@ -16,16 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import BookieSettings
-from bookie_stub.entry_log import LogScan, log_ids, read_header, read_ledgers_map
-from bookie_stub.index_rebuild import rebuild
-from bookie_stub.journal_file import JournalReader, Mark
-from bookie_stub.ledger import Ledger
-from bookie_stub.ledger_index import LedgerIndex
-from bookie_stub.record import KEY, LENGTH_BYTES
-from bookie_stub.replay import Replay
-from bookie_stub.rocks import Rocks, read_rows
+from bookie_stub.base.record import KEY, LENGTH_BYTES
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import BookieSettings
+from bookie_stub.disk.entry_log import LogScan, log_ids, read_header, read_ledgers_map
+from bookie_stub.disk.ledger_index import LedgerIndex
+from bookie_stub.disk.rocks import Rocks, read_rows
+from bookie_stub.journal.journal_file import JournalReader, Mark
+from bookie_stub.ledgers.ledger import Ledger
+from bookie_stub.ledgers.replay import Replay
+from bookie_stub.tools.index_rebuild import rebuild
 from tests.vectors.result import Result
 
 Row = dict[str, Any]

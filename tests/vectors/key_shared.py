@@ -6,7 +6,7 @@ from pathlib import Path
 
 import crc32c
 
-from broker.errors import ConsumerAssignError
+from broker.model.errors import ConsumerAssignError
 from broker.service.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,

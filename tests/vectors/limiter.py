@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.errors import TooManyRequests
 from broker.managed_ledger import inflight_reads_limiter
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter, Permits
+from broker.model.errors import TooManyRequests
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from broker.entry_cache import EntryCacheManager, EntryCacheSettings
-from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, PersistenceError
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 

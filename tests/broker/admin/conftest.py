@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientSession
 
-from broker import clock
-from broker.broker_service import BrokerService
+from broker.compose.broker_service import BrokerService
 from broker.config import load_broker_settings
 from broker.ledger_client.memory import MemoryLedgerClient
+from broker.loop import clock
+from broker.loop.turn import Turn
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.turn import Turn
 from tests.fakes.ledgers import on_one_bookie
 
 

@@ -11,7 +11,7 @@ import pulsar
 import pytest
 from aiohttp import ClientSession
 
-from broker.broker_service import BrokerService
+from broker.compose.broker_service import BrokerService
 from broker.entry_cache import Reason
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name

@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp import ClientSession
 
-from broker.broker_service import BrokerService
+from broker.compose.broker_service import BrokerService
 from broker.config import BROKER_KEYS
 from broker.metadata.dynamic_configuration import load_dynamic_configuration
 from tests.broker.admin.test_rest import call, refusal

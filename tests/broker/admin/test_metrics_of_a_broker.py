@@ -8,8 +8,8 @@ from typing import Any
 import pulsar
 from aiohttp import ClientSession
 
-from broker.broker_service import BrokerService
-from broker.metrics_source import MetricsSource
+from broker.compose.broker_service import BrokerService
+from broker.compose.metrics_source import MetricsSource
 from tests.metrics_check import core_names, names_in
 
 TOPIC = "persistent://public/default/counted"

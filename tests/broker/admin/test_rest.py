@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession
 from yarl import URL
 
-from broker.broker_service import BrokerService
+from broker.compose.broker_service import BrokerService
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config_keys import BOOKIE_KEYS
+from bookie_stub.config.keys import BOOKIE_KEYS
 from broker.config import BROKER_KEYS
-from magnetar.client_keys import CLIENT_KEYS
+from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.keys import KeyTable
 from settings.load import PROFILE_KEY
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = (
     "broker/config/",
-    "bookie_stub/config_keys.py",
-    "bookie_stub/config_rules.py",
-    "magnetar/client_keys.py",
-    "magnetar/generate.py",
+    "bookie_stub/config/keys.py",
+    "bookie_stub/config/rules.py",
+    "magnetar/clients/client_keys.py",
+    "magnetar/commands/generate.py",
 )
 """Where keys are listed, computed and compared; being named there is not being used."""
 
@@ -48,7 +48,7 @@ READ_IN = {
 }
 # Read by the loader itself, to choose the defaults of all others.
 BY_THE_LOADER = {PROFILE_KEY}
-RULES = ("broker/config/rules.py", "bookie_stub/config_rules.py")
+RULES = ("broker/config/rules.py", "bookie_stub/config/rules.py")
 GETTERS = {"int", "optional_int", "float", "bool", "str", "list"}
 
 

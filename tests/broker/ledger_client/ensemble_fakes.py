@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from broker.errors import BrokerError
 from broker.ledger_client.bookies import BookieSet
 from broker.ledger_client.digest import Digest
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts
@@ -15,6 +14,7 @@ from broker.ledger_client.own_ledger import OwnLedger
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 
 LEDGER = 6
 OK, NO_LEDGER, NO_ENTRY, IO_ERROR, FENCED = 0, 1, 2, 101, 104

@@ -10,7 +10,7 @@ import pytest
 
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
-from broker.turn import Turn
+from broker.loop.turn import Turn
 from protocol.bookie_frame import (
     AddRequest,
     ReadRequest,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
-from bookie_stub.server import BookieServer
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from bookie_stub.wire.server import BookieServer
 from broker.ledger_client.bookies import OneBookie
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.digest import check, last_add_confirmed, master_key, seal
@@ -20,8 +20,8 @@ from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import LedgerClient
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsUnused
 from broker.ledger_client.memory import MemoryLedgerClient
+from broker.loop.turn import Turn
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
-from broker.turn import Turn
 
 KEY = master_key(b"")
 OTHER_KEY = master_key(b"other")

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from broker.errors import BrokerError, NoSuchEntry, NoSuchLedger, PersistenceError
 from broker.ledger_client import ledgers as ledgers_module
 from broker.ledger_client.digest import digest_of
 from broker.ledger_client.ledger_metadata import DigestType, decode, encode, ledger_key
@@ -15,6 +14,7 @@ from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import Versioned
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, PersistenceError
 from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, NO_LEDGER, Cluster, turns
 
 STICKY = LedgerSettings(3, 3, 2)

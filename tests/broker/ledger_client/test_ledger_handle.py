@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker.ledger_client.digest import OVERHEAD_BYTES, check, last_add_confirmed, ledger_length
 from broker.ledger_client.ledger_handle import LedgerHandle
-from broker.turn import Turn
+from broker.loop.turn import Turn
 
 LEDGER = 9
 

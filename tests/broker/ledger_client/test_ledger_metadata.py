@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import MetadataError
 from broker.ledger_client.ledger_ids import KEY, LedgerIds, LedgerIdsAbove, LedgerIdsUnused
 from broker.ledger_client.ledger_metadata import (
     VERSION_LINE,
@@ -22,6 +21,7 @@ from broker.ledger_client.ledger_metadata import (
     ledger_key,
 )
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.errors import MetadataError
 
 GOLDEN = LedgerMetadata(
     (Segment(("127.0.0.1:3181", "127.0.0.1:3182")),),

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import PersistenceError
 from broker.ledger_client.digest import OVERHEAD_BYTES, check, seal
 from broker.ledger_client.stored_entries import decode_run
 from broker.model.entry import Entry
+from broker.model.errors import PersistenceError
 from protocol.broker_entry_metadata import EntryStamp, split
 
 bodies = st.one_of(st.binary(max_size=60), st.binary(max_size=10).map(lambda tail: b"\x0e\x01" + tail))

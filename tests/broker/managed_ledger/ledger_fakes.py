@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.errors import BrokerError, MetadataError
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
+from broker.loop.turn import Turn
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
@@ -18,8 +18,8 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, MetadataError
 from broker.model.position import EARLIEST, Position
-from broker.turn import Turn
 from protocol.broker_entry_metadata import EntryStamp, decode
 from tests.fakes.ledgers import on_one_bookie
 

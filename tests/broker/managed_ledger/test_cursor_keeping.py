@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.errors import MetadataError
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.model.errors import MetadataError
 from broker.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     EVERY_CHANGE,

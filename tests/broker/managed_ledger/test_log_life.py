@@ -6,7 +6,11 @@ import asyncio
 
 import pytest
 
-from broker.errors import (
+from broker.ledger_client.ledger_metadata import ledger_key
+from broker.ledger_client.memory import MemoryLedgerClient
+from broker.managed_ledger.managed_ledger import LogState
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.model.errors import (
     LedgerFenced,
     MetadataError,
     NoSuchEntry,
@@ -15,10 +19,6 @@ from broker.errors import (
     ServiceNotReady,
     TopicTerminated,
 )
-from broker.ledger_client.ledger_metadata import ledger_key
-from broker.ledger_client.memory import MemoryLedgerClient
-from broker.managed_ledger.managed_ledger import LogState
-from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     WRITE_FAILED,

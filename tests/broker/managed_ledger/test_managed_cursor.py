@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.errors import PersistenceError
 from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
+from broker.model.errors import PersistenceError
 from broker.model.position import EARLIEST, LATEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     EVERY_CHANGE,

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from broker.errors import (
-    LedgerFenced,
-    PersistenceError,
-)
 from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
 from broker.managed_ledger.ledger_info import decode_log, log_key
 from broker.managed_ledger.managed_ledger import LogState
+from broker.model.errors import (
+    LedgerFenced,
+    PersistenceError,
+)
 from broker.model.position import EARLIEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,

@@ -9,9 +9,9 @@ from hypothesis import given, strategies
 
 from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
 from broker.entry_cache import Reader as CacheReader
-from broker.errors import BrokerError, PersistenceError
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, PersistenceError
 
 
 class Storage:

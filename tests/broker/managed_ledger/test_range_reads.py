@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bookie_stub.bookie import Bookie
-from bookie_stub.config import for_directory
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
 from broker.entry_cache import ReadStats
 from broker.entry_cache.cache_events import Op
-from broker.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
 from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient
 from broker.ledger_client.stored_entries import decode_run
@@ -27,6 +26,7 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.range_reads import gaps_between
 from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
 from broker.model.position import EARLIEST
 from broker.model.range_set import EntryRange
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, FakeLedgers, World, fill, numbers, read, until

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.entry_cache import EntryCacheSettings
-from broker.errors import BrokerError, ServiceNotReady, TooManyRequests
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.log_cursors import OVERHEAD_ESTIMATE_BYTES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.model.entry import Entry
+from broker.model.errors import BrokerError, ServiceNotReady, TooManyRequests
 from broker.model.position import EARLIEST
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, fill, numbers, turns, until
 

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.errors import LedgerFenced
 from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
 from broker.managed_ledger.ledger_info import decode_log, log_key
 from broker.managed_ledger.managed_ledger import LogState, ManagedLedger
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put, Versioned
 from broker.model.entry import Entry
+from broker.model.errors import LedgerFenced
 from broker.model.position import EARLIEST, Position
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from broker.errors import BadVersion, MetadataError
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.model.errors import BadVersion, MetadataError
 
 ROOT = Path(__file__).parents[3]
 

@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import pytest
 from kazoo.client import KazooClient
 
-from bookie_stub.metadata_uri import MetadataUri
-from bookie_stub.registration import Registration
-from broker.errors import BadVersion, MetadataError
+from bookie_stub.cluster.registration import Registration
+from bookie_stub.config.metadata_uri import MetadataUri
 from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
 from broker.metadata.available_bookies import AvailableBookies
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.metadata.metadata_url import ZookeeperUrl, parse_zookeeper_url
 from broker.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
 from broker.metadata.zookeeper_session import ZookeeperSession
+from broker.model.errors import BadVersion, MetadataError
 from tests.broker.metadata.conftest import open_store
 from tests.interop.support import wait_until
 from tests.support.java import ZooKeeper

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.errors import InvalidTopicName
+from broker.model.errors import InvalidTopicName
 from broker.model.topic_name import TopicName, parse_topic_name
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from broker.compose.room_settings import record_settings
 from broker.config import load_broker_settings
 from broker.recorder.settings import RecordSettings
-from broker.room_settings import record_settings
 from settings.errors import SettingsError
 
 ADDRESS = ("advertisedAddress=broker:1/x", "brokerServicePort=6651")

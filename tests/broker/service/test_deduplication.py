@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import NotAllowed, PersistenceError
+from broker.model.errors import NotAllowed, PersistenceError
 from broker.service.deduplication import Deduplication, Verdict
 from broker.service.deduplication_cursor import DEDUPLICATION_CURSOR
 from broker.service.persistent_topic import PersistentTopic

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker.errors import ServiceNotReady
 from broker.ledger_client.ledger_client import AddDone, EntryParts
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
+from broker.model.errors import ServiceNotReady
 from broker.service import health
 from broker.service.health import ENTRIES_PER_LEDGER, KEY, HealthProbe
 from tests.fakes.ledgers import on_one_bookie

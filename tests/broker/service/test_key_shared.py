@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, strategies
 
-from broker.errors import ConsumerAssignError
+from broker.model.errors import ConsumerAssignError
 from broker.service.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,

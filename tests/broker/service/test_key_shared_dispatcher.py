@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker.errors import ConsumerAssignError, ConsumerBusy
+from broker.model.errors import ConsumerAssignError, ConsumerBusy
 from broker.model.position import Position
 from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.key_shared_dispatcher import KeySharedDispatcher

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.errors import InvalidTopicName
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
+from broker.model.errors import InvalidTopicName
 from broker.service.namespaces import AlreadyExists, NamespaceNotFound, Namespaces, NotEmpty
 
 

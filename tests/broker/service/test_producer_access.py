@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
+from broker.model.errors import BrokerError, MetadataError, ProducerBusy, ProducerFenced
 from broker.service.producer import AccessMode, Producer
 from broker.service.producer_access import ProducerAccess
 from tests.fakes.ports import FakeProducerPort

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from broker.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
+from broker.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from broker.model.topic_name import parse_topic_name
 from broker.service.key_shared import sticky_hash_of
 from tests.fakes.stage import KEY_SHARED, TOPIC, Stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ConsumerBusy
+from broker.model.errors import ConsumerBusy
 from broker.model.position import Position
 from broker.service.single_active_dispatcher import SingleActiveDispatcher
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, SHARED, Stage

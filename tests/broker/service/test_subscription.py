@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker.errors import ConsumerBusy, MetadataError, NotAllowed, PersistenceError, SubscriptionNotFound
+from broker.model.errors import (
+    ConsumerBusy,
+    MetadataError,
+    NotAllowed,
+    PersistenceError,
+    SubscriptionNotFound,
+)
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.consumer import SubscriptionType
 from tests.fakes.messages import SENT_AT_MS, message

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.errors import LedgerFenced, ServiceNotReady, TopicNotFound
+from broker.model.errors import LedgerFenced, ServiceNotReady, TopicNotFound
 from broker.model.position import EARLIEST
 from broker.model.topic_name import parse_topic_name
 from tests.fakes.messages import message

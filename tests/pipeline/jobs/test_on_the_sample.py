@@ -17,7 +17,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 
 from broker.entry_cache.cache_events import Op
 from broker.recorder.record_reader import find
-from magnetar.pipeline_command import JOBS, _parser
+from magnetar.commands.pipeline_command import JOBS, _parser
 from pipeline.jobs.answer import Answer
 from pipeline.jobs.bounds import baseline_of, requests_of
 from pipeline.jobs.hit_report import reads_by

@@ -1,0 +1,1 @@
+"""The bookie's place in ZooKeeper, and the cluster's list of ledgers."""

@@ -1,0 +1,1 @@
+"""The bookie as a whole: its parts joined, started and stopped."""

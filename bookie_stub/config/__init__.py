@@ -1,0 +1,1 @@
+"""The bookie's settings: keys, their rules, and one value per room."""

@@ -1,0 +1,1 @@
+"""Write cache, entry logs, indexes, checkpoints and the read cache."""

@@ -1,0 +1,71 @@
+"""Threads for reads that need the disk, whose answers go to the loop in groups.
+
+Threads start with the first such read: a broker that serves its tail from memory has none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from bookie_stub.base.errors import BookieError
+from bookie_stub.base.posting import Answer, Post, post_quietly, run_safely
+
+log = logging.getLogger(__name__)
+
+
+class ReadPool:
+    """Threads for work that ends in an answer; the answers are delivered by one posted call for many."""
+
+    def __init__(self, threads_max: int, post: Post) -> None:
+        self._threads_max = threads_max
+        self._post = post
+        self._threads: list[threading.Thread] = []
+        self._queue: SimpleQueue[tuple[Callable[[], Answer], Answer] | None] = SimpleQueue()
+        self._answers: deque[Answer] = deque()
+        self._posted = False
+        self._unanswered = 0
+
+    def submit(self, work: Callable[[], Answer], failed: Answer) -> None:
+        """`work` runs in a thread and returns the answer; `failed` is the answer when it raises."""
+        self._unanswered += 1
+        if len(self._threads) < min(self._threads_max, self._unanswered):
+            thread = threading.Thread(target=self._run, name=f"bookie-read-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._queue.put((work, failed))
+
+    @property
+    def queue_length(self) -> int:
+        return self._queue.qsize()
+
+    def close(self) -> None:
+        """After the work that is queued. Answers are still posted."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            work, failed = job
+            try:
+                answer = work()
+            except Exception as error:  # whatever went wrong, the caller gets an I/O error, never "no entry"
+                log.error("read failed: %s", error, exc_info=not isinstance(error, BookieError | OSError))
+                answer = failed
+            self._answers.append(answer)
+            if not self._posted:
+                self._posted = True
+                post_quietly(self._post, self.deliver)
+
+    def deliver(self) -> None:
+        """In the loop."""
+        self._posted = False
+        while self._answers:
+            self._unanswered -= 1
+            run_safely(self._answers.popleft())

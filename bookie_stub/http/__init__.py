@@ -1,0 +1,1 @@
+"""The bookie's HTTP port: metrics, heartbeat and BookKeeper's REST paths."""

@@ -1,0 +1,1 @@
+"""The journals: one thread and one directory each, a group of records per fdatasync."""

@@ -1,0 +1,1 @@
+"""Adds, reads, fences and deletions, judged ledger by ledger."""

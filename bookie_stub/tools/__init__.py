@@ -1,0 +1,1 @@
+"""Tools that work on a stopped bookie's files: check, dump, rebuild."""

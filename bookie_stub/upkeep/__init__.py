@@ -1,0 +1,1 @@
+"""Garbage collection, compaction, and the watch over free disk space."""

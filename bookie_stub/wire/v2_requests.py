@@ -1,0 +1,155 @@
+"""BookKeeper's v2 requests of one connection: each becomes a call of the bookie, its completion an answer.
+
+The opcodes of v2 are add, read, batch read and auth. A reader that wants the LAC reads the last entry (-1) and takes it
+from there; waiting for it, explicit LACs and lists of entries are v3's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from bookie_stub.base.record import KEY, LENGTH_BYTES
+from bookie_stub.journal.entry_run import EntryRun
+from bookie_stub.wire.large_adds import LARGE_BYTES
+from bookie_stub.wire.peer import Peer
+from protocol.add_runs import PLAIN_ADD, Received, cut_add_run, encode_add_answers
+from protocol.bookie_frame import (
+    AUTH_DISABLED,
+    FLAG_FENCE,
+    FLAG_HIGH_PRIORITY,
+    FLAG_RECOVERY_ADD,
+    RC_BAD_REQUEST,
+    RC_BAD_VERSION,
+    RC_IO_ERROR,
+    RC_OK,
+    RC_READ_ONLY,
+    RC_UNKNOWN_LEDGER_STATE,
+    VERSION,
+    AddRequest,
+    AuthRequest,
+    BatchReadRequest,
+    ReadRequest,
+    ShortAddRequest,
+    decode_request,
+    encode_add_response,
+    encode_auth_response,
+    encode_batch_read_response,
+    encode_read_response,
+)
+
+
+class V2Requests:
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._bookie = peer.bookie
+        self.adds_are_large = False
+        """As far as the last run tells."""
+
+    def take(self, packet: memoryview) -> None:
+        """One request. FrameError when it is not the language."""
+        request = decode_request(packet)
+        if type(request) is AddRequest:
+            self._add(request)
+        elif type(request) is ReadRequest:
+            self._read(request)
+        elif type(request) is BatchReadRequest:
+            self._batch_read(request)
+        elif type(request) is ShortAddRequest:
+            rc = RC_BAD_REQUEST if request.version <= VERSION else RC_BAD_VERSION
+            self._peer.send(encode_add_response(request.version, rc, request.ledger_id, request.entry_id))
+        else:
+            assert isinstance(request, AuthRequest)
+            self._peer.send(encode_auth_response(request.version, AUTH_DISABLED, b""))
+
+    def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
+        """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
+        plain = data.startswith(PLAIN_ADD, start + LENGTH_BYTES)
+        run = cut_add_run(data, start, stop, length_max) if plain else None
+        if run is None:
+            return start
+        ledger_id, master_key, entry_ids, ids, records, starts, end = run
+        size = len(records)
+        self.adds_are_large = size - starts[-1] >= LARGE_BYTES
+        self._peer.begin_adds(len(entry_ids), size)
+        done = partial(self._run_added, ledger_id, ids, size)
+        self._bookie.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
+        return end
+
+    def _run_added(self, ledger_id: int, ids: bytes, size: int, rc: int, _first: int) -> None:
+        self._peer.end_adds(len(ids) >> 3, size, encode_add_answers(rc, ledger_id, ids))
+
+    def take_large_add(self, master_key: bytes, record: memoryview) -> None:
+        """A plain add whose record was received where it stays."""
+        ledger_id, entry_id = KEY.unpack_from(record, LENGTH_BYTES)
+        self._peer.begin_adds(1, len(record))
+        done = partial(self._added, VERSION, ledger_id, len(record))
+        self._bookie.add(ledger_id, entry_id, record, master_key, False, done)
+
+    def _add(self, request: AddRequest) -> None:
+        version, flags, master_key, ledger_id, entry_id, record = request
+        if version > VERSION:
+            self._peer.send(encode_add_response(version, RC_BAD_VERSION, ledger_id, entry_id))
+            return
+        recovery = flags & FLAG_RECOVERY_ADD != 0
+        if self._bookie.read_only and not (recovery and flags & FLAG_HIGH_PRIORITY):
+            self._peer.send(encode_add_response(version, RC_READ_ONLY, ledger_id, entry_id))
+            return
+        self._peer.begin_adds(1, len(record))
+        done = partial(self._added, version, ledger_id, len(record))
+        self._bookie.add(ledger_id, entry_id, record, master_key, recovery, done)
+
+    def _added(self, version: int, ledger_id: int, size: int, rc: int, entry_id: int) -> None:
+        self._peer.end_adds(1, size, encode_add_response(version, rc, ledger_id, entry_id))
+
+    def _read(self, request: ReadRequest) -> None:
+        version, flags, ledger_id, entry_id, master_key = request
+        if version > VERSION:
+            self._peer.send(encode_read_response(version, RC_BAD_VERSION, ledger_id, entry_id))
+            return
+        self._peer.begin_read()
+        done = partial(self._read_done, version, ledger_id, entry_id)
+        if flags & FLAG_FENCE:
+            read = partial(self._bookie.read, ledger_id, entry_id, done)
+            self._fence_first(ledger_id, master_key, read, lambda rc: done(rc, b""))
+        else:
+            self._bookie.read(ledger_id, entry_id, done)
+
+    def _read_done(self, version: int, ledger_id: int, entry_id: int, rc: int, entry: bytes) -> None:
+        self._peer.end_read(encode_read_response(version, _known(rc), ledger_id, entry_id, entry))
+
+    def _batch_read(self, request: BatchReadRequest) -> None:
+        version, flags, ledger_id, first, request_id, count_max, bytes_max, master_key = request
+        if version > VERSION:
+            rc = RC_BAD_VERSION
+            self._peer.send(encode_batch_read_response(version, rc, ledger_id, first, request_id))
+            return
+        self._peer.begin_read()
+        done = partial(self._batch_read_done, version, ledger_id, first, request_id)
+        read = partial(self._bookie.batch_read, ledger_id, first, count_max, bytes_max, done)
+        if flags & FLAG_FENCE:
+            self._fence_first(ledger_id, master_key, read, lambda rc: done(rc, []))
+        else:
+            read()
+
+    def _batch_read_done(
+        self, version: int, ledger_id: int, first: int, request_id: int, rc: int, entries: list[bytes]
+    ) -> None:
+        answer = encode_batch_read_response(version, _known(rc), ledger_id, first, request_id, entries)
+        self._peer.end_read(answer)
+
+    def _fence_first(
+        self, ledger_id: int, master_key: bytes, read: Callable[[], None], refuse: Callable[[int], None]
+    ) -> None:
+        def fenced(rc: int, _ledger_id: int) -> None:
+            if rc == RC_OK:
+                read()
+            else:
+                refuse(rc)
+
+        self._bookie.fence_ledger(ledger_id, master_key, fenced)
+
+
+def _known(rc: int) -> int:
+    """BookKeeper's v2 client has no word for "unknown" and would wait for its time limit."""
+    return RC_IO_ERROR if rc == RC_UNKNOWN_LEDGER_STATE else rc

@@ -1,0 +1,1 @@
+"""The broker's rooms joined into one running service."""

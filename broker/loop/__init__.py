@@ -1,0 +1,1 @@
+"""The event loop as the other rooms see it: its clock and its turns."""

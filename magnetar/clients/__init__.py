@@ -1,0 +1,1 @@
+"""Connections to a running broker: Pulsar clients and admin requests."""

@@ -1,0 +1,1 @@
+"""The commands of `magnetar`, one module each."""

@@ -1,0 +1,60 @@
+"""`magnetar admin snapshot`: writes a metadata store down as Parquet tables, which the audits read. It only reads."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from broker.model.errors import MetadataError
+from magnetar.clients.client import CommandError, fail
+
+DEFAULT_URL = "file:data/metadata.sqlite"
+
+
+def main(argv: list[str]) -> int:
+    """Returns 0, or 1 after one line on stderr."""
+    arguments = _parser().parse_args(argv)
+    try:
+        _snapshot(arguments.metadata_url, arguments.folder)
+    except CommandError as error:
+        return fail("admin", error)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "magnetar admin", description="Work on a cluster as a whole.", allow_abbrev=False
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    snapshot = actions.add_parser(
+        "snapshot",
+        help="write a metadata store down as Parquet tables",
+        description="Write a metadata store down as Parquet tables, for `magnetar pipeline audit`. It may be in use.",
+        allow_abbrev=False,
+    )
+    snapshot.add_argument("folder", type=Path, metavar="FOLDER", help="to write; must not exist yet")
+    snapshot.add_argument(
+        "--metadata-url",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help=f"as metadataStoreUrl: file:PATH or zk:host:port[/chroot] (default {DEFAULT_URL})",
+    )
+    return parser
+
+
+def _snapshot(url: str, folder: Path) -> None:
+    try:
+        from magnetar.snapshot.node_sources import nodes_of
+        from magnetar.snapshot.writer import write_snapshot
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{error}; pip install 'magnetar[record]'") from error
+    try:
+        counts = write_snapshot(
+            nodes_of(url), folder, url, lambda text: print(text, file=sys.stderr, flush=True)
+        )
+    except ModuleNotFoundError as error:
+        raise CommandError(f"{url}: {error}; pip install 'magnetar[zookeeper]'") from error
+    except (MetadataError, OSError) as error:
+        raise CommandError(str(error)) from error
+    print(f"{folder}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))

@@ -1,0 +1,52 @@
+"""`magnetar bookie`: the command line of a bookie process; the same as `python -m bookie_stub`, with our logs.
+
+Law of the place: usage and help are settled here, before anything of the bookie is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+TOOLS = ("dump", "check", "index", "compact")
+PASSED_ON = ("conf", "data", "ready_file")
+
+
+def main(argv: list[str]) -> int:
+    """Runs a bookie in the foreground until SIGTERM or Ctrl-C, or a tool for its files; returns the exit code."""
+    if argv and argv[0] in TOOLS:
+        from magnetar.commands.bookie_tools import main as run_tool
+
+        return run_tool(argv)
+    arguments = _parser().parse_args(argv)
+    from bookie_stub.__main__ import main as run_bookie
+    from magnetar.process import logs
+
+    with logs.running(arguments.log_format):
+        return run_bookie(words_of(arguments))
+
+
+def words_of(arguments: argparse.Namespace) -> list[str]:
+    """The command line of `python -m bookie_stub` that says the same."""
+    words = [part for setting in arguments.set for part in ("--set", setting)]
+    for name in PASSED_ON:
+        value = getattr(arguments, name)
+        if value is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return words
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "magnetar bookie",
+        description="Run a bookie with BookKeeper's files and wire, in the foreground.",
+        epilog="Tools for its files: magnetar bookie dump | check | index rebuild | compact, each with --help.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-c", "--conf", "--config", type=Path, metavar="FILE", help="bookkeeper.conf")
+    add("--data", type=Path, metavar="DIR", help="folder of everything that is kept")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting")
+    add("--ready-file", type=Path, metavar="FILE", help="write the addresses as JSON when ready")
+    add("--log-format", choices=("auto", "plain", "json"), default="auto", help="auto: plain on a terminal")
+    return parser

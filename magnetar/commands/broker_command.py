@@ -1,0 +1,111 @@
+"""`magnetar standalone` and `magnetar broker`: the command line of the broker process.
+
+Flags are named as `pulsar standalone` and `pulsar broker` name them. Law of the place: words become a
+`BrokerOptions`, logging starts, and the composition root is called; no setting is interpreted here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from magnetar.process.options import BrokerOptions, Role
+
+log = logging.getLogger(__name__)
+
+WITHOUT_MEANING = (
+    (("-nfw", "--no-functions-worker"), 0, "there is no functions worker"),
+    (("-nss", "--no-stream-storage"), 0, "there is no stream storage"),
+    (("--num-bookies",), 1, "there is one embedded bookie"),
+    (("--bookkeeper-dir",), 1, "see --data"),
+    (("--bookkeeper-port",), 1, "the embedded bookie has no port"),
+    (("--zookeeper-dir",), 1, "there is no ZooKeeper"),
+    (("--zookeeper-port",), 1, "there is no ZooKeeper"),
+    (("--metadata-dir",), 1, "see --data"),
+    (("--metadata-url",), 1, "metadata is embedded, see --data"),
+)
+"""Flags of `pulsar standalone` that scripts pass and that have no counterpart: (names, values taken, why)."""
+
+
+def standalone(argv: list[str]) -> int:
+    """Broker and bookie in one process; returns the exit code when the broker has stopped."""
+    return _run("standalone", argv)
+
+
+def broker(argv: list[str]) -> int:
+    """A broker alone, its ledgers in bookies reached over TCP."""
+    return _run("broker", argv)
+
+
+def parse(role: Role, argv: list[str]) -> tuple[BrokerOptions, str, list[str]]:
+    """The options, the log format, and one text for every flag that was accepted without effect."""
+    arguments = _parser(role).parse_args(argv)
+    overrides: list[str] = list(arguments.set)
+    if arguments.advertised_address is not None:
+        overrides.insert(0, f"advertisedAddress={arguments.advertised_address}")
+    ignored = [
+        f"{names[-1]} ({why})"
+        for names, _, why in WITHOUT_MEANING
+        if getattr(arguments, _attribute(names[-1])) not in (None, False)
+    ]
+    options = BrokerOptions(
+        role=role,
+        config_path=arguments.config,
+        data=arguments.data,
+        memory=arguments.memory,
+        overrides=tuple(overrides),
+        ready_file=arguments.ready_file,
+        profile=arguments.profile,
+        wipe_data=arguments.wipe_data,
+    )
+    return options, arguments.log_format, ignored
+
+
+def _run(role: Role, argv: list[str]) -> int:
+    options, log_format, ignored = parse(role, argv)
+    from magnetar.process import logs
+
+    with logs.running(log_format):
+        for text in ignored:
+            log.info("accepted without effect: %s", text)
+        from magnetar.process.standalone import run
+
+        return run(options)
+
+
+def _parser(role: Role) -> argparse.ArgumentParser:
+    what = "a broker with its bookie in one process" if role == "standalone" else "a broker on its own"
+    parser = argparse.ArgumentParser(
+        f"magnetar {role}",
+        description=f"Run {what}, in the foreground, until SIGTERM or Ctrl-C.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("-c", "--config", "--broker-conf", type=Path, metavar="FILE", help="configuration file")
+    add("--data", type=Path, metavar="DIR", help="folder of everything that is kept")
+    add("--memory", action="store_true", help="keep nothing on disk (for tests)")
+    add("--set", action="append", default=[], type=_key_value, metavar="KEY=VALUE", help="override a setting")
+    add("--ready-file", type=Path, metavar="FILE", help="write the addresses as JSON when ready")
+    add("--profile", choices=("4.0", "4.2", "5.0"), help="defaults of this Pulsar version")
+    add("--log-format", choices=("auto", "plain", "json"), default="auto", help="auto: plain on a terminal")
+    add("-a", "--advertised-address", metavar="HOST", help="sets advertisedAddress")
+    add("--wipe-data", action="store_true", help="empty the data folder first")
+    others = parser.add_argument_group("accepted for scripts written for Apache Pulsar, without effect")
+    for names, values, why in WITHOUT_MEANING:
+        if values:
+            others.add_argument(*names, metavar="VALUE", help=why)
+        else:
+            others.add_argument(*names, action="store_true", help=why)
+    return parser
+
+
+def _attribute(flag: str) -> str:
+    return flag.lstrip("-").replace("-", "_")
+
+
+def _key_value(text: str) -> str:
+    key, equals, _ = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form key=value")
+    return text

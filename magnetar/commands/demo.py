@@ -1,0 +1,285 @@
+"""`python -m magnetar.commands.demo`: an official producer and two subscriptions at work, and what the cache did.
+
+Uses the broker at `--url` when one listens there, else starts one of its own on free ports and stops it again.
+Law of the place: official client and `/metrics` only; every number printed was counted or scraped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+
+from magnetar.clients.client import CommandError, Connection, connect, fail, official_client
+from magnetar.commands.histogram import Histogram
+
+if TYPE_CHECKING:
+    import pulsar
+
+START_TIMEOUT_S = 30.0
+IDLE_TIMEOUT_S = 10.0
+WORKERS = 3
+REFUSED_EVERY = 200
+"""Every so many-th message is refused once by a worker, to show a redelivery."""
+NEGATIVE_ACK_DELAY_MS = 200
+SHOWN = (
+    ("inserted", "pulsar_ml_cache_x_insertions_total"),
+    ("hits", "pulsar_ml_cache_x_hits_total"),
+    ("misses", "pulsar_ml_cache_x_misses_total"),
+    ("requeued", "pulsar_ml_cache_x_requeues_total"),
+    ("evicted", "pulsar_ml_cache_x_evicted_total"),
+)
+
+TOPIC_COUNTERS = ("pulsar_ml_cache_x_topic_hits_total", "pulsar_ml_cache_x_topic_misses_total")
+
+Samples = dict[str, float]
+"""`name{label="value",…}` as it stands in the scrape, to its value."""
+
+
+class Addresses(NamedTuple):
+    pulsar: str
+    admin: str
+    own: bool
+
+
+class Consumed:
+    """What one consumer got; written by its thread only."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.numbers: list[int] = []
+        self.redelivered = 0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser("python -m magnetar.commands.demo", description="A broker at work.")
+    parser.add_argument("--url", default="pulsar://127.0.0.1:6650", help="broker to use if it runs")
+    parser.add_argument("--admin-url", default="http://127.0.0.1:8080", help="where its /metrics is")
+    parser.add_argument("-n", "--messages", type=int, default=2000)
+    parser.add_argument("-r", "--rate", type=float, default=1000.0, help="messages per second")
+    arguments = parser.parse_args(argv)
+    try:
+        official_client()
+        with _broker(arguments.url, arguments.admin_url) as addresses:
+            _show(addresses, arguments.messages, arguments.rate)
+    except CommandError as error:
+        return fail("demo", error)
+    return 0
+
+
+def _show(addresses: Addresses, count: int, rate: float) -> None:
+    topic = f"persistent://public/default/demo-{time.time_ns() // 1_000_000}"
+    print(f"broker    {addresses.pulsar}{' (started for this demo)' if addresses.own else ''}")
+    print(f"topic     {topic}")
+    before = scrape(addresses.admin)
+    client = connect(Connection(addresses.pulsar, "", "", "", False, False, None))
+    try:
+        ledger, workers, receipts = _work(client, topic, count, rate)
+    finally:
+        client.close()
+    print(f"producer  {count} messages of 1 KiB, {rate:g} a second")
+    print(f"          receipt after {_ms(receipts, 50)} (median), {_ms(receipts, 99)} (99 %)")
+    in_order = ledger.numbers == list(range(count))
+    order = "in order" if in_order else "NOT in order"
+    print(f"ledger    Failover, 1 consumer: {len(ledger.numbers)} messages, {order}")
+    shares = ", ".join(f"{worker.name} {len(worker.numbers)}" for worker in workers)
+    distinct = len({number for worker in workers for number in worker.numbers})
+    redelivered = sum(worker.redelivered for worker in workers)
+    print(f"workers   Shared, {WORKERS} consumers: {distinct} messages, {shares}")
+    print(f"          {redelivered} refused once with negative_acknowledge, delivered again")
+    _show_cache(before, scrape(addresses.admin), topic, f"{addresses.admin}/metrics")
+
+
+def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
+    print("\nWhat the entry cache did meanwhile (from /metrics):")
+    if not after:
+        print(f"  {page} does not answer: name the broker's admin address with --admin-url")
+        return
+    if not total(after, "pulsar_ml_cache_x_insertions_total"):
+        print("  this broker does not count its cache as Magnetar does")
+        return
+    for word, name in SHOWN:
+        print(
+            f"  {word:<10}{total(after, name) - total(before, name):8.0f} entries{_parts(before, after, name)}"
+        )
+    used, most = total(after, "pulsar_ml_cache_x_used_bytes"), total(after, "pulsar_ml_cache_x_max_bytes")
+    entries = total(after, "pulsar_ml_cache_x_entries")
+    print(f"  {'in it now':<10}{entries:8.0f} entries, {used / 1024:.0f} KiB of {most / 2**20:.0f} MiB")
+    print("\nMisses are reads from the bookie: subscriptions that keep up with the producer cause none.")
+    print(f"\nFrom {page}:")
+    for name in (*(name for _, name in SHOWN), *TOPIC_COUNTERS):
+        for key, value in after.items():
+            if key.partition("{")[0] == name and (name not in TOPIC_COUNTERS or topic in key):
+                print(f"  {key} {value:.0f}")
+
+
+def _work(
+    client: pulsar.Client, topic: str, count: int, rate: float
+) -> tuple[Consumed, list[Consumed], Histogram]:
+    """Consumers first, then the producer; ends when everybody has everything or nothing more comes."""
+    module = official_client()
+    ledger = Consumed("ledger")
+    workers = [Consumed(f"worker-{index + 1}") for index in range(WORKERS)]
+    failover = client.subscribe(topic, "ledger", consumer_type=module.ConsumerType.Failover)
+    shared = [
+        client.subscribe(
+            topic,
+            "workers",
+            consumer_type=module.ConsumerType.Shared,
+            consumer_name=worker.name,
+            receiver_queue_size=100,
+            negative_ack_redelivery_delay_ms=NEGATIVE_ACK_DELAY_MS,
+        )
+        for worker in workers
+    ]
+    done = threading.Event()
+    threads = [threading.Thread(target=_consume, args=(failover, ledger, done, False))]
+    threads += [
+        threading.Thread(target=_consume, args=(consumer, worker, done, True))
+        for consumer, worker in zip(shared, workers, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    receipts = _produce(client, topic, count, rate)
+    deadline = time.monotonic() + IDLE_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if len(ledger.numbers) >= count and sum(len(worker.numbers) for worker in workers) >= count:
+            break
+        time.sleep(0.05)
+    done.set()
+    for thread in threads:
+        thread.join()
+    return ledger, workers, receipts
+
+
+def _produce(client: pulsar.Client, topic: str, count: int, rate: float) -> Histogram:
+    from magnetar.commands.produce import pacer
+
+    receipts = Histogram()
+    producer = client.create_producer(topic, block_if_queue_full=True)
+    wait = pacer(rate)
+    for number in range(count):
+        wait()
+        body = f"{number}:".encode().ljust(1024, b".")
+        producer.send_async(body, partial(_receipt, receipts, time.monotonic_ns()))
+    producer.flush()
+    producer.close()
+    return receipts
+
+
+def _receipt(receipts: Histogram, sent_ns: int, _result: object, _id: object) -> None:
+    receipts.record((time.monotonic_ns() - sent_ns) // 1000)
+
+
+def _consume(consumer: pulsar.Consumer, consumed: Consumed, done: threading.Event, refuses: bool) -> None:
+    """Until `done`; one that `refuses` sends every so many-th message back at its first delivery."""
+    module = official_client()
+    while not done.is_set():
+        try:
+            message = consumer.receive(100)
+        except module.Timeout:
+            continue
+        number = int(message.data().split(b":", 1)[0])
+        again = message.redelivery_count() > 0
+        if refuses and not again and number % REFUSED_EVERY == REFUSED_EVERY - 1:
+            consumer.negative_acknowledge(message)
+            continue
+        consumed.redelivered += again
+        consumed.numbers.append(number)
+        consumer.acknowledge(message)
+
+
+@contextmanager
+def _broker(url: str, admin_url: str) -> Iterator[Addresses]:
+    """The one that listens at `url`, or one started for the time of the block."""
+    if _listens(url):
+        yield Addresses(url, admin_url, own=False)
+        return
+    with tempfile.TemporaryDirectory(prefix="magnetar-demo-") as folder:
+        ready, log = Path(folder) / "ready.json", Path(folder) / "log"
+        ports = ("--set", "brokerServicePort=0", "--set", "webServicePort=0")
+        data = ("--data", f"{folder}/data", "--ready-file", str(ready))
+        with log.open("wb") as out:
+            command = [sys.executable, "-m", "magnetar", "standalone", *data, *ports]
+            process = subprocess.Popen(command, stdout=out, stderr=out)
+        try:
+            yield _wait_until_ready(process, ready, log)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _listens(url: str) -> bool:
+    parts = urlsplit(url)
+    try:
+        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 6650), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], ready: Path, log: Path) -> Addresses:
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < START_TIMEOUT_S:
+        if ready.exists():
+            where = json.loads(ready.read_text())
+            return Addresses(where["pulsar"], where["admin"], own=True)
+        time.sleep(0.01)
+    last = log.read_text(errors="replace").splitlines()[-3:]
+    raise CommandError("the broker does not start: " + " | ".join(last))
+
+
+def scrape(admin_url: str) -> Samples:
+    """Every sample of `/metrics`; empty when there is no such page."""
+    try:
+        with urllib.request.urlopen(f"{admin_url.rstrip('/')}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return {}
+    samples = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            at = line.rfind("}") + 1 or line.index(" ")
+            samples[line[:at]] = float(line[at:].split()[0])
+    return samples
+
+
+def total(samples: Samples, name: str, *labels: str) -> float:
+    """The sum of a family's samples that carry all the labels given as `key="value"`."""
+    return sum(
+        value
+        for key, value in samples.items()
+        if key.partition("{")[0] == name and all(label in key for label in labels)
+    )
+
+
+def _parts(before: Samples, after: Samples, name: str) -> str:
+    """The family's growth by its reason or cause, where it has one."""
+    parts = []
+    for key, value in after.items():
+        if key.partition("{")[0] == name and value > before.get(key, 0.0):
+            for label in ("reason", "cause"):
+                if f'{label}="' in key:
+                    word = key.split(f'{label}="')[1].split('"')[0]
+                    parts.append(f"{word} {value - before.get(key, 0.0):.0f}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _ms(histogram: Histogram, percent: float) -> str:
+    return f"{histogram.percentile_us(percent) / 1000:.2f} ms"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

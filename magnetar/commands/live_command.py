@@ -1,0 +1,79 @@
+"""`magnetar pipeline live`: the cache's hit ratio per topic and minute, and its drops, from a running broker."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from magnetar.clients.client import CommandError, fail
+
+if TYPE_CHECKING:
+    Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_to(jobs: Jobs) -> None:
+    parser = jobs.add_parser(
+        "live",
+        help="follow the cache's hit ratio and tell of drops",
+        description="Follow the topic that a broker names in entryCacheCountsTopic.",
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("topic", metavar="TOPIC", help="the broker's entryCacheCountsTopic")
+    add("--service-url", default="pulsar://localhost:6650", metavar="URL", help="(default %(default)s)")
+    add(
+        "--checkpoint",
+        required=True,
+        metavar="FOLDER",
+        help="where a run goes on after the last one",
+    )
+    add("--out", metavar="FOLDER", help="Parquet with a row per topic and minute")
+    add(
+        "--starting", choices=("earliest", "latest"), default="latest", help="of a first run (default latest)"
+    )
+    add(
+        "--drop",
+        type=float,
+        default=0.1,
+        metavar="X",
+        help="tell of a ratio X below the average (default 0.1)",
+    )
+    add("--min-reads", type=int, default=100, metavar="N", help="of a minute that counts (default 100)")
+    add("--once", action="store_true", help="what there is now, then end")
+    add("--master", default="local[*]", help="Spark's master (default local[*])")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Returns 0, or 1 after one line on stderr; 130 after Ctrl-C. Checkpoint and output are Spark's own paths."""
+    try:
+        from pyspark.errors import PySparkException
+
+        from pipeline.java import NoJava
+        from pipeline.live.drop_watch import DropWatch
+        from pipeline.live.hit_ratio import by_minute, counts_of, start
+        from pipeline.session import start_session
+    except ModuleNotFoundError as error:
+        return fail("pipeline live", CommandError(f"{error}; pip install 'magnetar[spark]'"))
+    try:
+        session = start_session(
+            "live", master=arguments.master, quick_start=True, settings={"spark.sql.shuffle.partitions": "4"}
+        )
+    except NoJava as error:
+        return fail("pipeline live", CommandError(str(error)))
+    try:
+        counts = counts_of(session, arguments.service_url, arguments.topic, arguments.starting)
+        query = start(
+            by_minute(counts),
+            DropWatch(arguments.drop, arguments.min_reads),
+            arguments.checkpoint,
+            out=arguments.out,
+            once=arguments.once,
+            tell=lambda line: print(line, flush=True),
+        )
+        query.awaitTermination()
+    except PySparkException as error:
+        return fail("pipeline live", CommandError(str(error).strip().splitlines()[-1]))
+    finally:
+        session.stop()
+    return 0

@@ -1,0 +1,177 @@
+"""`magnetar pipeline NAME …`: jobs on access records, from what happened to what to change in broker.conf; audits of
+snapshots; what happens live.
+
+The arguments are understood before anything heavy is imported. A missing extra, a missing Java and a folder without
+a record are one sentence each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from magnetar.clients.client import CommandError, fail
+from magnetar.commands import audit_command, live_command
+from pipeline.remote_paths import Place, local_folder, place
+
+if TYPE_CHECKING:
+    from pipeline.jobs.answer import Answer
+    from pipeline.jobs.run import Session
+
+POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
+JOBS = {
+    "hit-report": "hits and misses by topic, subscription and minute, reuse, causes of misses",
+    "what-if": "the same requests under other policies, sizes, times to live and extensions",
+    "miss-ratio-curve": "the hit ratio over the size of the cache, from a sample, with error bars",
+    "recommend": "which setting binds, and the lines of broker.conf to change",
+    "compare": "what the broker counted, beside what its own settings should have given",
+    "thrashing": "what is read from bookies more than once, and the readahead to set",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Returns 0, or 1 after one line on stderr; for `compare` 1 also where something differs."""
+    arguments = _parser().parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "magnetar pipeline",
+        description="Jobs on Spark: on access records (entryCacheRecordDirectory), on snapshots of metadata, and live.",
+        allow_abbrev=False,
+    )
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    for name, text in JOBS.items():
+        job = jobs.add_parser(
+            name, help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False
+        )
+        job.add_argument(
+            "paths",
+            nargs="+",
+            type=place,
+            metavar="PATH",
+            help="a record, a part of it, or single files; s3a://… and the like through Spark",
+        )
+        job.add_argument(
+            "--out",
+            type=local_folder,
+            metavar="DIR",
+            default=Path("pipeline-report"),
+            help="where the page and the Parquet files go (default pipeline-report)",
+        )
+        job.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
+        if name in ("what-if", "miss-ratio-curve", "recommend"):
+            job.add_argument(
+                "--sample",
+                type=_share,
+                metavar="SHARE",
+                help="replay this share of the entries, 0.01 = 1 %% (default: all, but for a curve 0.01 to 1)",
+            )
+        if name in ("what-if", "miss-ratio-curve"):
+            job.add_argument(
+                "--sizes-mb", type=_numbers, metavar="N,…", help="cache sizes (default the broker's)"
+            )
+        if name == "what-if":
+            _grid_options(job)
+        job.set_defaults(run=_run_record_job)
+    audit_command.add_to(jobs)
+    live_command.add_to(jobs)
+    return parser
+
+
+def _grid_options(job: argparse.ArgumentParser) -> None:
+    job.add_argument("--policies", type=_policies, metavar="NAME,…", help=f"of {', '.join(POLICIES)}")
+    job.add_argument("--ttl-ms", type=_numbers, metavar="N,…", help="times to live (default the broker's)")
+    job.add_argument(
+        "--extensions", type=_numbers, metavar="N,…", help="how often an entry with expected reads may stay"
+    )
+    job.add_argument(
+        "--extend-accessed",
+        type=_truths,
+        metavar="BOOL,…",
+        help="whether entries that were read stay for another time to live: true,false",
+    )
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not numbers with commas in between") from None
+    if min(found) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} has a number below 0")
+    return found
+
+
+def _share(text: str) -> float:
+    (share,) = _numbers(text) if "," not in text else [0.0]
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no share: above 0 and at most 1")
+    return share
+
+
+def _policies(text: str) -> list[str]:
+    found = text.split(",")
+    for name in found:
+        if name not in POLICIES:
+            raise argparse.ArgumentTypeError(f"no such policy: {name!r}; there are {', '.join(POLICIES)}")
+    return found
+
+
+def _truths(text: str) -> list[bool]:
+    words = text.split(",")
+    if not set(words) <= {"true", "false"}:
+        raise argparse.ArgumentTypeError(f"{text!r} is not true, false or true,false")
+    return [word == "true" for word in words]
+
+
+def _run_record_job(arguments: argparse.Namespace) -> int:
+    try:
+        return _run(arguments)
+    except CommandError as error:
+        return fail("pipeline", error)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    places: list[Place] = arguments.paths
+    missing = [str(path) for path in places if isinstance(path, Path) and not path.exists()]
+    if missing:
+        raise CommandError(f"there is no {', '.join(missing)}")
+    session, job = _session_and_job(arguments)
+    from broker.recorder.errors import RecordError
+    from pipeline.java import NoJava
+    from pipeline.remote_paths import CannotFetch
+
+    began = time.monotonic()
+    try:
+        with session:
+            arguments.paths = session.local(places)
+            answer, good = job(session, arguments)
+            page = session.write(answer, arguments.out)
+    except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
+        raise CommandError(str(error)) from None
+    print("\n".join(answer.text))
+    print(f"\n{page} ({time.monotonic() - began:.0f} s)")
+    return 0 if good else 1
+
+
+def _session_and_job(
+    arguments: argparse.Namespace,
+) -> tuple[Session, Callable[[Session, argparse.Namespace], tuple[Answer, bool]]]:
+    """Everything heavy is imported here."""
+    try:
+        from pipeline.jobs.run import RUN, Session
+    except ImportError as error:
+        extra = "magnetar[pipeline,spark]"
+        raise CommandError(f"{error.name} is not installed: pip install '{extra}'") from None
+    return Session(arguments.master, _say), RUN[arguments.job]
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

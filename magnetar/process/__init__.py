@@ -1,0 +1,1 @@
+"""Starting a broker process: settings, metadata store, bookie, logs."""

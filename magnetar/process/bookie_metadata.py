@@ -1,0 +1,77 @@
+"""What the cluster's metadata says of the entries that a bookie is to have: for tools that mend its files.
+
+The bookie itself reads no more of a ledger's metadata than whether its own id is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bookie_stub.base.errors import BookieError, RegistrationError
+from bookie_stub.disk.directories import instance_of
+from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
+from broker.ledger_client.placement import write_set
+from broker.model.errors import MetadataError
+
+if TYPE_CHECKING:
+    from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
+    from bookie_stub.config.settings import BookieSettings
+    from bookie_stub.tools.index_rebuild import ClosedEntries
+
+
+@contextlib.contextmanager
+def closed_entries(
+    settings: BookieSettings, cookie: Path, say: Callable[[str], None]
+) -> Iterator[ClosedEntries | None]:
+    """None, and a line about it, without a metadata store or when it cannot be reached. `cookie`: a file with it."""
+    if settings.metadata is None:
+        yield None
+        return
+    from bookie_stub.cluster.registration import ledgers_to_read
+
+    with contextlib.ExitStack() as stack:
+        try:
+            opened = ledgers_to_read(settings.metadata, instance_of(cookie), settings.metadata_timeout_s)
+            ledgers = stack.enter_context(opened)
+        except (BookieError, OSError) as error:
+            say(f"the metadata store is not asked: {error}")
+            yield None
+            return
+        yield _Asked(ledgers, settings.bookie_id, say)
+
+
+class _Asked:
+    def __init__(self, ledgers: ZooKeeperLedgers, bookie_id: str, say: Callable[[str], None]) -> None:
+        self._ledgers = ledgers
+        self._bookie_id = bookie_id
+        self._say = say
+
+    def __call__(self, ledger_ids: Collection[int]) -> Iterator[tuple[int, Iterable[int]]]:
+        """Nothing of a cluster that cannot be asked."""
+        self._say(f"asking the metadata store for {len(ledger_ids)} ledgers")
+        try:
+            values = self._ledgers.values(ledger_ids)
+        except RegistrationError as error:
+            self._say(f"the metadata store is not believed: {error}")
+            return
+        for ledger_id, value in values:
+            with contextlib.suppress(MetadataError):  # of a format that is not read: nothing is known of it
+                metadata = decode(value)
+                if metadata.state is LedgerState.CLOSED:
+                    yield ledger_id, entries_on(self._bookie_id, metadata)
+
+
+def entries_on(bookie_id: str, metadata: LedgerMetadata) -> Iterator[int]:
+    """The entries of a closed ledger that were to be written to this bookie."""
+    behind = metadata.last_entry_id + 1
+    for segment, following in zip(metadata.segments, (*metadata.segments[1:], None), strict=True):
+        if bookie_id not in segment.members:
+            continue
+        position = segment.members.index(bookie_id)
+        end = behind if following is None else min(following.first_entry_id, behind)
+        for entry_id in range(segment.first_entry_id, end):
+            if position in write_set(entry_id, len(segment.members), metadata.write_quorum):
+                yield entry_id

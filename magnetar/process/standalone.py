@@ -1,0 +1,288 @@
+"""`magnetar standalone` and `magnetar broker`: joins broker, ledgers and metadata, and runs them until told to stop.
+
+The embedded bookie meets the broker only here, behind the ledger client that a bookie on the network fits too.
+The first SIGTERM or SIGINT drains and exits with 0; a second one exits at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bookie_stub.base.errors import BookieError
+from broker.config import load_broker_settings
+from broker.config.rules import EMBEDDED
+from broker.model.errors import MetadataError
+from broker.recorder.errors import RecordError
+from magnetar import __version__
+from magnetar.process.open_metadata import open_metadata
+from magnetar.process.options import BrokerOptions
+from magnetar.process.process_settings import load_standalone_settings
+from settings.errors import SettingsError
+from settings.settings import Note, Settings
+
+if TYPE_CHECKING:
+    from bookie_stub.compose.bookie import Bookie
+    from broker.compose.broker_service import Addresses, BrokerService
+    from broker.ledger_client.bookies import Bookies
+    from broker.loop.turn import Turn
+    from broker.metadata.metadata_store import MetadataStore
+
+log = logging.getLogger("magnetar")
+
+READY = "messaging service is ready"
+"""What scripts and test containers wait for in the log of a Pulsar."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""The journal's thread should get its turn soon after it asks; the interpreter's own 5 ms are an fsync's time."""
+
+EMBEDDED_ADDRESS = "127.0.0.1:3181"
+"""What ledger metadata calls a bookie that has no address of its own."""
+GC_YOUNG_OBJECTS = 50_000
+"""Entries come and go by the ten thousand and hold no cycles, so looking for cycles can wait."""
+
+
+_WHAT_NEXT = """
+Magnetar {version} is ready.
+
+  clients   {url}
+  admin     {admin}/admin/v2/clusters
+  metrics   {admin}/metrics
+
+In another terminal:
+
+  make demo                                            a producer and two subscriptions at work
+  .venv/bin/magnetar consume my-topic -s my-sub -n 0   waits for messages
+  .venv/bin/magnetar produce my-topic -m hello         sends one
+
+Ctrl-C drains and stops.
+"""
+
+
+class _ToldToStop(Exception):
+    """A signal came before the broker was ready, so there is nothing to drain."""
+
+
+class ProcessSettings(NamedTuple):
+    broker: Settings
+    bookie: Settings | None
+    notes: tuple[Note, ...]
+    memory: bool
+    data: Path
+
+
+def run(options: BrokerOptions) -> int:
+    """The process's exit status: 0 after a clean stop, 1 when it could not start, 2 for a bad setting."""
+    try:
+        settings = load(options)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for note in settings.notes:
+        log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        _run_loop(_serve(settings, options.ready_file))
+    except _ToldToStop:
+        log.info("stopped before it was ready")
+    except (OSError, BookieError, MetadataError, RecordError) as error:
+        log.error("cannot start: %s", error)
+        return 1
+    return 0
+
+
+def load(options: BrokerOptions) -> ProcessSettings:
+    path = options.config_path or _default_config(options.role)
+    overrides = list(options.overrides)
+    if options.data is not None:
+        overrides.append(f"magnetarDataDirectory={options.data}")
+    if options.memory:
+        overrides.append("magnetarInMemory=true")
+    bookie: Settings | None = None
+    if options.role == "standalone":
+        both = load_standalone_settings(
+            path, environ=os.environ, overrides=overrides, profile=options.profile
+        )
+        broker, bookie, notes = both.broker, both.bookie, both.notes
+    else:
+        broker = load_broker_settings(path, environ=os.environ, overrides=overrides, profile=options.profile)
+        notes = tuple(broker.notes)
+        if EMBEDDED in broker.list("bookieAddress") and not broker.bool("magnetarInMemory"):
+            raise SettingsError(
+                f"{broker.origin('bookieAddress')}: bookieAddress={EMBEDDED}: a broker on its own needs host:port of a"
+                " bookie; `magnetar standalone` has one inside"
+            )
+    data = Path(broker.str("magnetarDataDirectory")).absolute()
+    if options.wipe_data and data.exists():
+        shutil.rmtree(data)
+    return ProcessSettings(broker, bookie, notes, broker.bool("magnetarInMemory"), data)
+
+
+def _default_config(role: str) -> Path | None:
+    """`PULSAR_STANDALONE_CONF` or `PULSAR_BROKER_CONF`, else the file in `conf/` where there is one."""
+    named = os.environ.get(f"PULSAR_{role.upper()}_CONF")
+    if named:
+        return Path(named)
+    beside = Path("conf") / f"{role}.conf"
+    return beside if beside.is_file() else None
+
+
+def _run_loop(main: Coroutine[object, object, None]) -> None:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+async def _serve(settings: ProcessSettings, ready_file: Path | None) -> None:
+    stop = _stop_on_signals()
+    service = await _start(settings, stop)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS, 50, 1000)
+    try:
+        _announce(service.addresses, ready_file)
+        await service.start_admin()
+        await stop.wait()
+        log.info("stopping: draining what is under way")
+    finally:
+        await _stop(service, service.settings.int("brokerShutdownTimeoutMs") / 1000)
+
+
+async def _stop(service: BrokerService, seconds_max: float) -> None:
+    try:
+        await asyncio.wait_for(service.stop(), seconds_max or None)
+    except TimeoutError:
+        log.error("not stopped within brokerShutdownTimeoutMs; the next start recovers what is missing")
+
+
+async def _start(settings: ProcessSettings, stop: asyncio.Event) -> BrokerService:
+    """Everything up to the open data port. The bookie replays its journal while the broker's rooms are imported.
+
+    What was opened is closed again when the start fails, so that the next one has nothing to recover.
+    """
+    loop = asyncio.get_running_loop()
+    async with AsyncExitStack() as opened:
+        with ThreadPoolExecutor(1) as opener:
+            bookie = _open_bookie(settings, opener, loop.call_soon_threadsafe)
+            from broker.compose.broker_service import BrokerService
+            from broker.compose.room_settings import ensemble_settings
+            from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdsAbove, LedgerIdsUnused
+            from broker.ledger_client.ledgers import Ledgers
+            from broker.loop import clock
+            from broker.loop.turn import Turn
+
+            turn = Turn(loop.call_soon, clock.monotonic_ns)
+            metadata, ids = await open_metadata(settings.broker)
+            opened.push_async_callback(metadata.close)
+            bookies = await _bookies(settings, bookie, turn, metadata, stop)
+            ledgers = Ledgers(
+                metadata,
+                bookies,
+                ensemble_settings(settings.broker, alone=bookies.sole is not None),
+                call_soon=loop.call_soon,
+                call_later=loop.call_later,
+                creator_token=random.getrandbits(63),
+            )
+            opened.push_async_callback(ledgers.close)
+            if bookie is not None:  # The store may be newer or older than the bookie's files.
+                ids = LedgerIdsAbove(ids or LedgerIds(metadata), bookie.result().highest_ledger_id)
+            elif ids is None and not settings.memory:
+                ids = LedgerIdsUnused(LedgerIds(metadata), bookies)
+        service = BrokerService(
+            settings.broker, metadata=metadata, ledgers=ledgers, turn=turn, version=__version__, ids=ids
+        )
+        await service.start()
+        opened.pop_all()
+    return service
+
+
+def _open_bookie(
+    settings: ProcessSettings, opener: ThreadPoolExecutor, post: Callable[[Callable[[], None]], object]
+) -> Future[Bookie] | None:
+    if settings.memory or settings.bookie is None or EMBEDDED not in settings.broker.list("bookieAddress"):
+        return None
+    bookie_settings = settings.bookie
+
+    def open_bookie() -> Bookie:
+        from bookie_stub.compose.bookie import Bookie
+        from bookie_stub.config.settings import from_settings
+
+        return Bookie.open(from_settings(bookie_settings), post)
+
+    return opener.submit(open_bookie)
+
+
+async def _bookies(
+    settings: ProcessSettings,
+    bookie: Future[Bookie] | None,
+    turn: Turn,
+    metadata: MetadataStore,
+    stop: asyncio.Event,
+) -> Bookies:
+    from broker.ledger_client.bookies import OneBookie
+
+    if settings.memory:
+        from broker.ledger_client.memory import MemoryLedgerClient
+
+        memory = MemoryLedgerClient(asyncio.get_running_loop().call_soon)
+        return OneBookie(EMBEDDED_ADDRESS, memory)
+    if bookie is not None:
+        from broker.ledger_client.embedded import EmbeddedLedgerClient
+
+        opened: Bookie = await asyncio.wrap_future(bookie)
+        return OneBookie(EMBEDDED_ADDRESS, EmbeddedLedgerClient(opened))
+    from magnetar.process.remote_bookies import connect_to_bookies
+
+    connecting = asyncio.create_task(connect_to_bookies(settings.broker, turn, metadata))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if not connecting.done():
+        connecting.cancel()
+        raise _ToldToStop
+    stopped.cancel()
+    return connecting.result()
+
+
+def _stop_on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    return stop
+
+
+def _announce(addresses: Addresses, ready_file: Path | None) -> None:
+    """The file appears whole or not at all, so that whoever waits for it may read it at once."""
+    log.info("%s: %s %s", READY, addresses.service_url, addresses.admin_url)
+    if sys.stdout.isatty() or "MAKELEVEL" in os.environ:  # Somebody at a terminal, perhaps by `make run`.
+        print(
+            _WHAT_NEXT.format(version=__version__, url=addresses.service_url, admin=addresses.admin_url),
+            flush=True,
+        )
+    if ready_file is None:
+        return
+    text = json.dumps({"pulsar": addresses.service_url, "admin": addresses.admin_url, "pid": os.getpid()})
+    part = ready_file.with_name(ready_file.name + ".part")
+    part.write_text(text + "\n")
+    part.replace(ready_file)
