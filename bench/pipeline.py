@@ -23,7 +23,7 @@ import numpy as np
 
 from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.entry_cache.cache_events import Op
-from broker.recorder.record_reader import RunOfBroker, find
+from broker.recorder.record_reader import BrokerLifetime, find
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import WhatIf
 from pipeline.replays.replay import replay_with
@@ -54,7 +54,7 @@ def gathered_per_second() -> float:
     return GATHERED / min(cpu(lambda: table[places].sum()) for _ in range(3))
 
 
-def measure_replay(run: RunOfBroker) -> list[str]:
+def measure_replay(run: BrokerLifetime) -> list[str]:
     """One core, all events of one broker; and the objects on the first part of the same rows."""
     from broker.recorder.record_reader import events
 
@@ -104,7 +104,7 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
         for mib in (16, 32, 64, 128)
     ]
     hits, reads = np.zeros((len(settings), len(rates))), np.zeros((len(settings), len(rates)))
-    for run in find([folder]).runs:
+    for run in find([folder]).lifetimes:
         accesses = accesses_of(run)
         for at, rate in enumerate(rates):
             part = sampled(accesses, rate)
@@ -122,13 +122,13 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
 
 
 def measure_grid(folder: Path, master: str) -> list[str]:
-    from pipeline.replays.grid import choices, replay_grid
+    from pipeline.replays.grid import override_grid, replay_grid
     from pipeline.session import start_session
 
     start_s = timed(lambda: start_session("bench", master=master))
     spark = start_session("bench", master=master)
-    runs = find([folder]).runs
-    wanted = choices(
+    runs = find([folder]).lifetimes
+    wanted = override_grid(
         ("pip430-4.2", "pip430-5.0"),
         tuple(mib << 20 for mib in (16, 64, 256, 1024)),
         (1_000_000_000, 10_000_000_000),
@@ -208,7 +208,7 @@ def main() -> None:
         if not folder.exists():
             seconds = timed(lambda: make_record(folder, options.events, options.brokers))
             print(f"record made in {seconds:.1f} s", flush=True)
-        (first, *_) = find([folder]).runs
+        (first, *_) = find([folder]).lifetimes
         spread, cluster = (folder.with_name(f"{folder.name}-{what}") for what in ("spread", "cluster"))
         parts: dict[str, Callable[[], list[str]]] = {
             "replay": lambda: measure_replay(first),

@@ -30,7 +30,7 @@ _REFUSALS: Final = (OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RejectedFile:
     path: Path
     reason: str
 
@@ -44,7 +44,7 @@ class FileOnDisk:
 
 
 @dataclass(slots=True)
-class RunOfBroker:
+class BrokerLifetime:
     """One record: what one broker wrote from one start to its end."""
 
     broker: str
@@ -75,28 +75,28 @@ class RunOfBroker:
 
 @dataclass(slots=True)
 class Found:
-    runs: list[RunOfBroker] = field(default_factory=list)
+    lifetimes: list[BrokerLifetime] = field(default_factory=list)
     """By broker and start."""
-    set_aside: list[SetAside] = field(default_factory=list)
+    rejected: list[RejectedFile] = field(default_factory=list)
 
 
 def find(folders: Iterable[Path]) -> Found:
     """What the folders and all below them have; only the ends of the files are read. A path may be a file."""
     found = Found()
-    runs: dict[tuple[str, str], RunOfBroker] = {}
+    lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
     for path in sorted(set(_record_files(folders))):
         try:
             file = look_at(path)
         except RecordError as error:
-            found.set_aside.append(SetAside(path, str(error)))
+            found.rejected.append(RejectedFile(path, str(error)))
             continue
         key = (file.facts.broker, file.facts.start)
-        runs.setdefault(key, RunOfBroker(*key)).files.append(file)
-    for key in sorted(runs):
-        run = runs[key]
-        run.files.sort(key=lambda file: file.facts.sequence)
-        run.names = _names_of(run)
-        found.runs.append(run)
+        lifetimes.setdefault(key, BrokerLifetime(*key)).files.append(file)
+    for key in sorted(lifetimes):
+        lifetime = lifetimes[key]
+        lifetime.files.sort(key=lambda file: file.facts.sequence)
+        lifetime.names = _names_of(lifetime)
+        found.lifetimes.append(lifetime)
     return found
 
 
@@ -109,9 +109,9 @@ def _record_files(folders: Iterable[Path]) -> Iterator[Path]:
             yield folder
 
 
-def _names_of(run: RunOfBroker) -> NamesRead | None:
-    for folder in run.files[0].path.parents:
-        path = folder / names_name(run.start)
+def _names_of(lifetime: BrokerLifetime) -> NamesRead | None:
+    for folder in lifetime.files[0].path.parents:
+        path = folder / names_name(lifetime.start)
         if path.is_file():
             return NamesRead(path)
     return None
@@ -146,24 +146,24 @@ def read_table(file: FileOnDisk) -> pa.Table:
 
 
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Run by run, file by file; a file that turns out to be damaged joins those set aside."""
-    for run in found.runs:
-        for file in run.files:
+    """Run by lifetime, file by file; a file that turns out to be damaged joins those set aside."""
+    for lifetime in found.lifetimes:
+        for file in lifetime.files:
             try:
                 table = read_table(file)
             except RecordError as error:
-                found.set_aside.append(SetAside(file.path, str(error)))
+                found.rejected.append(RejectedFile(file.path, str(error)))
                 continue
             yield file, table
 
 
-def events(run: RunOfBroker) -> Iterator[list[Recorded]]:
+def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:
     """The run's rows with their names and the times that the cache knew, in order, some at a time. Raises
     RecordError."""
-    names = run.names
+    names = lifetime.names
     if names is None:
-        raise RecordError(run.why_not_exact())
-    for file in run.files:
+        raise RecordError(lifetime.why_not_exact())
+    for file in lifetime.files:
         try:
             with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
                 for batch in opened.iter_batches(BATCH_ROWS):

@@ -16,8 +16,8 @@ from pipeline.audits.lifecycle import audit_lifecycle
 from pipeline.audits.limits import Limits
 from pipeline.audits.metadata import audit_metadata
 from pipeline.audits.snapshot import SnapshotError, open_snapshot
-from pipeline.jobs.answer import Answer, Table, TableRow, as_text, mib
 from pipeline.jobs.page import write
+from pipeline.jobs.report import Report, Table, TableRow, as_text, mib
 
 AUDITS = MappingProxyType(
     {
@@ -61,13 +61,13 @@ def run_audit(
     progress(f"audit {name}: summing up")
     plan = spark.read.parquet(str(out / _PLAN))
     found = summarise(plan)
-    answer = Answer(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))
-    answer.tables["classes"] = Table("By class", [_row(one) for one in found])
-    answer.tables["largest"] = Table(
+    report = Report(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))
+    report.tables["classes"] = Table("By class", [_row(one) for one in found])
+    report.tables["largest"] = Table(
         f"The {_LARGEST} largest of each class", largest(plan), shown=_LARGEST * max(len(found), 1)
     )
-    write(answer, out)
-    return "\n".join(answer.text)
+    write(report, out)
+    return "\n".join(report.text)
 
 
 def summarise(plan: DataFrame) -> list[ClassSummary]:

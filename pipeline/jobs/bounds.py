@@ -10,8 +10,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from broker.recorder.record_reader import RunOfBroker
-from pipeline.replays.accesses import APPEND, ASK, CAME_TO_NOTHING, FORCED, READ, Accesses, runs_expanded
+from broker.recorder.record_reader import BrokerLifetime
+from pipeline.replays.accesses import (
+    APPEND,
+    CAME_TO_NOTHING,
+    FORCED,
+    READ,
+    STORAGE_READ,
+    Accesses,
+    runs_expanded,
+)
 from pipeline.replays.making import accesses_of
 from pipeline.replays.sampling import sampled
 from pipeline.simulators.simulation import BELADY, POLICIES, simulate
@@ -40,7 +48,7 @@ class Requests(NamedTuple):
 def requests_of(accesses: Accesses) -> Requests:
     """Return appends and reads in their order, each entry with its size."""
     rows = accesses.rows
-    came = (rows.op == ASK) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
+    came = (rows.op == STORAGE_READ) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
     wanted = (rows.op == APPEND) | (rows.op == READ) | came
     chosen = rows.take(wanted)
     row, ids = runs_expanded(chosen.first, chosen.entries)
@@ -49,14 +57,14 @@ def requests_of(accesses: Accesses) -> Requests:
     return Requests(trace, int(np.count_nonzero(~appends)), appends)
 
 
-def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tuple[str, int, int]]:
+def baseline_of(task: tuple[BrokerLifetime, int, float, Sequence[str]]) -> list[tuple[str, int, int]]:
     """Return (policy, reads that hit, reads) for one broker lifetime.
 
     The task names the size of the cache in bytes, the share of the entries to simulate, and the policies. A policy
     for which the share's capacity is too small is left out.
     """
-    run, size_bytes, rate, policies = task
-    accesses = accesses_of(run)
+    lifetime, size_bytes, rate, policies = task
+    accesses = accesses_of(lifetime)
     accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
     requests = requests_of(accesses)
     if not requests.reads:

@@ -1,1 +1,1 @@
-"""Replays of access records under other settings: what the broker's cache would have made of the same requests."""
+"""Replays access records under other settings: the broker's cache receives the same requests again."""

@@ -1,4 +1,4 @@
-"""Invalidations: rows that say "all of the topic before this position" become one range of entries per ledger."""
+"""Turns each invalidation "all entries of a topic before a position" into one range of entries per ledger."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from pipeline.replays.numbering import entries_before
 
 _LEDGER, _INVALIDATE = REASONS.index(Reason.LEDGER), REASONS.index(Reason.INVALIDATE)
 _Ranges = list[tuple[int, int, int, int, int]]
-"""(row, first entry, entries, number of the reason, ledger)"""
+"""(index of the row, first entry, entries, number of the reason, ledger)"""
 
 
 def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Numbering) -> _Ranges:
-    """`filling`: indices of the rows that may put entries into the cache, `ledger` theirs by dense number."""
+    """Return the ranges of entries that INVALIDATE and CLOSE rows remove.
+
+    `filling`: indices of the rows that may insert entries; `ledger`: the dense number of each one's ledger.
+    """
     wanted = np.flatnonzero((columns.op == Op.INVALIDATE) | (columns.op == Op.CLOSE))
     if not len(wanted) or not len(filling):
         return []
@@ -46,7 +49,7 @@ def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Nu
 
 
 def _end(columns: Columns, row: int, number: int, numbering: Numbering) -> int:
-    """Up to which entry of the ledger the row goes."""
+    """Return the number of the first entry of the ledger that the row keeps."""
     if columns.op[row] == Op.CLOSE:
         return _all_of(numbering, number)
     own, asked = int(numbering.ledgers[number]), int(columns.ledger[row])

@@ -1,10 +1,13 @@
-"""The broker's entry cache as machine code: `EntryCacheManager` with the policies `pip430` (4.2, 5.0) and `fifo-ttl`.
+"""The broker's entry cache as machine code: the policies `pip430` (4.2, 5.0) and `fifo-ttl`, for replays.
 
-Rule for rule what `broker/entry_cache` does, over arrays: 16 bytes per entry, and a ring of slots for the removal
-queue. A slot is an entry's own only while the entry says so, which is how the slots of invalidated ones are told.
-Tests hold it to the objects of the broker, counter by counter.
+It follows `broker/entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
+Tests compare it with the broker's objects, counter by counter, on random access records.
 
-Nothing is allocated here: a ring that is full ends the call, and the caller comes back with a larger one.
+Invariant: an entry is cached once in the ring, at the slot that its own field `slot` names. A slot whose entry names
+another one, or is not cached, is a tombstone of an invalidated entry; passes skip it.
+
+Functions here allocate nothing, so that numba need not count references: a full ring ends the call, and the caller
+(`replay._replay`) continues with a larger one.
 """
 
 from __future__ import annotations
@@ -18,12 +21,20 @@ from pipeline.replays import counters as c
 from pipeline.replays.accesses import TURN_NS, Rows
 from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, Cache
 
-SLOT_MASK = 0xFFFFFFFF
-REQUEUES_MAX = 32_767
-UNLIMITED = 1 << 62
-INVALIDATED_KEPT = 16 * 1024 * 1024
+_SLOT_MASK = 0xFFFFFFFF
+_REQUEUES_LIMIT = 32_767
+_UNLIMITED = 1 << 62
+_INVALIDATED_KEPT = 16 * 1024 * 1024
+"""Bytes of invalidated entries from which a pass removes their slots from the ring."""
 
-_APPEND, _FETCH, _READ, _ASK, _DELIVER, _PUT_BACK = a.APPEND, a.FETCH, a.READ, a.ASK, a.DELIVER, a.PUT_BACK
+_APPEND, _FETCH, _READ, _STORAGE_READ, _DELIVER, _REDELIVERY = (
+    a.APPEND,
+    a.FETCH,
+    a.READ,
+    a.STORAGE_READ,
+    a.DELIVER,
+    a.REDELIVERY,
+)
 _INVALIDATE, _TICK, _SIZE_CHECK, _CONFIGURE = a.INVALIDATE, a.TICK, a.SIZE_CHECK, a.CONFIGURE
 _NOT_OFFERED, _NOT_COUNTED = a.NOT_OFFERED, a.NOT_COUNTED
 _TTL, _SIZE = 0, c.EVICTED_SIZE - c.EVICTED_TTL
@@ -37,7 +48,12 @@ _MISSED, _COALESCED, _FORCED = a.MISSED, a.COALESCED, a.FORCED
 def _sweep(
     cache: Cache, now_ns: int, reason: int, threshold_ns: int, to_free: int, protected: int, visits_max: int
 ) -> tuple[int, int, bool]:
-    """(bytes removed, slots visited, whether the pass has ended); `reason`: the number of the pass's reason."""
+    """Visit the slots from the head on, and evict or requeue each entry.
+
+    Ends at an entry that joined at `threshold_ns` or later, and after freeing `to_free` bytes. The first `protected`
+    slots may requeue entries; from there on every entry is evicted. Returns bytes freed, slots visited, and False where
+    `visits_max` ended the pass early. `reason`: 0 for the time to live, else the size.
+    """
     s, entries, slot_entry, slot_ns = cache.s, cache.entries, cache.slot_entry, cache.slot_ns
     mask = len(slot_entry) - 1
     head, tail = s[c.HEAD], s[c.TAIL]
@@ -50,7 +66,7 @@ def _sweep(
             break
         x = slot_entry[head & mask]
         e = entries[x]
-        if not e.flags & CACHED or e.slot != head & SLOT_MASK:
+        if not e.flags & CACHED or e.slot != head & _SLOT_MASK:
             head += 1
             visits += 1
             continue
@@ -61,12 +77,13 @@ def _sweep(
         if visits < protected and (accessed or (e.expected > 0 and e.requeues < requeues_max)):
             s[c.REQUEUED_ACCESSED if accessed else c.REQUEUED_EXPECTED] += 1
             e.flags &= ~ACCESSED
-            e.requeues = min(e.requeues + 1, REQUEUES_MAX)
-            e.slot = tail & SLOT_MASK
+            e.requeues = min(e.requeues + 1, _REQUEUES_LIMIT)
+            e.slot = tail & _SLOT_MASK
             slot_entry[tail & mask] = x
             slot_ns[tail & mask] = now_ns
             tail += 1
         else:
+            # PENDING outlives an eviction: the arrival of a request still inserts the entry.
             e.flags &= PENDING
             freed += e.size
             removed += 1
@@ -82,7 +99,7 @@ def _sweep(
 
 @compiled
 def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
-    """Whether a size pass is unfinished."""
+    """Evict down to the target size. Return True where a size pass is unfinished."""
     s = cache.s
     while True:
         resumed = s[c.PASS_OPEN] != 0
@@ -91,15 +108,15 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
             if s[c.USED_BYTES] <= s[c.TRIGGER_BYTES] or to_free <= 0:
                 return False
             s[c.PASS_OPEN], s[c.PASS_LEFT] = 1, to_free
-            s[c.PASS_PROTECTED] = s[c.TAIL] - s[c.HEAD] if s[c.ONE_LAP] else UNLIMITED
+            s[c.PASS_PROTECTED] = s[c.TAIL] - s[c.HEAD] if s[c.ONE_PROTECTED_PASS] else _UNLIMITED
         elif to_free <= 0:
             s[c.PASS_OPEN] = 0
             return False
         freed, visits, done = _sweep(
-            cache, now_ns, _SIZE, UNLIMITED, s[c.PASS_LEFT], s[c.PASS_PROTECTED], visits_max
+            cache, now_ns, _SIZE, _UNLIMITED, s[c.PASS_LEFT], s[c.PASS_PROTECTED], visits_max
         )
         s[c.PASS_LEFT] -= freed
-        if s[c.PASS_PROTECTED] != UNLIMITED:
+        if s[c.PASS_PROTECTED] != _UNLIMITED:
             s[c.PASS_PROTECTED] = max(0, s[c.PASS_PROTECTED] - visits)
         if not done:
             return True
@@ -112,6 +129,7 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
 
 @compiled
 def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
+    """Run the size checks that are due, until one is unfinished."""
     s = cache.s
     while s[c.CHECKS_DUE]:
         if _check_size(cache, now_ns, visits_max):
@@ -122,43 +140,48 @@ def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
 
 @compiled
 def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
+    """Run a periodic pass: evict expired entries, then check the size, then drop the slots of invalidated entries."""
     s = cache.s
     if not s[c.PASS_OPEN]:
-        _, visits, done = _sweep(cache, now_ns, _TTL, now_ns - s[c.TTL_NS], UNLIMITED, UNLIMITED, visits_max)
+        _, visits, done = _sweep(
+            cache, now_ns, _TTL, now_ns - s[c.TTL_NS], _UNLIMITED, _UNLIMITED, visits_max
+        )
         if not done:
             return
         visits_max -= visits
     if _check_size(cache, now_ns, visits_max):
         return
     s[c.CHECK_IN_FLIGHT] = 0
+    # No tombstones in the ring: nothing to drop.
     if s[c.TAIL] - s[c.HEAD] == s[c.ENTRIES]:
         s[c.INVALIDATED_BYTES] = 0
-    elif s[c.INVALIDATED_BYTES] > max(INVALIDATED_KEPT, s[c.USED_BYTES]):
+    elif s[c.INVALIDATED_BYTES] > max(_INVALIDATED_KEPT, s[c.USED_BYTES]):
         _drop_invalidated(cache)
         s[c.INVALIDATED_BYTES] = 0
 
 
 @compiled
 def _drop_invalidated(cache: Cache) -> None:
+    """Close the gaps that invalidated entries left in the ring."""
     s, entries, slot_entry, slot_ns = cache.s, cache.entries, cache.slot_entry, cache.slot_ns
     mask = len(slot_entry) - 1
     to = s[c.HEAD]
     for q in range(s[c.HEAD], s[c.TAIL]):
         x = slot_entry[q & mask]
-        if entries[x].flags & CACHED and entries[x].slot == q & SLOT_MASK:
+        if entries[x].flags & CACHED and entries[x].slot == q & _SLOT_MASK:
             slot_entry[to & mask] = x
             slot_ns[to & mask] = slot_ns[q & mask]
-            entries[x].slot = to & SLOT_MASK
+            entries[x].slot = to & _SLOT_MASK
             to += 1
     s[c.TAIL] = to
 
 
-# What the cache is told
+# Inputs of the cache
 
 
 @compiled
 def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
-    """One entry; the caller has seen to room for its slot and minds the size afterwards."""
+    """Insert one entry. The caller makes sure of a free slot before and calls `_check_later` afterwards."""
     s, e = cache.s, cache.entries[x]
     count = expected if expected >= s[c.COUNTS_FROM] else _NOT_COUNTED
     if e.flags & CACHED:
@@ -171,7 +194,7 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
     cache.slot_entry[at] = x
     cache.slot_ns[at] = now_ns
     s[c.TAIL] = tail + 1
-    e.slot = tail & SLOT_MASK
+    e.slot = tail & _SLOT_MASK
     e.expected = count
     e.requeues = 0
     e.flags = (e.flags & PENDING) | CACHED
@@ -182,7 +205,8 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
 
 
 @compiled
-def _mind_the_size(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
+def _check_later(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
+    """Request a size check at the end of the turn where the cache is too full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
     s[c.PEAK_BYTES] = max(s[c.PEAK_BYTES], s[c.USED_BYTES])
@@ -194,18 +218,22 @@ def _mind_the_size(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
 
 @compiled
 def _append(cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
+    """Insert appended entries."""
     if not cache.s[c.ENABLED]:
         return
     for x in range(first, first + count):
         _insert(cache, x, expected, now_ns)
-    _mind_the_size(cache, ledger, first, now_ns)
+    _check_later(cache, ledger, first, now_ns)
 
 
 @compiled
 def _fetch(
     cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int, as_recorded: bool
 ) -> None:
-    """What nobody has asked of storage in this replay is not brought by it either."""
+    """Insert entries that arrive from storage, if this replay requested them.
+
+    The recorded broker also requested entries that this cache had; they do not arrive here.
+    """
     wanted = cache.s[c.ENABLED] != 0 and expected >= cache.s[c.COUNTS_FROM]
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -214,12 +242,12 @@ def _fetch(
             if wanted:
                 _insert(cache, x, expected, now_ns)
     if wanted:
-        _mind_the_size(cache, ledger, first, now_ns)
+        _check_later(cache, ledger, first, now_ns)
 
 
 @compiled
 def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
-    """What is not there comes from storage at once."""
+    """Read entries; a missing one arrives from storage at once."""
     s, entries = cache.s, cache.entries
     hits = hit_bytes = missed = 0
     offered = s[c.ENABLED] != 0 and expected >= s[c.COUNTS_FROM]
@@ -240,11 +268,12 @@ def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_
         s[c.MISSES] += missed
         s[c.NEW_MISSES] += missed
         if offered:
-            _mind_the_size(cache, ledger, first, now_ns)
+            _check_later(cache, ledger, first, now_ns)
 
 
 @compiled
-def _ask(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -> None:
+def _request(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -> None:
+    """Read entries that the recorded cache did not have: a hit where this one has them, else a request to storage."""
     s, entries = cache.s, cache.entries
     forced = as_recorded or detail & _FORCED != 0
     outcome = detail & ~_FORCED
@@ -266,7 +295,8 @@ def _ask(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -
 
 
 @compiled
-def _hand_over(cache: Cache, first: int, count: int) -> None:
+def _deliver(cache: Cache, first: int, count: int) -> None:
+    """Lower the expected reads of delivered entries."""
     to_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -278,7 +308,8 @@ def _hand_over(cache: Cache, first: int, count: int) -> None:
 
 
 @compiled
-def _put_back(cache: Cache, first: int, count: int) -> None:
+def _redeliver(cache: Cache, first: int, count: int) -> None:
+    """Raise the expected reads of entries that will be read again."""
     from_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -288,6 +319,7 @@ def _put_back(cache: Cache, first: int, count: int) -> None:
 
 @compiled
 def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) -> None:
+    """Remove a range of entries; their slots stay in the ring as tombstones."""
     s = cache.s
     end = first + count
     for x in range(max(first, cache.low[ledger]), end):
@@ -304,15 +336,18 @@ def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) 
 
 @compiled
 def _configure(s: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+    """Copy a line of settings to their places."""
     for i in range(len(values)):
         s[c.ENABLED + i] = values[i]
 
 
 @compiled
 def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
-    """What the broker would have done before this event: passes in a time in which it rested because its own cache
-    was empty, and a size check at the end of the turn that asked for it: where the record has the end of one, or
-    when a turn's time is over."""
+    """Run the passes and the size check that were due before this event.
+
+    The recorded broker stops its periodic passes while its own cache is empty; this cache may not be, so they run here at
+    their interval. A size check runs at the recorded end of the turn that requested it, or TURN_NS later.
+    """
     s = cache.s
     interval = s[c.TICK_NS]
     while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
@@ -320,9 +355,9 @@ def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
             s[c.LAST_TICK_NS] = now_ns
             break
         s[c.LAST_TICK_NS] += interval
-        _tick(cache, s[c.LAST_TICK_NS], UNLIMITED)
+        _tick(cache, s[c.LAST_TICK_NS], _UNLIMITED)
     if s[c.CHECKS_DUE] and (op == _SIZE_CHECK or now_ns > s[c.ASKED_NS] + TURN_NS):
-        _run_checks(cache, now_ns, UNLIMITED)
+        _run_checks(cache, now_ns, _UNLIMITED)
 
 
 @compiled
@@ -333,23 +368,25 @@ def _about_entries(
         _read(cache, first, count, detail, ledger, now_ns)
     elif op == _DELIVER:
         if not detail or not as_recorded:
-            _hand_over(cache, first, count)
+            _deliver(cache, first, count)
     elif op == _APPEND:
         if detail != _NOT_OFFERED:
             _append(cache, first, count, detail, ledger, now_ns)
     elif op == _FETCH:
         _fetch(cache, first, count, detail, ledger, now_ns, as_recorded)
-    elif op == _ASK:
-        _ask(cache, first, count, detail, as_recorded)
-    elif op == _PUT_BACK and (not detail or not as_recorded):
-        _put_back(cache, first, count)
+    elif op == _STORAGE_READ:
+        _request(cache, first, count, detail, as_recorded)
+    elif op == _REDELIVERY and (not detail or not as_recorded):
+        _redeliver(cache, first, count)
 
 
 @compiled
 def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64], as_recorded: bool) -> int:
-    """Rows from `begin` on; answers how many are done: all, or up to the one that needs more slots than there are.
-    `settings`: a line for each that CONFIGURE may name; `as_recorded`: passes run where they ran and what came from
-    storage came; otherwise these follow from what the replayed cache does."""
+    """Replay the rows from `begin` on. Return the index after the last one: a row may need more slots than there are.
+
+    `settings`: a line for each index that CONFIGURE may name. `as_recorded`: passes and arrivals from storage are those of
+    the access record; otherwise they follow from the replayed cache.
+    """
     s = cache.s
     slots = len(cache.slot_entry)
     if not begin:
@@ -364,7 +401,7 @@ def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64
             _catch_up(cache, op, now_ns)
         if op == _TICK:
             s[c.LAST_TICK_NS] = now_ns
-            _tick(cache, now_ns, count if as_recorded else UNLIMITED)
+            _tick(cache, now_ns, count if as_recorded else _UNLIMITED)
         elif op < _INVALIDATE:
             _about_entries(
                 cache, op, rows.first[i], count, rows.detail[i], rows.ledger[i], now_ns, as_recorded

@@ -1,7 +1,7 @@
-"""Readers: how many were to come for each entry that was appended or read, as the broker worked it out.
+"""Computes the expected reads of each appended or read entry, as the broker's `ActiveCursors` does, over arrays.
 
-Where cursors stand does not depend on what is cached, so this is done once for all settings: `ActiveCursors`
-over arrays. Topics whose cache was closed are passed over until they are opened again, as the broker does.
+Positions of cursors are recorded and independent of the cache's contents, so this is done once for all settings. Rows
+of a topic whose cache was closed are ignored until it is opened again, as the broker ignores them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNCOUNTED, _UNOFFERED = int(NOT_COUNTED), int(NOT_OFFERED)
 
 @compiled
 def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """False for what came late, after its topic's cache was closed: it counts for nobody."""
+    """Return False for each event after the cache of its topic was closed: the broker ignores it."""
     closed = np.zeros(topic.max() + 1 if len(topic) else 1, np.bool_)
     stays = np.ones(len(op), np.bool_)
     for i in range(len(op)):
@@ -38,23 +38,25 @@ def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArr
 
 
 def cursor_numbers(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(dense number of each row's reader; by topic, the number of its first one, and behind the last topic all)"""
+    """Return the dense number of each row's reader, and by topic the number of its first reader, then of all readers."""
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
-    most = np.zeros(topics, np.int32)  # Of the same type, or numpy takes ten times as long.
+    most = np.zeros(topics, np.int32)  # numpy takes ten times as long for another type than the values'.
     np.maximum.at(most, columns.topic, columns.sub)
     begins = np.zeros(topics + 1, np.int64)
     np.cumsum(most + 1, out=begins[1:])
     return begins[columns.topic] + columns.sub, begins
 
 
-def readers_to_come(
+def expected_reads(
     columns: Columns, cursors: NDArray[np.int64], begins: NDArray[np.int64], looks_only: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """By row: for APPEND the expected reads, for HIT those that it would have had from storage. `looks_only`: numbers
-    of readers that fill no cache."""
+    """Return by row the expected reads of an APPEND, and of a HIT if it had to come from storage.
+
+    `looks_only`: numbers of readers that do not fill the cache.
+    """
     only = np.zeros(int(begins[-1]), np.bool_)
     only[looks_only] = True
-    return _readers_to_come(
+    return _expected_reads(
         columns.op,
         columns.at_ns,
         columns.topic,
@@ -70,7 +72,7 @@ def readers_to_come(
 
 
 @compiled
-def _readers_to_come(
+def _expected_reads(
     op: NDArray[np.int8],
     at_ns: NDArray[np.int64],
     topic: NDArray[np.int32],
@@ -83,7 +85,7 @@ def _readers_to_come(
     detail: NDArray[np.int32],
     only: NDArray[np.bool_],
 ) -> NDArray[np.int32]:
-    answer = np.zeros(len(op), np.int32)
+    result = np.zeros(len(op), np.int32)
     active = np.zeros(begins[-1], np.bool_)
     at_ledger = np.zeros(begins[-1], np.int64)
     at_entry = np.zeros(begins[-1], np.int64)
@@ -96,15 +98,15 @@ def _readers_to_come(
         kind, t, c = op[i], topic[i], cursors[i]
         if kind == _APPEND:
             if how_many[t] or at_ns[i] - changed_ns[t] < continue_ns[t]:
-                answer[i] = how_many[t] if flags[t] & _COUNTS else _UNCOUNTED
+                result[i] = how_many[t] if flags[t] & _COUNTS else _UNCOUNTED
             else:
-                answer[i] = _UNOFFERED
+                result[i] = _UNOFFERED
         elif kind == _HIT:
-            answer[i] = _if_missed(
+            result[i] = _if_missed(
                 flags[t], active, at_ledger, at_entry, begins[t], begins[t + 1], c, ledger[i], entry[i]
             )
             if only[c]:
-                answer[i] = _UNOFFERED
+                result[i] = _UNOFFERED
             if detail[i] == _MOVES and active[c] and not flags[t] & _BY_MARK:
                 at_ledger[c], at_entry[c] = ledger[i], entry[i] + count[i]
         elif kind == _OPEN:
@@ -121,7 +123,7 @@ def _readers_to_come(
             at_ledger[c], at_entry[c] = ledger[i], entry[i]
         elif (kind == _MOVED and not flags[t] & _BY_MARK) or (kind == _ACK and flags[t] & _BY_MARK):
             at_ledger[c], at_entry[c] = ledger[i], entry[i]
-    return answer
+    return result
 
 
 @compiled
@@ -136,8 +138,11 @@ def _if_missed(
     ledger: int,
     entry: int,
 ) -> int:
-    """Cursors where the reader stands or before it, as the broker asks when a storage read has ended; one for what
-    lies behind the reader, which is a replay."""
+    """Return the expected reads of an entry that comes from storage.
+
+    The broker counts the cursors at or before the reader's position when a storage read has ended. An entry that the
+    reader has passed is a redelivery, with one read.
+    """
     if not flags & _COUNTS or not active[mine]:
         return _UNOFFERED
     if at_ledger[mine] > ledger or (at_ledger[mine] == ledger and at_entry[mine] > entry):

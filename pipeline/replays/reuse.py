@@ -1,6 +1,6 @@
-"""How entries were used again: after what time, after how many other bytes, and why what was missed was missed.
+"""Measures the reuse of entries: the time and the distance between two uses, and the cause of each miss.
 
-The distance between two uses of an entry is what came into the log or from storage in between, in bytes: the size
+The distance is the bytes that were appended or arrived from storage between two uses of an entry: the size
 that a first-in-first-out cache without a time limit would have needed.
 """
 
@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 
 from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.cache_stats import Reason
-from broker.recorder.record_reader import RunOfBroker
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.machine_code import compiled
 from pipeline.replays.columns import read_columns
 from pipeline.replays.numbering import number_entries, sizes_of
 from pipeline.replays.readers import rows_of_open_topics
 
 BUCKETS: Final = 48
-"""Powers of two: microseconds, and bytes."""
+"""Number of buckets; bucket n has values below 2 ** n microseconds or bytes."""
 
-CAUSES: Final = (
+MISS_CAUSES: Final = (
     "never cached",
     "evicted by time",
     "evicted by size",
     "evicted otherwise",
     "restarted cursor",
 )
-"""Restarted: the reader had read the entry before."""
+"""Causes of misses. Restarted: the reader had read the entry before."""
 _NEVER, _TIME, _SIZE, _OTHERWISE, _RESTARTED = range(5)
 _CACHED = 5
 _OPS: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.MISS, Op.COALESCED, Op.ARRIVED, Op.INSERT, Op.EVICT)
@@ -42,24 +42,28 @@ _BY_TTL, _BY_SIZE = REASONS.index(Reason.TTL), REASONS.index(Reason.SIZE)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reuse:
+    """The reuse of entries in one broker lifetime."""
+
     reads: NDArray[np.int64]
-    """By bucket of time and bucket of distance: how many entries were read."""
+    """Entries read, by bucket of time and bucket of distance."""
     causes: NDArray[np.int64]
-    """By topic and number of the cause: entries read from storage."""
+    """Entries read from storage, by topic and index in MISS_CAUSES."""
     cause_bytes: NDArray[np.int64]
+    """Their bytes."""
 
 
-def reuse_of(run: RunOfBroker) -> Reuse:
-    columns = read_columns(run, (*_OPS, Op.OPEN, Op.CLOSE))
+def reuse_of(lifetime: BrokerLifetime) -> Reuse:
+    """Read a broker lifetime and measure its reuse. RecordError for damaged files."""
+    columns = read_columns(lifetime, (*_OPS, Op.OPEN, Op.CLOSE))
     columns = columns.take(rows_of_open_topics(columns.op, columns.topic))
     columns = columns.take(~np.isin(columns.op, (Op.OPEN, Op.CLOSE)))
     _, first, _, entries = number_entries(columns)
     sizes = sizes_of(columns, first, entries, np.isin(columns.op, (Op.APPEND, Op.FETCHED)))
     reads = np.zeros((BUCKETS, BUCKETS), np.int64)
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
-    causes = np.zeros((topics, len(CAUSES)), np.int64)
+    causes = np.zeros((topics, len(MISS_CAUSES)), np.int64)
     cause_bytes = np.zeros_like(causes)
-    _look(
+    _measure(
         columns.op,
         columns.at_ns,
         columns.topic,
@@ -85,7 +89,7 @@ def _bucket(value: int) -> int:
 
 
 @compiled
-def _look(
+def _measure(
     op: NDArray[np.int8],
     at_ns: NDArray[np.int64],
     topic: NDArray[np.int32],

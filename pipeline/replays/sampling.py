@@ -1,6 +1,6 @@
-"""Samples of Accesses by entry (SHARDS): a cache of the sample's share of the size meets about the same hit ratio.
+"""Takes samples of Accesses by entry (SHARDS): a cache with the sample's share of the size has about the same hit ratio.
 
-Of the size, and that is the share of the bytes: one entry in a hundred has one byte in a hundred only roughly, where
+The share is the sample's share of the bytes. One entry in a hundred has one byte in a hundred only roughly, where
 entries of some topics are ten times as large as those of others.
 """
 
@@ -21,7 +21,7 @@ from pipeline.replays.accesses import (
 
 
 def sampled(accesses: Accesses, rate: float) -> Accesses:
-    """The entries of a record's sample of that rate. ValueError for a rate that is no share."""
+    """Take the entries that a recorder with that rate would have recorded. ValueError outside of 0 to 1."""
     if not 0 < rate <= 1:
         raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
     if rate >= accesses.rate:
@@ -30,14 +30,14 @@ def sampled(accesses: Accesses, rate: float) -> Accesses:
 
 
 def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:
-    """By entry, one of so many groups."""
+    """Return by entry one of `count` groups, for a jackknife."""
     hashes = sample_hash(*accesses.numbering.positions(accesses.entries))
     chosen: NDArray[np.int64] = ((hashes >> np.uint64(8)) & np.uint64((1 << 20) - 1)).astype(np.int64) % count
     return chosen
 
 
 def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
-    """The chosen entries, with all that happens to them."""
+    """Return the accesses of the chosen entries, which are the share `rate` of all entries."""
     numbers = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
     kept = np.flatnonzero(chosen)
     old = accesses.numbering
@@ -66,7 +66,7 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
 def _cut(
     first: Ints32, count: Ints32, about: Bools, chosen: Bools, numbers: Ints32
 ) -> tuple[Ints64, Ints32, Ints32]:
-    """Rows that are not about entries stay, runs become the runs of chosen entries in them."""
+    """Return (row, first entry, count) of each run of chosen entries; other rows stay whole."""
     total = 0
     for i in range(len(first)):
         if not about[i]:
