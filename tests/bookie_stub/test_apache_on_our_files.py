@@ -38,7 +38,7 @@ KEPT = (PLAIN, FENCED_LEDGER, CONFIRMED)
 """With ten entries each."""
 ENTRIES = range(10)
 
-pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]
 
 
 class Pair:

@@ -172,7 +172,7 @@ def process(tmp_path: Path, uri: MetadataUri) -> Iterator[Registered]:
         process.process.communicate()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_a_bookie_is_found_while_it_listens(observer: object, process: Registered, uri: MetadataUri) -> None:
     process.begin()
@@ -191,7 +191,7 @@ def test_a_bookie_is_found_while_it_listens(observer: object, process: Registere
     assert observer.exists(f"{uri.root}/available/the-bookie") is None
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_after_a_kill_the_next_process_waits_for_the_place(
     observer: object, process: Registered, uri: MetadataUri
@@ -205,7 +205,7 @@ def test_after_a_kill_the_next_process_waits_for_the_place(
     assert observer.exists(node).owner_session_id != first
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_a_lost_session_is_replaced(observer: object, uri: MetadataUri) -> None:
     from kazoo.client import KazooClient
@@ -224,7 +224,7 @@ def test_a_lost_session_is_replaced(observer: object, uri: MetadataUri) -> None:
     wait_until(lambda: observer.exists(node) is None)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_two_bookies_of_one_name_do_not_share_it(uri: MetadataUri) -> None:
     first = Registration.connect(uri, "the-bookie", SESSION_S)
@@ -238,7 +238,7 @@ def test_two_bookies_of_one_name_do_not_share_it(uri: MetadataUri) -> None:
     second.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUri) -> None:
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
@@ -249,7 +249,7 @@ def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUr
     registration.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:
     process = Registered(tmp_path / "bookie", MetadataUri(mortal.address, "/ledgers"))
@@ -265,7 +265,7 @@ async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path
     assert code == 0
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> None:
     registration = Registration.connect(MetadataUri(mortal.address, "/ledgers"), "the-bookie", PATIENT_S)
@@ -302,7 +302,7 @@ def test_without_kazoo_the_start_says_what_to_install(monkeypatch: pytest.Monkey
         Registration.connect(MetadataUri("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
     observer: object, process: Registered, uri: MetadataUri
@@ -327,7 +327,7 @@ async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
     writer.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_a_full_disk_moves_the_node_and_back(observer: object, process: Registered, uri: MetadataUri) -> None:
     """The threshold is passed by setting it below what the disk has taken."""

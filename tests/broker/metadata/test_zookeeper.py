@@ -95,7 +95,7 @@ async def become(condition: Callable[[], object], what: str) -> None:
     await asyncio.to_thread(wait_until, condition, what)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_key_is_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
     await shared.put("/managed-ledgers/public/default/persistent/t", b"{}")
@@ -108,7 +108,7 @@ async def test_a_key_is_a_node(shared: ZookeeperMetadataStore, observer: KazooCl
     assert "managed-ledgers" not in left, "nodes without a value went with the last key below them"
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
     await shared.put("/a/b/c", b"1")
@@ -121,7 +121,7 @@ async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -
     assert await shared.get("/a/b/c") == Versioned(b"1", 0)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) -> None:
     assert await shared.put("/big", b"x" * VALUE_BYTES_MAX) == 0
@@ -133,7 +133,7 @@ async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) 
             await shared.put(key, b"v")
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_session_that_expired_is_replaced(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
@@ -167,7 +167,7 @@ async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
     return version
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
     """Compare-and-set by one writer: whatever was carried out without an answer is recognised as its own."""
@@ -187,7 +187,7 @@ async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -
     await store.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
@@ -203,7 +203,7 @@ async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: s
         await waiting
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_ledger_ids_are_those_of_every_bookkeeper_client(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
@@ -217,7 +217,7 @@ async def test_ledger_ids_are_those_of_every_bookkeeper_client(
     await other.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_bookies_come_go_and_come_back(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
