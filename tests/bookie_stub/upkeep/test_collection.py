@@ -16,7 +16,7 @@ from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.upkeep.directory_compactions import Force
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
-from tests.bookie_stub.test_compaction import compact
+from tests.bookie_stub.upkeep.test_compaction import compact
 
 OK, NO_LEDGER = 0, 1
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"

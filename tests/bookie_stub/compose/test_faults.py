@@ -19,8 +19,8 @@ from bookie_stub.disk import checkpoint
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.rocks import Rocks, read_rows
 from bookie_stub.journal.journal_file import JournalReader, journal_ids
+from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
-from tests.bookie_stub.test_bookie import crash
 
 OK, IO_ERROR, TOO_MANY = 0, 101, 106
 

@@ -16,7 +16,7 @@ from bookie_stub.journal.journal_file import HEADER_BYTES, journal_ids
 from bookie_stub.tools.index_rebuild import rebuild
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 from tests.bookie_stub.files import cut, flip, forget_journals, limbo_of, run, zero
-from tests.bookie_stub.test_ledger_records import Cluster
+from tests.bookie_stub.ledgers.test_ledger_records import Cluster
 
 KEY_TEXT = MASTER_KEY.hex()
 

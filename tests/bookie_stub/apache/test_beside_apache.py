@@ -31,8 +31,8 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from protocol.ledger_path import ledger_path
+from tests.bookie_stub.compose.test_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
-from tests.bookie_stub.test_process import Process, answer
 from tests.support.apache_bookie import ApacheBookie, classes_in, java
 from tests.support.java import ZooKeeper, free_port
 

@@ -11,7 +11,7 @@ import pytest
 
 from bookie_stub.disk.read_cache import POLICIES
 from tests.bookie_stub.conftest import Bench
-from tests.bookie_stub.test_add_runs import add_run
+from tests.bookie_stub.ledgers.test_add_runs import add_run
 
 OK, NO_LEDGER, NO_ENTRY, IO_ERROR = 0, 1, 2, 101
 

@@ -26,8 +26,8 @@ from magnetar.commands.bookie_command import main
 from protocol.bookie_frame import Response, encode_add_request, encode_fence_request, encode_read_request
 from protocol.bookkeeper_api_pb2 import EOK
 from protocol.ledger_path import ledger_path
+from tests.bookie_stub.compose.test_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
-from tests.bookie_stub.test_process import Process, answer
 from tests.bookie_stub.v3_client import V3Client
 from tests.support.apache_bookie import ApacheBookie
 from tests.support.java import ZooKeeper

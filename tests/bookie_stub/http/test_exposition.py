@@ -11,7 +11,7 @@ from bookie_stub.base.metrics import Summary
 from bookie_stub.http.exposition import ALWAYS_ZERO, render
 from tests.bookie_stub.conftest import Bench
 
-NAMES = Path(__file__).resolve().parents[1] / "data/dashboard-metrics.tsv"
+NAMES = Path(__file__).resolve().parents[2] / "data/dashboard-metrics.tsv"
 
 
 def samples(text: str) -> dict[str, float]:

@@ -14,8 +14,8 @@ from bookie_stub.disk.entry_log import log_ids
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
-from tests.bookie_stub.test_collection import Store
-from tests.bookie_stub.test_compaction import compact
+from tests.bookie_stub.upkeep.test_collection import Store
+from tests.bookie_stub.upkeep.test_compaction import compact
 
 OK, NO_LEDGER, NO_ENTRY, FENCED, UNAUTHORIZED = 0, 1, 2, 104, 102
 HERE, B, C = "127.0.0.1:3181", "127.0.0.1:31810", "b:3181"

@@ -11,7 +11,7 @@ from bookie_stub.config.settings import CollectionSettings, DiskSettings
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.upkeep.directory_compactions import Force
 from tests.bookie_stub.conftest import Bench
-from tests.bookie_stub.test_compaction import FAST, OK, compact, logs_of
+from tests.bookie_stub.upkeep.test_compaction import FAST, OK, compact, logs_of
 
 # The location index.
 

@@ -22,9 +22,9 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import EOK, EUNKNOWNLEDGERSTATE
+from tests.bookie_stub.compose.test_bookie import FENCED, IO_ERROR, NO_ENTRY, NO_LEDGER, OK, crash
+from tests.bookie_stub.compose.test_process import answer
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem
-from tests.bookie_stub.test_bookie import FENCED, IO_ERROR, NO_ENTRY, NO_LEDGER, OK, crash
-from tests.bookie_stub.test_process import answer
 from tests.bookie_stub.v3_client import V3Client, explicit_lac
 
 UNKNOWN = 107

@@ -31,7 +31,7 @@ from protocol.bookkeeper_api_pb2 import ENOENTRY, EOK
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.v3_client import V3Client
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 6
 
 
