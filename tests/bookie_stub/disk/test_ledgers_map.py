@@ -10,8 +10,8 @@ from bookie_stub.base.errors import CorruptEntry
 from bookie_stub.disk.entry_log import HEADER_BYTES, read_header, read_ledgers_map
 from bookie_stub.disk.ledger_storage import LedgerStorage
 from bookie_stub.disk.rocks import no_pause
-from bookie_stub.tools.log_state import ScannedLog
-from bookie_stub.upkeep.garbage_collector import GarbageCollector
+from bookie_stub.tools.log_completeness import ScannedLog
+from bookie_stub.upkeep.log_usage import LogUsage
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import flip
 
@@ -38,11 +38,11 @@ async def test_no_bit_of_the_map_or_the_header_costs_a_living_log(storage: Ledge
     whole = log.read_bytes()
     for place in (*range(CHECKSUM.stop), *range(header.map_offset, len(whole))):
         flip(log, place)
-        collector = GarbageCollector(storage, no_pause)
+        collector = LogUsage(storage, no_pause)
         assert collector.remove_dead(lambda ledger_id: ledger_id == LEDGER) == 0, f"byte {place}"
         assert log.exists(), f"byte {place}"
         log.write_bytes(whole)
-    assert GarbageCollector(storage, no_pause).remove_dead(lambda _: False) == len(whole)
+    assert LogUsage(storage, no_pause).remove_dead(lambda _: False) == len(whole)
     assert not log.exists()
 
 

@@ -14,10 +14,10 @@ from bookie_stub.disk import arena, write_cache
 from bookie_stub.disk.arena import Arena
 from bookie_stub.disk.checkpoint import free_slice
 from bookie_stub.disk.ledger_entries import Run
-from bookie_stub.disk.write_cache import CacheHalf
+from bookie_stub.disk.write_cache import WriteCache
 from tests.bookie_stub.conftest import record_of
 
-Fill = Callable[[CacheHalf], None]
+Fill = Callable[[WriteCache], None]
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _runs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def singles(ledgers: int, entries: int, size: int) -> Fill:
-    def fill(half: CacheHalf) -> None:
+    def fill(half: WriteCache) -> None:
         for number in range(ledgers * entries):
             ledger, entry = number % ledgers, 10**6 + number
             half.put(10**9 + ledger, entry, record_of(ledger, entry, bytes(size)))
@@ -35,7 +35,7 @@ def singles(ledgers: int, entries: int, size: int) -> Fill:
 
 
 def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fill:
-    def fill(half: CacheHalf) -> None:
+    def fill(half: WriteCache) -> None:
         for place in range(ledgers * number):
             ledger, first = place % ledgers, 10**6 + place * count
             records = [record_of(ledger, first, bytes(size))] * count
@@ -62,7 +62,7 @@ def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fil
     ],
 )
 def test_a_half_takes_about_the_memory_that_it_counts(fill: Fill) -> None:
-    half = CacheHalf()
+    half = WriteCache()
     tracemalloc.start()
     try:
         fill(half)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.base.errors import BookieError
-from bookie_stub.journal.durable_note import read_durable
+from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_chain import flaws_of
 from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, JournalReader, Mark, header, journal_ids
 from bookie_stub.tools.check import check
@@ -294,25 +294,25 @@ async def test_notes_that_are_no_text_or_another_one(bench: Bench, name: str, co
 def test_the_note_has_two_places(tmp_path: Path) -> None:
     """A torn one leaves the one before."""
     from bookie_stub.base.file_system import FileSystem
-    from bookie_stub.journal.durable_note import DurableNote
+    from bookie_stub.journal.durable_mark import DurableMarkFile
 
-    note = DurableNote(tmp_path, FileSystem())
+    note = DurableMarkFile(tmp_path, FileSystem())
     note.open(NO_MARK)
     for number in range(1, 4):
         note.write(Mark(7, number * 512), sync=number == 1)
-        assert read_durable(tmp_path) == Mark(7, number * 512)
+        assert read_durable_mark(tmp_path) == Mark(7, number * 512)
     note.close()
     path = tmp_path / "durable"
     whole = path.read_bytes()
     found = set()
     for offset in (3, 515):
         flip(path, offset)
-        found.add(read_durable(tmp_path))
+        found.add(read_durable_mark(tmp_path))
         path.write_bytes(whole)
     assert found == {Mark(7, 1024), Mark(7, 1536)}
     path.write_bytes(bytes(len(whole)))
     with pytest.raises(BookieError, match="durable at 0"):
-        read_durable(tmp_path)
+        read_durable_mark(tmp_path)
 
 
 def test_older_journals_are_not_asked_for_those_before_them(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings, for_directory
 from bookie_stub.disk.entry_log import log_ids
-from bookie_stub.upkeep.directory_compactions import Force
+from bookie_stub.upkeep.directory_compactions import ForcedRound
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import compact
@@ -194,7 +194,7 @@ async def test_a_ledger_that_is_new_is_not_mistaken(world: World) -> None:
 
 async def test_a_round_that_is_forced_is_seen_until_it_ends(bench: Bench) -> None:
     bookie = bench.open()
-    bookie.collection.force(Force(major=True))
+    bookie.collection.force(ForcedRound(major=True))
     assert bookie.collection.forced
     await bench.until(lambda: not bookie.collection.forced)
     assert bookie.stats.collection.majors == 1

@@ -16,8 +16,8 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import file_name, log_ids
-from bookie_stub.upkeep.compaction import CompactionStopped, Pace, compact_log, is_named
-from bookie_stub.upkeep.directory_compactions import Force
+from bookie_stub.upkeep.compaction import CompactionStopped, Throttler, compact_log, is_named
+from bookie_stub.upkeep.directory_compactions import ForcedRound
 from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
 
@@ -43,7 +43,7 @@ async def mostly_dead(bench: Bench, **settings: object) -> Bookie:
     return bookie
 
 
-async def compact(bench: Bench, force: Force = Force(minor=True)) -> None:  # noqa: B008 - immutable
+async def compact(bench: Bench, force: ForcedRound = ForcedRound(minor=True)) -> None:  # noqa: B008 - immutable
     assert bench.bookie is not None
     bench.bookie.collection.force(force)
     await bench.until(lambda: bench.bookie is not None and not bench.bookie.collection.forced)
@@ -81,7 +81,7 @@ async def test_a_log_with_more_life_waits_for_a_major_one(bench: Bench) -> None:
     (old,) = log_ids(logs_of(bench))
     await compact(bench)
     assert log_ids(logs_of(bench)) == [old]
-    await compact(bench, Force(major=True))
+    await compact(bench, ForcedRound(major=True))
     assert log_ids(logs_of(bench)) != [old]
     assert (bookie.stats.collection.minors, bookie.stats.collection.majors) == (1, 1)
     assert await all_of(bench, 1) == EVERYTHING
@@ -168,7 +168,7 @@ async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
         for ledger in range(2, 8):
             bookie.delete_ledger(100 * round_number + ledger)
         await bench.checkpoint()
-        bookie.collection.force(Force(minor=True))
+        bookie.collection.force(ForcedRound(minor=True))
         while bookie.collection.forced:
             for ledger in range(1, 100 * round_number + 2, 100):
                 found = await asyncio.gather(*(bench.start_read(ledger, entry) for entry in range(ENTRIES)))
@@ -217,10 +217,10 @@ async def test_a_compaction_breathes_where_nothing_lives_and_its_rate_counts_wha
     breaths: list[int] = []
     paced: list[int] = []
 
-    def breathe() -> None:
+    def pause() -> None:
         breaths.append(len(paced))
 
-    compact_log(storage, first, lambda ledger: ledger == 2, paced.append, breathe)
+    compact_log(storage, first, lambda ledger: ledger == 2, paced.append, pause)
     assert breaths[:7] == [0] * 7  # over ledger 1
     assert len(breaths) == (1000 + 300 + 290) // 128
     assert len(paced) == 300 + 290
@@ -238,7 +238,7 @@ async def test_a_stop_ends_a_scan_that_finds_nothing_alive(bench: Bench) -> None
     stopping = Event()
     stopping.set()
     with pytest.raises(CompactionStopped):
-        compact_log(storage, log_id, lambda _: False, lambda _: None, Pace(0, stopping).breathe)
+        compact_log(storage, log_id, lambda _: False, lambda _: None, Throttler(0, stopping).pause)
     assert log_ids(logs_of(bench)) == [log_id]
 
 
@@ -333,7 +333,7 @@ async def test_a_damaged_log_is_kept(bench: Bench) -> None:
 
 async def test_a_stop_does_not_wait_for_a_slow_compaction(bench: Bench) -> None:
     bookie = await mostly_dead(bench, collection=replace(FAST, rate=0.5))
-    bookie.collection.force(Force(minor=True))
+    bookie.collection.force(ForcedRound(minor=True))
     await bench.until(lambda: bool(list(logs_of(bench).glob("*.compacting"))))
     bench.close()
     assert not list(logs_of(bench).glob("*.compacting"))

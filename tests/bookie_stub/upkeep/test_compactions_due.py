@@ -9,7 +9,7 @@ import pytest
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings, DiskSettings
 from bookie_stub.disk.entry_log import log_ids
-from bookie_stub.upkeep.directory_compactions import Force
+from bookie_stub.upkeep.directory_compactions import ForcedRound
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import FAST, OK, compact, logs_of
 
@@ -87,7 +87,7 @@ async def test_a_compaction_that_is_switched_off_may_be_asked_for(
 ) -> None:
     settings = CollectionSettings(minor_interval_s=-1, major_interval_s=0, force_allowed=allowed)
     bookie = bench.open(collection=settings)
-    await compact(bench, Force(major=True))
+    await compact(bench, ForcedRound(major=True))
     assert bookie.stats.collection.majors == compactions
 
 

@@ -1,4 +1,4 @@
-"""Room on the disks: read-only and back, which ledgers are refused, which directories are compacted."""
+"""Free space on the disks: read-only and back, which ledgers are refused, which directories are compacted."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings, DiskSettings
 from bookie_stub.http.exposition import render
-from bookie_stub.upkeep.directory_compactions import Force
-from bookie_stub.upkeep.disk_monitor import Room, judge
+from bookie_stub.upkeep.directory_compactions import ForcedRound
+from bookie_stub.upkeep.disk_monitor import DiskState, judge
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
 
 OK, NO_ENTRY, READ_ONLY, FENCED = 0, 2, 105, 104
@@ -22,18 +22,18 @@ SETTINGS = DiskSettings(full=0.9, warn=0.8, low=0.85)
 @pytest.mark.parametrize(
     ("shares", "before", "after"),
     [
-        ([0.5, 0.6], Room(), Room()),
-        ([0.8], Room(), Room()),
-        ([0.81, 0.1], Room(), Room(scarce=True)),
-        ([0.1, 0.91], Room(), Room(full=True, scarce=True)),
-        ([0.87], Room(full=True, scarce=True), Room(full=True, scarce=True)),
-        ([0.85], Room(full=True, scarce=True), Room(full=True, scarce=True)),
-        ([0.84], Room(full=True, scarce=True), Room(scarce=True)),
-        ([0.7], Room(full=True, scarce=True), Room()),
-        ([0.87], Room(), Room(scarce=True)),
+        ([0.5, 0.6], DiskState(), DiskState()),
+        ([0.8], DiskState(), DiskState()),
+        ([0.81, 0.1], DiskState(), DiskState(almost_full=True)),
+        ([0.1, 0.91], DiskState(), DiskState(full=True, almost_full=True)),
+        ([0.87], DiskState(full=True, almost_full=True), DiskState(full=True, almost_full=True)),
+        ([0.85], DiskState(full=True, almost_full=True), DiskState(full=True, almost_full=True)),
+        ([0.84], DiskState(full=True, almost_full=True), DiskState(almost_full=True)),
+        ([0.7], DiskState(full=True, almost_full=True), DiskState()),
+        ([0.87], DiskState(), DiskState(almost_full=True)),
     ],
 )
-def test_the_rule_of_full_disks(shares: list[float], before: Room, after: Room) -> None:
+def test_the_rule_of_full_disks(shares: list[float], before: DiskState, after: DiskState) -> None:
     assert judge(shares, before, SETTINGS) == after
 
 
@@ -41,7 +41,7 @@ def fill(bench: Bench, share: float) -> None:
     bench.file_system.share_taken = lambda _path: share
 
 
-def rooms_of(bookie: Bookie) -> list[Room]:
+def disk_states_of(bookie: Bookie) -> list[DiskState]:
     """As compactions know them."""
     return [directory.room for directory in bookie.collection._directories]
 
@@ -58,13 +58,13 @@ async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> 
     assert await bench.add(1, 1) == READ_ONLY
     assert await bench.add(1, 1, recovery=True) == OK
     assert await bench.read(1, 0) == (OK, b"payload")
-    assert rooms_of(bookie) == [Room(full=True, scarce=True)]
+    assert disk_states_of(bookie) == [DiskState(full=True, almost_full=True)]
     fill(bench, 0.82)
     await bench.until(lambda: not bookie.read_only)
-    assert rooms_of(bookie) == [Room(scarce=True)]
+    assert disk_states_of(bookie) == [DiskState(almost_full=True)]
     assert await bench.add(1, 2) == OK
     fill(bench, 0.1)
-    await bench.until(lambda: rooms_of(bookie) == [Room()])
+    await bench.until(lambda: disk_states_of(bookie) == [DiskState()])
     assert told == [True, False]
 
 
@@ -111,9 +111,9 @@ class Two:
         self.shares = dict(shares)
         wanted = [
             judge([shares.get(f"{kind}-{number}", 0.1) for kind in ("ledgers", "index")], room, EACH)
-            for number, room in enumerate(rooms_of(self.bench.bookie))
+            for number, room in enumerate(disk_states_of(self.bench.bookie))
         ]
-        await self.bench.until(lambda: rooms_of(self.bench.bookie) == wanted)
+        await self.bench.until(lambda: disk_states_of(self.bench.bookie) == wanted)
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ async def test_compactions_go_on_where_there_is_room(two: Two) -> None:
     bookie = two.open(EACH, collection=collection)
     first, second = bookie.stats.collection.directories
     await two.bench.until(lambda: second.minors >= 3)
-    bookie.collection.force(Force(minor=True))
+    bookie.collection.force(ForcedRound(minor=True))
     await two.bench.until(lambda: not bookie.collection.forced)
     assert first.minors == 0
-    bookie.collection.force(Force(minor=True, without_room=True))
+    bookie.collection.force(ForcedRound(minor=True, without_free_space=True))
     await two.bench.until(lambda: first.minors == 1)

@@ -20,7 +20,7 @@ from bookie_stub.disk.rocks import Put, read_rows, sequence_of
 _BATCH = 50_000
 
 
-class OldLocations:
+class PreviousLocations:
     def __init__(self, path: Path, changes: int) -> None:
         """`changes`: how many it must have seen, 0 when that is not known."""
         self._path = path

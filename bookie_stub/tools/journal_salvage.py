@@ -23,7 +23,7 @@ _LOG_BYTES_MAX = 1 << 30
 _BATCH = 50_000
 
 
-class JournalRescue:
+class JournalSalvage:
     def __init__(self, journals: Sequence[Path], wanted: Callable[[bytes, bytes], bool]) -> None:
         """`wanted(key, record)`: whether the new index lacks the entry, or has another version of it."""
         self._journals = journals

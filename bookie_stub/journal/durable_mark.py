@@ -30,7 +30,7 @@ _BYTES = _SLOTS[-1] + _SLOT_BYTES
 log = logging.getLogger(__name__)
 
 
-def read_durable(directory: Path) -> Mark | None:
+def read_durable_mark(directory: Path) -> Mark | None:
     """None where there is no note: BookKeeper writes none. CorruptJournal when it is damaged."""
     path = directory / FILE
     try:
@@ -59,7 +59,7 @@ def _decode(slot: bytes) -> Mark | None:
     return mark if slot == _encode(mark) else None
 
 
-class DurableNote:
+class DurableMarkFile:
     """For the journal's thread. A note that cannot be written is out of date, never wrong, so it fails no add."""
 
     def __init__(self, directory: Path, file_system: FileSystem) -> None:

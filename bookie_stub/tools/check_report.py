@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Findings:
+class CheckReport:
     def __init__(self) -> None:
         self.entries = 0
         """That the location index names."""

@@ -31,7 +31,7 @@ from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_file import JournalReader, file_name, journal_ids
 
 
-class LedgerFacts:
+class LedgerRowSources:
     """Of one ledger directory and its index directory."""
 
     def __init__(
