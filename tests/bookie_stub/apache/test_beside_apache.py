@@ -18,7 +18,6 @@ from typing import Final
 import pytest
 from kazoo.client import KazooClient
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.bookie_frame import (
     FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
@@ -29,6 +28,7 @@ from protocol.bookie_frame import (
     encode_fence_request,
     encode_read_request,
 )
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.compose.test_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
