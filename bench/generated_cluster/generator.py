@@ -1,23 +1,21 @@
-"""A snapshot of a cluster that does not exist, of any size, with leaks planted in it and the truth beside it.
-
-    python -m pipeline.audits.generator FOLDER --topics 600000
+"""Generates the snapshot of a cluster of any size, with planted leaks and the list of them.
 
 A fifth of the topics are partitions, ten to a topic. Every topic has up to five ledgers and two subscriptions, every
-third a schema. `planted` lists what the audits must find, and they must find nothing else; among the healthy are
-those that look ill: young ledgers without a reference, a backlog of a year that no TTL forbids, partitions that nobody
-has used, ten acked ranges.
+third a schema. `planted` lists the findings that the audits must make, and the audits must make no other. The healthy part
+has cases that resemble leaks: young ledgers without a reference, a backlog of a year that no TTL forbids,
+unused partitions, ten acked ranges.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.audits.invented_cluster import (
+from bench.generated_cluster.leaks import plant
+from bench.generated_cluster.tables import (
     DAY_MS,
     LEDGER_BYTES,
     LEDGER_ENTRIES,
@@ -29,7 +27,6 @@ from pipeline.audits.invented_cluster import (
     refer,
     write,
 )
-from pipeline.audits.planted_leaks import plant
 
 TOPICS_PER_NAMESPACE = 600
 LEDGERS_MAX = 5
@@ -37,7 +34,10 @@ HOUR_MS = 3_600_000
 
 
 def generate(folder: Path, topics: int, seed: int = 1, leaks: int | None = None) -> Cluster:
-    """Write the snapshot and `planted`. `leaks`: of each class; None = a hundredth of the topics."""
+    """Write the snapshot and `planted` into a new folder.
+
+    `leaks`: how many of each class; None = a hundredth of the topics.
+    """
     cluster = Cluster(time.time_ns() // 1_000_000)
     random = np.random.default_rng(seed)
     _healthy(cluster, topics, random)
@@ -68,7 +68,7 @@ def _healthy(cluster: Cluster, count: int, random: np.random.Generator) -> None:
 
 
 def _namespaces(cluster: Cluster, spaces: int) -> None:
-    """A quarter each: TTL and retention of days, TTL alone, neither, and an endless retention."""
+    """Give a quarter each a TTL and a retention of days, a TTL alone, neither, and an endless retention."""
     numbers = np.arange(spaces)
     names = np.char.add("tenant/ns-", numbers.astype(str))
     cluster.add(
@@ -90,7 +90,7 @@ def _namespaces(cluster: Cluster, spaces: int) -> None:
 
 
 def _partitioned(cluster: Cluster, namespace: np.ndarray, name: np.ndarray) -> None:
-    """Twelve partitions where ten have been used."""
+    """Add partitioned topics with twelve partitions, of which ten have been used."""
     topic = join("persistent://", namespace, "/", name)
     cluster.add("topics", topic=topic, namespace=namespace, partitions=np.full(len(topic), 12))
     path = join("/admin/partitioned-topics/", namespace, "/persistent/", name)
@@ -115,7 +115,10 @@ def _logs(
     space: np.ndarray,
     random: np.random.Generator,
 ) -> None:
-    """Lists, ledgers and subscriptions. A year of backlog where no TTL forbids it; elsewhere all is an hour old."""
+    """Add ledger lists, ledgers and subscriptions.
+
+    Topics whose namespace has no TTL get a backlog of a year; the ledgers of all others are half an hour old.
+    """
     count = len(topic)
     sizes = random.integers(1, LEDGERS_MAX + 1, count)
     total = int(sizes.sum())
@@ -153,17 +156,3 @@ def _logs(
         begin = ids[np.cumsum(sizes) - sizes]
         mark_ledger = np.where(behind, begin, begin + sizes - 1)
         add_cursors(cluster, topic, log, namespace, subscription, mark_ledger, ranges=10 * (space % 2))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser("python -m pipeline.audits.generator", allow_abbrev=False)
-    parser.add_argument("folder", type=Path, metavar="FOLDER")
-    parser.add_argument("--topics", type=int, default=600_000)
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    cluster = generate(arguments.folder, arguments.topics, arguments.seed)
-    print(f"{arguments.folder}: {arguments.topics:,} topics, {len(cluster.planted):,} leaks planted")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""An invented cluster: tables that grow part by part, and the shapes of what goes in them."""
+"""The tables of a generated cluster, and functions that add rows of one kind to them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ Columns = dict[str, Any]
 
 @dataclass
 class Cluster:
-    """Tables as they grow: parts with the same columns; a column that a part leaves out is null."""
+    """The tables of a snapshot, each as parts that are written one after the other."""
 
     taken_ms: int
     parts: dict[str, list[Columns]] = field(default_factory=dict)
     planted: list[tuple[str, str, str]] = field(default_factory=list)
-    """(audit, class, subject)"""
+    """(audit, class, subject) of each finding that the audits must make."""
     next_ledger: int = 0
 
     def add(self, table: str, **columns: Any) -> None:
+        """Append rows to a table; a column that is left out is null."""
         self.parts.setdefault(table, []).append(columns)
 
     def ledger_ids(self, count: int) -> np.ndarray:
+        """Return so many ledger ids that are not used yet."""
         self.next_ledger += count
         return np.arange(self.next_ledger - count, self.next_ledger)
 
     def must_find(self, audit: str, kind: str, subjects: Any) -> None:
+        """Note findings that an audit must make."""
         self.planted += [(audit, kind, str(subject)) for subject in subjects]
 
 
@@ -50,7 +53,7 @@ def add_cursors(
     mark_ledger: np.ndarray,
     ranges: Any = 0,
 ) -> None:
-    """At the beginning of their ledgers, with every other entry acked in `ranges` ranges."""
+    """Add a subscription per topic at the start of its ledger, with every other entry acked in `ranges` ranges."""
     count = len(topic)
     ranges = np.broadcast_to(np.asarray(ranges), (count,))
     path = join(log, "/", subscription)
@@ -72,7 +75,7 @@ def add_cursors(
 
 
 def refer(cluster: Cluster, kind: str, topic: np.ndarray, owner: np.ndarray, component: str) -> None:
-    """A reference to a ledger of its own for each owner, and the ledgers."""
+    """Add a ledger per owner and the reference to it."""
     ids = cluster.ledger_ids(len(topic))
     cluster.add("references", ledger_id=ids, kind=np.full(len(topic), kind), topic=topic, owner=owner)
     add_ledgers(cluster, ids, component)

@@ -1,11 +1,11 @@
-"""The leaks of a generated cluster: so many of each class, each noted as what the audits must find."""
+"""Plants leaks of each class in a generated cluster, and notes each as a finding that the audits must make."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.audits.invented_cluster import (
+from bench.generated_cluster.tables import (
     DAY_MS,
     LEDGER_BYTES,
     Cluster,
@@ -17,15 +17,16 @@ from pipeline.audits.invented_cluster import (
 
 
 def plant(cluster: Cluster, count: int) -> None:
+    """Plant `count` leaks of each class."""
     numbers = np.arange(count).astype(str)
     _nodes_of_dead_topics(cluster, numbers)
     _nodes_of_dead_namespaces(cluster, numbers)
-    _partitions_that_are_none(cluster, numbers)
+    _partitions_beyond_their_topic(cluster, numbers)
     _empty_parents(cluster, numbers)
     _ledgers(cluster, numbers)
     _references(cluster, numbers)
     _subscriptions(cluster, numbers)
-    _ledgers_that_stayed(cluster, numbers)
+    _overdue_ledgers(cluster, numbers)
 
 
 def _nodes_of_dead_topics(cluster: Cluster, numbers: np.ndarray) -> None:
@@ -75,8 +76,8 @@ def _nodes_of_dead_namespaces(cluster: Cluster, numbers: np.ndarray) -> None:
     cluster.must_find("metadata", "namespace", path)
 
 
-def _partitions_that_are_none(cluster: Cluster, numbers: np.ndarray) -> None:
-    """Beyond the partitions of their topic, and of a topic that is not partitioned."""
+def _partitions_beyond_their_topic(cluster: Cluster, numbers: np.ndarray) -> None:
+    """Add partitions above the number of their topic, and partitions of a topic that is not partitioned."""
     namespace = np.full(len(numbers), "tenant/ns-0")
     partitions = np.arange(len(numbers)) + 12
     for base in (np.full(len(numbers), "topic-0"), np.char.add("plain-", numbers)):
@@ -96,7 +97,7 @@ def _empty_parents(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
-    """That nothing refers to; young ones are left alone."""
+    """Add ledgers without a reference; the audits must leave out the young ones."""
     for kind, component, age_ms in (
         ("orphan", "managed-ledger", 700 * DAY_MS),
         ("orphan", "schema", 700 * DAY_MS),
@@ -117,7 +118,7 @@ def _ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _references(cluster: Cluster, numbers: np.ndarray) -> None:
-    """To ledgers that are not there; a cursor's and a compacted topic's that are."""
+    """Add references to absent ledgers, and to existing ledgers of cursors and compacted topics."""
     topic = np.char.add("persistent://tenant/ns-3/refers-", numbers)
     for kind in ("managed-ledger", "cursor", "schema", "compacted"):
         ids = cluster.ledger_ids(len(numbers))
@@ -136,7 +137,7 @@ def _references(cluster: Cluster, numbers: np.ndarray) -> None:
 
 
 def _list_of(cluster: Cluster, topic: np.ndarray, closed_ms: int, entries: int, bytes_: int) -> np.ndarray:
-    """A closed ledger and a current one for each topic; answers the closed ones' ids."""
+    """Add a closed ledger and an open one for each topic; return the ids of the closed ones."""
     ids = cluster.ledger_ids(2 * len(topic))
     for ordinal, some in enumerate((ids[::2], ids[1::2])):
         cluster.add(
@@ -165,7 +166,7 @@ def _topics(cluster: Cluster, space: int, name: str, numbers: np.ndarray) -> tup
 
 
 def _subscriptions(cluster: Cluster, numbers: np.ndarray) -> None:
-    """With many holes, and far behind; their topics keep everything for ever."""
+    """Add subscriptions with many holes, and others far behind, on topics with endless retention."""
     for kind, entries, bytes_, ranges in (("holes", 10_000, 10_000, 5000), ("backlog", 4000, 2 << 30, 0)):
         topic, log, namespace = _topics(cluster, 3, kind, numbers)
         ids = _list_of(cluster, topic, cluster.taken_ms - 60_000, entries, bytes_)
@@ -173,8 +174,8 @@ def _subscriptions(cluster: Cluster, numbers: np.ndarray) -> None:
         cluster.must_find("acks", kind, np.char.add(topic, " s"))
 
 
-def _ledgers_that_stayed(cluster: Cluster, numbers: np.ndarray) -> None:
-    """A TTL that did not move its subscription, and a ledger that all have passed. The namespace has no retention."""
+def _overdue_ledgers(cluster: Cluster, numbers: np.ndarray) -> None:
+    """Add ledgers kept past their TTL, and ledgers passed by all subscriptions, in a namespace without retention."""
     for kind in ("expired", "consumed"):
         topic, log, namespace = _topics(cluster, 1, kind, numbers)
         ids = _list_of(cluster, topic, cluster.taken_ms - 40 * DAY_MS, 10, LEDGER_BYTES)
