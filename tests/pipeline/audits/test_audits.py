@@ -13,16 +13,16 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
 from bench.generated_cluster.generator import generate
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from broker.metadata.metadata_store import MetadataStore
-from broker.metadata.metadata_url import parse_zookeeper_url
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from magnetar.__main__ import main
 from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from tests.interop.support import connect, numbered, publish, receive
 from tests.vectors.broker_process import BrokerProcess
+from zookeeper.url import parse_store_url
 
 TOPICS = 3000
 LEAKS = 7
@@ -129,7 +129,7 @@ async def make_leaks(url: str) -> int:
 
 
 async def opened(url: str) -> MetadataStore:
-    zookeeper = parse_zookeeper_url(url)
+    zookeeper = parse_store_url(url)
     if zookeeper is None:
         return SqliteMetadataStore(Path(url.removeprefix("file:")))
     from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore

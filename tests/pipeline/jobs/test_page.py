@@ -65,6 +65,7 @@ def test_page_is_well_formed_and_escaped() -> None:
     assert text == html_of(report()), "the same report is the same page"
 
 
+@pytest.mark.peer
 def test_browser_renders_the_page(tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
