@@ -51,8 +51,7 @@ class SimulatorMissing(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "libcachesim is not installed: pip install 'magnetar[pipeline]' brings it on Linux x86_64; elsewhere run "
-            "pip install libcachesim, which may build it from source"
+            "libcachesim is not installed: pip install 'magnetar[simulators]' (Linux x86_64 and macOS have wheels)"
         )
 
 
