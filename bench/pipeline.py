@@ -1,9 +1,9 @@
-"""`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...]`: what the jobs on access records cost.
+"""`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...]`: the costs of the jobs on access records.
 
-Makes a record of a broker's kind (appends in runs, readers at the tail and behind, passes), in the format of the real one,
-and measures on it: one replay by machine code and by the broker's objects, the grid of 16 settings, the hit report with
-its memory, and the start of a session; on one like it whose readers are at all distances, a sample's error; the audits on
-a generated cluster of 600,000 topics. An event is one entry appended or read.
+Makes an access record without a broker (appends in runs, readers at the tail and behind, passes) and measures on it:
+replays by machine code and by the broker's objects, a grid of 16 settings, the hit report with its memory, and the start of
+a session. On another access record, with all lags, it measures a sample's error; and the audits on a generated
+cluster of 600,000 topics. An event is one entry appended or read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.replays.objects import WhatIf
 from pipeline.replays.replay import replay_with
 
 OBJECT_EVENTS: Final = 400_000
-"""So many are replayed by the broker's objects."""
+"""Events that the broker's objects replay."""
 GATHERED: Final = 1 << 23
 AUDITED_TOPICS: Final = 600_000
 
@@ -48,14 +48,14 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def gathered_per_second() -> float:
-    """What memory gives on this machine now: numbers picked at random out of 64 MiB, which makes runs comparable."""
+    """Measure random reads from 64 MiB per second, so that results of different days can be compared."""
     table = np.arange(GATHERED, dtype=np.int64)
     places = np.random.default_rng(0).integers(0, GATHERED, GATHERED)
     return GATHERED / min(cpu(lambda: table[places].sum()) for _ in range(3))
 
 
 def measure_replay(run: BrokerLifetime) -> list[str]:
-    """One core, all events of one broker; and the objects on the first part of the same rows."""
+    """Measure one core on all events of one broker, and the objects on the first part of the same rows."""
     from broker.recorder.record_reader import events
 
     accesses_of(run)  # Compiled from here on.
@@ -91,8 +91,7 @@ def measure_replay(run: BrokerLifetime) -> list[str]:
 
 
 def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
-    """The error of the hit ratio over all brokers from samples of the entries, where readers are spread over all
-    distances, so that every size has a hit ratio of its own."""
+    """Measure the error of a sample's hit ratio over all brokers, for readers with all lags."""
     from pipeline.replays.sampling import sampled
 
     if not folder.exists():
@@ -156,7 +155,7 @@ def measure_audits(folder: Path, master: str) -> list[str]:
 
 
 def measure_command(*words: str) -> str:
-    """A job as a process of its own, with the memory of all its processes."""
+    """Measure a job as a process of its own, with the memory of all its processes."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()

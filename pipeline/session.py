@@ -1,4 +1,6 @@
-"""Starts a Spark session: with Java found or provided, on loopback, and quickly.
+"""Starts a Spark session.
+
+With Java found or provided, on loopback, and quickly.
 
 Every job, the tests and the bench start Spark here. With `spark-submit` a cluster brings its own session.
 """
@@ -37,7 +39,7 @@ LOCAL_SETTINGS = {
 
 
 def cache_folder() -> Path:
-    """Return the folder that keeps a wrapper for Java and archives of loaded classes for later sessions."""
+    """Return the folder for a wrapper of Java and archives of loaded classes."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "magnetar"
 
@@ -104,7 +106,7 @@ def _java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
 
 
 def _class_archive(java: Java, folder: Path, quick_start: bool) -> list[str]:
-    """Return the option that uses the archive of loaded classes, or writes one when the session ends."""
+    """Return the option that reads the archive of loaded classes, or writes one."""
     kind = "quick" if quick_start else "full"
     archive = folder / f"spark-{metadata.version('pyspark')}-{java.name}-{kind}.jsa"
     try:

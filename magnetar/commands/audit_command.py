@@ -1,4 +1,4 @@
-"""`magnetar pipeline audit`: finds leftovers, missing ledgers and overdue ledgers in a snapshot of the metadata."""
+"""`magnetar pipeline audit`: audits a snapshot of the metadata."""
 
 from __future__ import annotations
 

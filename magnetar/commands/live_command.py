@@ -1,4 +1,4 @@
-"""`magnetar pipeline live`: prints the hit ratio per minute of a running broker, and drops per topic."""
+"""`magnetar pipeline live`: prints hit ratios of a running broker."""
 
 from __future__ import annotations
 

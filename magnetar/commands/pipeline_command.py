@@ -1,5 +1,4 @@
-"""`magnetar pipeline NAME …`: jobs on access records, from what happened to what to change in broker.conf; audits of
-snapshots; what happens live.
+"""`magnetar pipeline JOB …`: jobs on access records, audits of snapshots, live hit ratios.
 
 The arguments are understood before anything heavy is imported. A missing extra, a missing Java and a folder without
 a record are one sentence each.
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pipeline.jobs.report import Report
     from pipeline.jobs.run import Session
 
-POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
+_POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
 JOBS = {
     "hit-report": "hits and misses by topic, subscription and minute, reuse, causes of misses",
     "what-if": "the same requests under other policies, sizes, times to live and extensions",
@@ -31,10 +30,14 @@ JOBS = {
     "compare": "the broker's counters beside those of a replay with its own settings",
     "thrashing": "entries read from bookies more than once, and the readahead to set",
 }
+"""By name of the job, its help text."""
 
 
 def main(argv: list[str]) -> int:
-    """Run a job. Return 0, or 1 after one line on stderr; `compare` returns 1 also for a difference."""
+    """Run a job. Return 0, or 1 after one line on stderr.
+
+    `compare` returns 1 also for a difference.
+    """
     arguments = _parser().parse_args(argv)
     code: int = arguments.run(arguments)
     return code
@@ -86,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _grid_options(job: argparse.ArgumentParser) -> None:
-    job.add_argument("--policies", type=_policies, metavar="NAME,…", help=f"of {', '.join(POLICIES)}")
+    job.add_argument("--policies", type=_policies, metavar="NAME,…", help=f"of {', '.join(_POLICIES)}")
     job.add_argument("--ttl-ms", type=_numbers, metavar="N,…", help="times to live (default the broker's)")
     job.add_argument(
         "--extensions",
@@ -124,8 +127,8 @@ def _share(text: str) -> float:
 def _policies(text: str) -> list[str]:
     found = text.split(",")
     for name in found:
-        if name not in POLICIES:
-            raise argparse.ArgumentTypeError(f"no such policy: {name!r}; there are {', '.join(POLICIES)}")
+        if name not in _POLICIES:
+            raise argparse.ArgumentTypeError(f"no such policy: {name!r}; there are {', '.join(_POLICIES)}")
     return found
 
 

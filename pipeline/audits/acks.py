@@ -1,4 +1,4 @@
-"""`audit acks`: finds subscriptions with many holes or a large backlog, and computes the cost of each.
+"""`audit acks`: finds subscriptions with many holes or a large backlog.
 
 A hole is an unacknowledged entry before an acknowledged one. A subscription costs acked ranges beyond the mark-delete
 position, entries in holes, entries and bytes that are unacknowledged (the backlog), bytes of its own state, and the bytes
@@ -23,7 +23,10 @@ COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_byt
 
 
 def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with the columns of `COSTS` after its own: one row per class and subscription found."""
+    """Return a plan with the columns of `COSTS` after its own.
+
+    One row per class and subscription found.
+    """
     costs = subscription_costs(snapshot).withColumn(
         "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
     )
@@ -96,7 +99,9 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_next(cursors: DataFrame) -> DataFrame:
-    """Add `slowest`, and `next_ledger`: the mark-delete ledger of the next slowest subscription of the topic.
+    """Add `slowest` (true for one row per topic) and `next_ledger`.
+
+    `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic.
 
     For the fastest one it lies beyond all ledgers. One row per subscription.
     """

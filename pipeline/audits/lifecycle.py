@@ -61,7 +61,10 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _closed(snapshot: Snapshot) -> DataFrame:
-    """Return the references to closed ledgers that are not the last of their list, with `namespace`."""
+    """Return references to closed ledgers, except the last of each list.
+
+    One row per reference, with `namespace`.
+    """
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     of_topic = Window.partitionBy("topic")
     return (
@@ -72,7 +75,10 @@ def _closed(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> DataFrame:
-    """Add `ttl_s` and `retention_minutes`: of the topic, else of its namespace, else of the limits."""
+    """Add `ttl_s` and `retention_minutes` to each row.
+
+    They are those of the topic, else of its namespace, else of the limits.
+    """
     policies = snapshot.table("policies")
     of_topics = policies.where("level = 'topic'").selectExpr(
         "name as topic", "ttl_s as topic_ttl_s", "retention_minutes as topic_retention"
@@ -92,7 +98,10 @@ def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> Da
 
 
 def _with_slowest(snapshot: Snapshot, ledgers: DataFrame) -> DataFrame:
-    """Add `slowest`, the lowest mark-delete position of the topic, and `moved_ms`; null without subscriptions."""
+    """Add `slowest` and `moved_ms` to each row; null without subscriptions.
+
+    `slowest` is the lowest mark-delete position of the topic, `moved_ms` the latest change of one.
+    """
     slowest = (
         snapshot.table("cursors")
         .groupBy("topic")

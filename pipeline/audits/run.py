@@ -1,4 +1,7 @@
-"""Runs one audit: from a snapshot's folder to a plan in Parquet, a short text and a page. It never deletes anything."""
+"""Runs one audit on a snapshot and writes its plan.
+
+The result is a plan in Parquet, a page of HTML and a short text. An audit never deletes anything.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ class ClassSummary(NamedTuple):
     """The findings of one class together."""
 
     name: str
+    """The class, as in the plan."""
     findings: int
+    """Rows of the plan."""
     bytes: int | None
     """None where no finding has a size."""
     oldest_s: int | None
@@ -82,7 +87,10 @@ def summarise(plan: DataFrame) -> list[ClassSummary]:
 
 
 def largest(plan: DataFrame) -> list[TableRow]:
-    """Return the largest findings of each class, largest first: one row per finding, columns of the plan."""
+    """Return the largest findings of each class, largest first.
+
+    One row per finding, columns of the plan.
+    """
     order = Window.partitionBy("class").orderBy(F.desc_nulls_last("bytes"), "subject")
     first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= _LARGEST)
     return [row.asDict() for row in first.orderBy("class", "place").drop("place").collect()]

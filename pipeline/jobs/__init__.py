@@ -1,1 +1,4 @@
-"""The jobs of `magnetar pipeline` on access records: each is a function that returns a `Report`."""
+"""The jobs of `magnetar pipeline` on access records.
+
+Each is a function that returns a `Report`.
+"""

@@ -18,7 +18,9 @@ from pipeline.traces.checking import Checked
 def compare(
     spark: SparkSession, checked: Checked, say: Callable[[str], None] = lambda text: None
 ) -> tuple[Report, bool]:
-    """Return the report, and True if at least one broker lifetime was compared and all were equal.
+    """Return the report, and True if all compared broker lifetimes are equal.
+
+    False also where none could be compared.
 
     Table `compare`: one row per broker lifetime and counter.
     """

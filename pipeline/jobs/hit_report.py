@@ -1,4 +1,4 @@
-"""`hit-report`: counts hits and misses by topic, subscription and minute, causes of misses, and the cache's contents."""
+"""`hit-report`: counts hits, misses and their causes, and the cache's contents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ LIFETIME = ["broker", "start"]
 
 
 def reads_by(rows: DataFrame, *keys: str) -> DataFrame:
-    """Count reads by columns of an access record's events; `minute` may be one of them.
+    """Count reads by columns of an access record's events.
+
+    `minute` may be one of them.
 
     One row per combination of the keys: the keys, hits, misses, coalesced (in entries), bytes, hit_ratio.
     """
@@ -49,7 +51,9 @@ def _entries(condition: Column) -> Column:
 
 
 def cache_share(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
-    """Compute the mean bytes in the cache by topic, from the times of inserts and evictions.
+    """Compute the mean bytes in the cache by topic.
+
+    Inserts and evictions count with the time that is left of the span.
 
     One row per broker lifetime and topic: broker, start, topic, mean_bytes. `span_us`: first and last time.
     """
@@ -64,7 +68,9 @@ def cache_share(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
 
 
 def cache_timeline(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
-    """Sum the bytes that the cache gained or lost in each of POINTS steps of the span.
+    """Sum the bytes that the cache gained or lost by step.
+
+    The span is divided into POINTS steps.
 
     One row per broker lifetime and step: broker, start, step, change.
     """
@@ -83,7 +89,9 @@ def _step_us(span_us: tuple[int, int]) -> int:
 
 
 def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) -> Report:
-    """Return the report for an access record. `say` is called with each step.
+    """Return the report for an access record.
+
+    `say` is called with each step.
 
     Tables: `by_topic` (one row per broker and topic), `by_subscription`, `by_minute`, `cache_share` (broker and topic),
     `reuse_time` and `reuse_distance` (bucket), `causes`, `causes_by_topic`.
@@ -219,7 +227,7 @@ def _plots(
 
 
 def reuse_of_lifetimes(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> list[Reuse]:
-    """Compute the reuse of each broker lifetime as a task of its own, in their order."""
+    """Compute the reuse of each broker lifetime, as a Spark task each."""
     return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(reuse_of).collect()
 
 

@@ -1,4 +1,6 @@
-"""`miss-ratio-curve`: estimates the miss ratio over the size of the cache, from a sample of the entries (SHARDS).
+"""`miss-ratio-curve`: estimates the miss ratio over the size of the cache.
+
+The estimate comes from a sample of the entries (SHARDS).
 
 Error bars are a delete-a-group jackknife over ten groups of the sample, as in `pipeline.simulators.shards`.
 """
@@ -31,14 +33,22 @@ SAMPLED_ROWS: Final = 2_000_000
 POINTS: Final = 12
 """Sizes, unless they are given."""
 ENTRIES_MIN: Final = 10
-"""Entries that fit into the sample's share of the cache at least: with fewer the error bar is too narrow."""
+"""Entries that fit into the sample's share of the cache at least.
+
+With fewer the error bar is too narrow.
+"""
 
 
 class Point(NamedTuple):
-    """One policy with one size: reads and misses, and both without each of the groups, over all broker lifetimes."""
+    """One policy with one size.
+
+    Reads and misses, and both without each of the groups, over all broker lifetimes.
+    """
 
     policy: str
+    """The name of the line in the plot."""
     size_bytes: int
+    """Of the whole cache."""
     reads: float
     """Entries read, scaled to the whole access record."""
     misses: float
@@ -83,7 +93,9 @@ def miss_ratio_curve(
     rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Return the curve of the recorded policy, of PIP-430 without a time to live, and of FIFO.
+    """Return the curves of three policies.
+
+    They are the recorded policy, PIP-430 without a time to live, and FIFO.
 
     `sizes` in bytes; without them from a sixty-fourth to 32 times the broker's own. `rate`: the share of the entries that
     is replayed, above 0 and at most 1. Table `miss_ratio_curve`: one row per policy and size.

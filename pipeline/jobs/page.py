@@ -23,7 +23,10 @@ svg { max-width: 100%; height: auto; } p.note { color: #5a6474; font-size: .86re
 
 
 def write(report: Report, folder: Path) -> Path:
-    """Write page and tables into a folder; return the path of the page. OSError for an unwritable folder."""
+    """Write page and tables into a folder.
+
+    Return the path of the page. OSError for an unwritable folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in report.tables.items():
         if table.rows:

@@ -1,4 +1,4 @@
-"""`recommend`: the setting that limits the hit ratio, the lines of broker.conf to change, and the gain of each.
+"""`recommend`: finds the lines of broker.conf to change, and their gain.
 
 Each setting is first moved alone, so far that it no longer limits: the one with the largest gain is the binding one.
 Then size and time to live are moved together, and the cheapest combination close to the best is recommended. The
@@ -33,7 +33,9 @@ NEAR: Final = 0.002
 WORTH: Final = 0.002
 """A smaller gain in hit ratio is no reason to change a setting."""
 POLICY_WORTH: Final = 0.03
-"""A smaller gain is no reason to change the policy: the replay of `magnetar` may be wrong by this much.
+"""A smaller gain is no reason to change the policy.
+
+The replay of `magnetar` may be wrong by this much.
 
 In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
 replayed hit ratio by up to three points. The error of a sample of OBJECTS_ROWS rows is a tenth of that.
@@ -42,7 +44,7 @@ EXTENSIONS: Final = 5
 """Requeues that are tried where the broker allows fewer."""
 SPARE: Final = 1.1
 """The recommended size per byte that the replayed cache needed."""
-MIB: Final = 1 << 20
+_MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Knob:
     key: str
     """Of broker.conf."""
     overrides: Overrides
+    """The setting with its new value."""
     text: str
     """The move, for the report."""
 
@@ -114,7 +117,7 @@ def _knobs(own: EntryCacheSettings) -> list[Knob]:
 def _combinations(own: EntryCacheSettings) -> list[Overrides]:
     return [
         Overrides(
-            size_bytes=max(round(own.size_bytes_max * size / MIB), 1) * MIB, ttl_ns=round(own.ttl_ns * ttl)
+            size_bytes=max(round(own.size_bytes_max * size / _MIB), 1) * _MIB, ttl_ns=round(own.ttl_ns * ttl)
         )
         for size in SIZES
         for ttl in TTLS
@@ -122,12 +125,18 @@ def _combinations(own: EntryCacheSettings) -> list[Overrides]:
 
 
 def _expected_reads_without_ttl(own: EntryCacheSettings) -> Overrides:
-    """Return PIP-430's policy without a time to live: it evicts for the size alone."""
+    """Return PIP-430's policy without a time to live.
+
+    It evicts for the size alone.
+    """
     return Overrides(PIP430, "4.2", own.size_bytes_max, NO_TTL_NS, EXTENSIONS, False)
 
 
 def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
-    """Return the smallest cache near the best hit ratio, with the shortest time to live among equals."""
+    """Return the smallest cache near the best hit ratio.
+
+    Among equal sizes it is the one with the shortest time to live.
+    """
     top = max(row.hit_ratio for row in grid)
     if top - present.hit_ratio < WORTH:
         return present
@@ -136,8 +145,8 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
 
 
 def _trimmed(spark: SparkSession, checked: Checked, present: GridRow, best: GridRow, rate: float) -> GridRow:
-    """Cut the size to a little more than the bytes that were needed, if the hit ratio stays."""
-    size = -(-round(best.peak_bytes * SPARE) // MIB) * MIB
+    """Cut the size to SPARE times the needed bytes, if the hit ratio stays."""
+    size = -(-round(best.peak_bytes * SPARE) // _MIB) * _MIB
     if best is present or size >= best.settings.size_bytes_max:
         return best
     fewer = best.overrides._replace(size_bytes=size)
@@ -198,7 +207,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
     lines = ["change in broker.conf:"]
     own, wanted = present.settings, best.settings
     if wanted.size_bytes_max != own.size_bytes_max:
-        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // MIB}")
+        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // _MIB}")
     if wanted.ttl_ns != own.ttl_ns:
         lines.append(f"managedLedgerCacheEvictionTimeThresholdMillis={wanted.ttl_ns // 1_000_000}")
     saved = 1 - best.misses / present.misses if present.misses else 0.0
@@ -218,7 +227,10 @@ def _baseline(
     rate: float,
     say: Callable[[str], None],
 ) -> dict[str, float] | None:
-    """Return the hit ratio of reads by general policy, over all lifetimes; None without the library."""
+    """Return the hit ratio of reads by general policy, over all lifetimes.
+
+    None without the library.
+    """
     if not library_is_installed():
         return None
     say("simulating general policies")
@@ -234,7 +246,10 @@ def _baseline(
 
 
 def _bounds(baseline: dict[str, float] | None, no_ttl: GridRow | None, best: GridRow) -> list[str]:
-    """`no_ttl`: None where the record does not count expected reads, so that it would be no bound."""
+    """Return a line per bound.
+
+    `no_ttl`: None for an access record without expected reads, where it is no bound.
+    """
     size = mib(best.settings.size_bytes_max)
     lines = []
     if no_ttl is not None:
@@ -270,9 +285,9 @@ def _add_tables(
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in grid:
         xs, ys = lines.setdefault(f"{row.settings.ttl_ns / 1e6:g} ms", ([], []))
-        xs.append(row.settings.size_bytes_max / MIB)
+        xs.append(row.settings.size_bytes_max / _MIB)
         ys.append(row.hit_ratio)
-    marks = {"now": (present.settings.size_bytes_max / MIB, present.hit_ratio)}
+    marks = {"now": (present.settings.size_bytes_max / _MIB, present.hit_ratio)}
     svg = lines_plot(lines, "MiB", "hit ratio", log_x=True, marks=marks)
     report.plots.append(Plot(f"Hit ratio over size and time to live, {policy_name(present.settings)}", svg))
 

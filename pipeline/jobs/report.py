@@ -1,4 +1,4 @@
-"""A report: the result of a job, as text, as tables for Parquet and as parts of one page."""
+"""A report: the result of a job as text, tables and plots."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Cell: TypeAlias = "str | int | float | bool | None"
+"""A value of a table; None = unknown."""
 TableRow: TypeAlias = Mapping[str, Cell]
+"""Cells by column, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,7 @@ class Table:
     """A table of a page, which is a Parquet file too."""
 
     title: str
+    """Shown above the table."""
     rows: Sequence[TableRow]
     """The first row names the columns of all."""
     note: str = ""
@@ -28,9 +31,11 @@ class Plot:
     """A plot of a page."""
 
     title: str
+    """Shown above the plot."""
     svg: str
     """The element `<svg>` as text."""
     note: str = ""
+    """Shown below the plot."""
 
 
 @dataclass(slots=True)
@@ -40,6 +45,7 @@ class Report:
     name: str
     """Of the page's file, without its ending."""
     title: str
+    """Of the page."""
     text: list[str] = field(default_factory=list)
     """A few lines, for the terminal and the head of the page."""
     tables: dict[str, Table] = field(default_factory=dict)
@@ -54,7 +60,7 @@ def percent(ratio: float) -> str:
 
 
 def mib(size_bytes: float) -> str:
-    """Format bytes in MiB, with three digits after the point below 1 MiB and one above."""
+    """Format bytes in MiB, with three digits below 1 MiB and one above."""
     return f"{size_bytes / (1 << 20):,.{1 if size_bytes >= 1 << 20 else 3}f} MiB"
 
 

@@ -1,4 +1,7 @@
-"""Runs a job of the command line: starts Spark for an access record and calls the job with its arguments."""
+"""Runs a job of the command line.
+
+Starts Spark for an access record and calls the job with its arguments.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +29,16 @@ from pipeline.traces.checking import Checked, find_files, no_record
 from pipeline.traces.record_frames import Record, check_record, read_record
 
 SMALL_ROWS: Final = 3_000_000
-"""Below this many rows a session that starts quickly is faster than one that compiles well."""
+"""Rows below which a session with a quick start is faster."""
 _MIB: Final = 1 << 20
 _MS: Final = 1_000_000
 
 
 class Session:
-    """Spark for one job: started once the access record is found, or to copy it here."""
+    """Spark for one job.
+
+    Started once the access record is found, or to copy it here.
+    """
 
     def __init__(self, master: str, say: Callable[[str], None]) -> None:
         """`master`: Spark's. `say` is called with each step."""
@@ -52,7 +58,10 @@ class Session:
             self._copies.cleanup()
 
     def local(self, places: Sequence[Place]) -> list[Path]:
-        """Return paths on this machine. A place with a scheme is copied until the session ends; CannotFetch."""
+        """Return paths on this machine.
+
+        A place with a scheme is copied until the session ends; CannotFetch.
+        """
         return [one if isinstance(one, Path) else self._fetch(one) for one in places]
 
     def _fetch(self, where: str) -> Path:
@@ -66,7 +75,10 @@ class Session:
         return fetch(self._spark, where, Path(tempfile.mkdtemp(dir=self._copies.name)))
 
     def spark(self, paths: Sequence[Path]) -> SparkSession:
-        """Start Spark, or return the session started before. RecordError where there is no access record."""
+        """Start Spark, or return the session started before.
+
+        RecordError where there is no access record.
+        """
         if self._spark is None:
             found = find_files(paths)
             if not found.lifetimes:
@@ -86,7 +98,10 @@ class Session:
         return check_record(spark, paths)
 
     def record(self, paths: Sequence[Path]) -> Record:
-        """Check the files of an access record and open them as DataFrames. RecordError."""
+        """Check the files of an access record and open them as DataFrames.
+
+        RecordError.
+        """
         spark = self.spark(paths)
         self.say("checking the files")
         return read_record(spark, paths)
@@ -152,4 +167,7 @@ JOB_FUNCTIONS: Final[Mapping[str, Callable[[Session, Namespace], tuple[Report, b
         "thrashing": _thrashing,
     }
 )
-"""By name of the command: returns the report, and False for exit code 1."""
+"""By name of the command.
+
+Returns the report, and False for exit code 1.
+"""

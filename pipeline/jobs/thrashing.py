@@ -114,14 +114,20 @@ def slot_bytes(entry_bytes: float) -> float:
 
 
 def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) -> int:
-    """Return the largest batch with which the entries of all cold readers fit into the cache; 0 = none does."""
+    """Return the largest batch that fits into the cache for all cold readers.
+
+    0 where none fits.
+    """
     return max(0, int(cache_bytes / max(readers, 1) / slot_bytes(entry_bytes)) - 1)
 
 
 def amplification(
     batch: int, cache_bytes: float, readers: int, entry_bytes: float, per_request: float
 ) -> float:
-    """Return the entries that a bookie reads per requested one, when all readers are equally fast."""
+    """Return the entries that a bookie reads per requested one.
+
+    The model assumes equally fast readers.
+    """
     fits = readers * (batch + 1) * slot_bytes(entry_bytes) <= cache_bytes
     return 1.0 if fits else max(1.0, (batch + 1) / per_request)
 

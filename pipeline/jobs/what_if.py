@@ -1,4 +1,4 @@
-"""`what-if`: replays the recorded requests under other settings, and reports how exact such a replay is.
+"""`what-if`: replays the recorded requests under other settings.
 
 Readers request entries at the recorded times; only the contents of the cache differ. The broker's own settings are replayed
 twice: as recorded, which is exact on a complete access record, and by the model. The difference is the model's error.
@@ -68,7 +68,10 @@ def _warn(checked: Checked, wanted: Sequence[Overrides], rate: float, say: Calla
 def exactly(
     spark: SparkSession, lifetimes: Sequence[BrokerLifetime], say: Callable[[str], None]
 ) -> list[Outcome | None]:
-    """Replay each broker lifetime as recorded, with its own settings; None where the record is not complete."""
+    """Replay each broker lifetime as recorded, with its own settings.
+
+    None where the record is not complete.
+    """
     say("replaying the broker's own settings as recorded")
     return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(_exactly).collect()
 
@@ -83,7 +86,7 @@ def _exactly(lifetime: BrokerLifetime) -> Outcome | None:
 
 
 def own_lines(exact: Sequence[Outcome | None], model: GridRow) -> list[str]:
-    """Return lines with the exact hit ratio of the broker's own settings and with the model's."""
+    """Return lines with the own settings' hit ratio, exact and by the model."""
     if any(outcome is None for outcome in exact):
         return [
             "the access record is not complete, so its own settings cannot be replayed exactly; the model gives "
@@ -104,7 +107,10 @@ def policy_name(settings: EntryCacheSettings) -> str:
 
 
 def row_of(row: GridRow, own: GridRow) -> dict[str, Cell]:
-    """Return a row of a report's table; `saved` is the share of `own`'s bookie reads that it avoids."""
+    """Return a row of a report's table.
+
+    `saved` is the share of `own`'s bookie reads that it avoids.
+    """
     settings = row.settings
     saved = 1 - row.misses / own.misses if own.misses else 0.0
     return {

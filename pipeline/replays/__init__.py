@@ -1,1 +1,4 @@
-"""Replays access records under other settings: the broker's cache receives the same requests again."""
+"""Replays access records under other settings.
+
+The broker's cache receives the same requests again.
+"""

@@ -1,4 +1,4 @@
-"""Accesses: one broker lifetime of an access record as arrays, ready for any number of replays.
+"""Accesses: one broker lifetime as arrays, ready for any number of replays.
 
 A row is a pass, or a run of entries that were appended, read, requested from storage or delivered together. Entries have
 dense numbers, and neighbours in a ledger have neighbouring numbers, so that a run is a range. Facts that no setting
@@ -16,28 +16,53 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints8 = NDArray[np.int8]
+"""Kinds of rows."""
 Ints32 = NDArray[np.int32]
+"""Dense numbers and counts.
+
+A broker lifetime has fewer than 2 ** 31 entries.
+"""
 Ints64 = NDArray[np.int64]
+"""Times, ledger ids and sums."""
 Bools = NDArray[np.bool_]
+"""One truth value per row or entry."""
 
 APPEND: Final = 0
 """Appended; `detail` = expected reads, NOT_COUNTED, or NOT_OFFERED."""
 FETCH: Final = 1
 """Arrived from storage; `detail` as of APPEND."""
 READ: Final = 2
-"""Read from the recorded cache; `detail` = expected reads if a replayed cache has to fetch it."""
+"""Read from the recorded cache.
+
+`detail` = expected reads if a replayed cache has to fetch it.
+"""
 STORAGE_READ: Final = 3
-"""Read, absent from the recorded cache and requested from storage; `detail` = an outcome, plus FORCED."""
+"""Read, absent from the recorded cache and requested from storage.
+
+`detail` = an outcome, plus FORCED.
+"""
 DELIVER: Final = 4
-"""Written to a consumer; `detail` 1 = the recorded cache had evicted it before."""
+"""Written to a consumer.
+
+`detail` 1 = the recorded cache had evicted it before.
+"""
 REDELIVERY: Final = 5
-"""Added to a redelivery queue, so it is to be read again; `detail` as of DELIVER."""
+"""Added to a redelivery queue, so it is to be read again.
+
+`detail` as of DELIVER.
+"""
 INVALIDATE: Final = 6
-"""Removed because it is no longer needed; `detail` = number of the reason."""
+"""Removed because it is no longer needed.
+
+`detail` = number of the reason.
+"""
 TICK: Final = 7
-"""A pass over expired entries; `entries` = the largest number of slots it visits, as for SIZE_CHECK."""
+"""A pass over expired entries.
+
+`entries` = the largest number of slots it visits, as for SIZE_CHECK.
+"""
 SIZE_CHECK: Final = 8
-"""A pass that evicts for the size, at the end of a turn of the broker's loop."""
+"""A pass that evicts for the size, at the end of a turn."""
 CONFIGURE: Final = 9
 """Settings change; `detail` = the index of the new ones in `Accesses.settings`."""
 
@@ -56,7 +81,10 @@ FORCED: Final = 4
 """Added to an outcome where the broker read from storage although the entry was cached."""
 
 TURN_NS: Final = 2_000_000
-"""The longest wait of a size check, unless the access record has the end of the turn: a busy turn of the loop."""
+"""The longest wait of a size check without a recorded end of the turn.
+
+It is about the length of a busy turn of the broker's loop.
+"""
 LOOKS_ONLY: Final = "__peek"
 """The reader of admin calls, which looks at entries without filling the cache."""
 
@@ -106,12 +134,15 @@ class Accesses:
     """One broker lifetime, ready for replays."""
 
     broker: str
+    """As in the names of the folders."""
     start: str
     """When the broker started, as in the names of the files."""
     rows: Rows
+    """In the order of the events."""
     sizes: Ints32
     """Bytes of each entry, by dense number."""
     numbering: Numbering
+    """Of `rows` and `sizes`."""
     settings: tuple[str, ...]
     """The cache's settings in the order in which they held, as `EntryCacheSettings.to_text` writes them."""
     tick_ns: int
@@ -119,7 +150,9 @@ class Accesses:
     rate: float = 1.0
     """The share of the entries that these accesses have, above 0 and at most 1."""
     bytes_rate: float = 1.0
-    """The share of the bytes: a cache of this share of the size has about the same hit ratio.
+    """The share of the bytes.
+
+    A cache of this share of the size has about the same hit ratio.
 
     Equal to `rate` where the recorder drew the sample, because the other entries' sizes are unknown.
     """
@@ -137,7 +170,7 @@ class Accesses:
 
 
 def runs_expanded(first: Ints32, count: Ints32) -> tuple[Ints64, Ints64]:
-    """Return the index of the row and the number of the entry for each entry of the runs, in order."""
+    """Return the row and the number of each entry of the runs, in order."""
     row = np.repeat(np.arange(len(count), dtype=np.int64), count)
     ends = np.cumsum(count, dtype=np.int64)
     within = np.arange(len(row), dtype=np.int64) - np.repeat(ends - count, count)

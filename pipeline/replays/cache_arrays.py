@@ -1,4 +1,7 @@
-"""The replayed cache as arrays for the machine code: 16 bytes per entry, a ring as the removal queue, and counters."""
+"""The replayed cache as arrays for the machine code.
+
+16 bytes per entry, a ring as the removal queue, and counters.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,12 @@ ENTRY: Final = np.dtype(
     ],
     align=True,
 )
-"""An entry: its slot in the ring, bytes, expected reads, times a pass requeued it, CACHED and so on."""
+"""An entry: slot in the ring, bytes, expected reads, number of requeues, flags."""
 CACHED, ACCESSED, PENDING = 1, 2, 4
-"""Flags of an entry. PENDING: this replay requested it from storage, so a recorded arrival counts for it."""
+"""Flags of an entry.
+
+PENDING: this replay requested it from storage, so a recorded arrival counts for it.
+"""
 
 
 class Cache(NamedTuple):
@@ -34,7 +40,10 @@ class Cache(NamedTuple):
     slot_ns: NDArray[np.int64]
     """By slot, when the entry was put there."""
     low: NDArray[np.int32]
-    """By ledger, a number below which no entry is cached, so that invalidations need not look there."""
+    """By ledger, a number below which no entry is cached.
+
+    Invalidations begin there.
+    """
     s: NDArray[np.int64]
     """Counters, state of passes and settings, at the places named in `counters`."""
 

@@ -33,22 +33,36 @@ INPUTS: Final = (
     Op.CLOSE,
     Op.SETTINGS,
 )
-"""Events that were inputs of the cache. All others are its decisions, which a replay takes anew."""
+"""Events that were inputs of the cache.
+
+All others are its decisions, which a replay takes anew.
+"""
 
 
 class Columns(NamedTuple):
-    """One row per event on a run of entries; docs/record.md has the meaning of each column."""
+    """One row per event on a run of entries.
+
+    Docs/record.md has the meaning of each column.
+    """
 
     op: NDArray[np.int8]
+    """A value of `Op`."""
     at_ns: NDArray[np.int64]
     """The broker's monotonic time."""
     topic: NDArray[np.int32]
+    """Id of the topic; 0 = all topics."""
     sub: NDArray[np.int32]
+    """Id of the reader within its topic; 0 = none."""
     ledger: NDArray[np.int64]
+    """Ledger id."""
     entry: NDArray[np.int64]
+    """Entry id of the first entry of the run."""
     entries: NDArray[np.int32]
+    """Length of the run."""
     bytes: NDArray[np.int64]
+    """Of the whole run."""
     detail: NDArray[np.int32]
+    """Depends on `op`."""
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
         """Return the chosen rows, by truth value or by index."""

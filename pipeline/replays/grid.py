@@ -1,4 +1,4 @@
-"""Replays a grid of settings over all broker lifetimes of an access record, in parallel with Spark.
+"""Replays a grid of settings over all broker lifetimes, in parallel with Spark.
 
 A Spark task gets paths instead of rows: it reads the files of a broker lifetime itself, makes Accesses once and replays its
 share of the settings. All topics of a broker share its cache, so a lifetime cannot be divided; lifetimes are summed.
@@ -30,14 +30,23 @@ class Overrides(NamedTuple):
     """Settings that replace a broker's own; None = the recorded one."""
 
     policy: str | None = None
+    """`entryCachePolicy`."""
     profile: str | None = None
+    """Of `pip430`: "4.2" or "5.0"."""
     size_bytes: int | None = None
+    """`managedLedgerCacheSizeMB`, in bytes."""
     ttl_ns: int | None = None
+    """`managedLedgerCacheEvictionTimeThresholdMillis`, in nanoseconds."""
     requeues_max: int | None = None
+    """How often a pass may requeue an entry with expected reads."""
     extend_recently_accessed: bool | None = None
+    """True where a pass requeues entries that were read."""
 
     def applied_to(self, own: EntryCacheSettings) -> EntryCacheSettings:
-        """Return the settings to replay with. ValueError for settings that no cache has."""
+        """Return the settings to replay with.
+
+        ValueError for settings that no cache has.
+        """
         return replace(
             own,
             policy=own.policy if self.policy is None else self.policy,
@@ -58,13 +67,20 @@ class GridRow:
     """The outcome of one set of overrides, summed over all broker lifetimes."""
 
     overrides: Overrides
+    """As given to `replay_grid`."""
     settings: EntryCacheSettings
     """Of the first broker lifetime, as replayed."""
     hits: int
+    """Entries read from the cache."""
     misses: int
+    """Entries read from bookies."""
     coalesced: int
+    """Entries that came with another reader's read from a bookie."""
     miss_bytes: int
-    """`hits` to `miss_bytes` are scaled to the whole access record."""
+    """Bytes read from bookies.
+
+    All four are scaled from the sample to the whole access record.
+    """
     peak_bytes: int
     """The largest use of a cache, of the lifetime with the largest."""
     by: str
@@ -149,7 +165,10 @@ def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
 def _tasks(
     lifetimes: Sequence[BrokerLifetime], wanted: Sequence[Overrides], rate: float, parallelism: int
 ) -> Iterator[_Task]:
-    """Make enough tasks for all cores. Each reads a whole lifetime, so make no more than that."""
+    """Make enough tasks for all cores.
+
+    Each reads a whole lifetime, so make no more than that.
+    """
     numbered = list(enumerate(wanted))
     chunks = max(1, min(len(wanted), -(-parallelism // len(lifetimes))))
     for lifetime in lifetimes:

@@ -1,4 +1,7 @@
-"""Turns each invalidation "all entries of a topic before a position" into one range of entries per ledger."""
+"""Turns each invalidation of a topic into one range of entries per ledger.
+
+An access record has the position before which all entries of the topic were removed.
+"""
 
 from __future__ import annotations
 

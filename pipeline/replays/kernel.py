@@ -1,4 +1,6 @@
-"""The broker's entry cache as machine code: the policies `pip430` (4.2, 5.0) and `fifo-ttl`, for replays.
+"""The broker's entry cache as machine code.
+
+The policies `pip430` (4.2, 5.0) and `fifo-ttl`, for replays.
 
 It follows `broker/entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
 Tests compare it with the broker's objects, counter by counter, on random access records.
@@ -99,7 +101,10 @@ def _sweep(
 
 @compiled
 def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
-    """Evict down to the target size. Return True where a size pass is unfinished."""
+    """Evict down to the target size.
+
+    Return True where a size pass is unfinished.
+    """
     s = cache.s
     while True:
         resumed = s[c.PASS_OPEN] != 0
@@ -140,7 +145,10 @@ def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
 
 @compiled
 def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
-    """Run a periodic pass: evict expired entries, then check the size, then drop the slots of invalidated entries."""
+    """Run a periodic pass.
+
+    Evict expired entries, then check the size, then drop the slots of invalidated entries.
+    """
     s = cache.s
     if not s[c.PASS_OPEN]:
         _, visits, done = _sweep(
@@ -181,7 +189,10 @@ def _drop_invalidated(cache: Cache) -> None:
 
 @compiled
 def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
-    """Insert one entry. The caller makes sure of a free slot before and calls `_check_later` afterwards."""
+    """Insert one entry.
+
+    The caller makes sure of a free slot before, and calls `_check_later` afterwards.
+    """
     s, e = cache.s, cache.entries[x]
     count = expected if expected >= s[c.COUNTS_FROM] else _NOT_COUNTED
     if e.flags & CACHED:
@@ -206,7 +217,7 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
 
 @compiled
 def _check_later(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
-    """Request a size check at the end of the turn where the cache is too full."""
+    """Request a size check at the end of the turn if the cache is full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
     s[c.PEAK_BYTES] = max(s[c.PEAK_BYTES], s[c.USED_BYTES])
@@ -273,7 +284,10 @@ def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_
 
 @compiled
 def _request(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -> None:
-    """Read entries that the recorded cache did not have: a hit where this one has them, else a request to storage."""
+    """Read entries that the recorded cache did not have.
+
+    A hit where this one has them, else a request to storage.
+    """
     s, entries = cache.s, cache.entries
     forced = as_recorded or detail & _FORCED != 0
     outcome = detail & ~_FORCED
@@ -319,7 +333,10 @@ def _redeliver(cache: Cache, first: int, count: int) -> None:
 
 @compiled
 def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) -> None:
-    """Remove a range of entries; their slots stay in the ring as tombstones."""
+    """Remove a range of entries.
+
+    Their slots stay in the ring as tombstones.
+    """
     s = cache.s
     end = first + count
     for x in range(max(first, cache.low[ledger]), end):
@@ -382,7 +399,9 @@ def _about_entries(
 
 @compiled
 def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64], as_recorded: bool) -> int:
-    """Replay the rows from `begin` on. Return the index after the last one: a row may need more slots than there are.
+    """Replay the rows from `begin` on.
+
+    Return the index after the last one: a row may need more slots than there are.
 
     `settings`: a line for each index that CONFIGURE may name. `as_recorded`: passes and arrivals from storage are those of
     the access record; otherwise they follow from the replayed cache.

@@ -50,7 +50,10 @@ _FILLING: Final = (Op.APPEND, Op.FETCHED, Op.HIT)
 
 
 def accesses_of(lifetime: BrokerLifetime) -> Accesses:
-    """Read a broker lifetime. RecordError for damaged files and for more entries than a replay can number."""
+    """Read a broker lifetime.
+
+    RecordError for damaged files and for more entries than a replay can number.
+    """
     columns = read_columns(lifetime)
     stays = rows_of_open_topics(columns.op, columns.topic)
     columns = columns if stays.all() else columns.take(stays)

@@ -1,4 +1,7 @@
-"""Gives the entries of a broker lifetime dense numbers: ledger by ledger, and within a ledger by entry id."""
+"""Gives the entries of a broker lifetime dense numbers.
+
+Ledger by ledger, and within a ledger by entry id.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from pipeline.replays.accesses import Ints32, Ints64, Numbering, runs_expanded
 from pipeline.replays.columns import Columns
 
 _TABLE_MAX: Final = 1 << 24
-"""The largest table over ledger ids. Ids are consecutive in a normal cluster; with a wider span they are sorted."""
+"""The largest table over ledger ids.
+
+Ids are consecutive in a normal cluster; with a wider span they are sorted.
+"""
 _SPARSE: Final = 4
 """Places per entry above which the accesses are a sample, whose gaps get no numbers."""
 _PLACES_MAX: Final = 2**31 - 2
@@ -63,7 +69,7 @@ def number_entries(runs: Columns) -> tuple[Numbering, Ints32, Ints32, int]:
 
 
 def entries_before(numbering: Numbering, ledger: int, entry_id: int) -> int:
-    """Return the number of the first entry of a ledger at or after an entry id."""
+    """Return the number of a ledger's first entry at or after an entry id."""
     base, end = int(numbering.bases[ledger]), int(numbering.bases[ledger + 1])
     place = min(max(base + entry_id - int(numbering.lowest[ledger]), base), end)
     return place if numbering.places is None else int(np.searchsorted(numbering.places, place))

@@ -43,14 +43,20 @@ _CATCHES_UP: Final = frozenset(
         Op.SETTINGS,
     )
 )
-"""Events before which due passes run: the ones that the machine code has rows for."""
+"""Events before which due passes run.
+
+The ones that the machine code has rows for.
+"""
 
 
 class WhatIf(Replay):
     """A replay with settings other than the recorded ones."""
 
     def __init__(self, settings: EntryCacheSettings, tick_ns: int) -> None:
-        """`settings` hold from start to end, whatever SETTINGS events say. `tick_ns`: between two periodic passes."""
+        """`settings` hold from start to end, whatever SETTINGS events say.
+
+        `tick_ns`: between two periodic passes.
+        """
         super().__init__(settings)
         self.peak_bytes = 0
         """The largest use of the cache so far."""
@@ -167,7 +173,10 @@ class WhatIf(Replay):
             log.stand(event.reader, Position(event.ledger_id, event.first + event.entries))
 
     def _expected_reads(self, event: Recorded) -> int:
-        """Return the expected reads of an entry from storage; -1 = the read does not fill the cache."""
+        """Return the expected reads of an entry from storage, or -1.
+
+        -1: the read does not fill the cache.
+        """
         log = self.logs[event.log]
         position = log.cursors.position(event.reader)
         if not log.counts_reads or position is None or event.reader == LOOKS_ONLY:
@@ -265,7 +274,10 @@ def replay_objects(
 
 
 def _sampled(batch: Iterable[Recorded], rate: float) -> Iterator[Recorded]:
-    """Yield the events with the entries that are in the sample; each entry keeps its size."""
+    """Yield the events with the entries that are in the sample.
+
+    Each entry keeps its size.
+    """
     for event in batch:
         if event.op not in _RUNS:
             yield event

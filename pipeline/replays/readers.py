@@ -1,4 +1,6 @@
-"""Computes the expected reads of each appended or read entry, as the broker's `ActiveCursors` does, over arrays.
+"""Computes the expected reads of each appended or read entry.
+
+It follows the broker's `ActiveCursors`, over arrays.
 
 Positions of cursors are recorded and independent of the cache's contents, so this is done once for all settings. Rows
 of a topic whose cache was closed are ignored until it is opened again, as the broker ignores them.
@@ -23,7 +25,10 @@ _UNCOUNTED, _UNOFFERED = int(NOT_COUNTED), int(NOT_OFFERED)
 
 @compiled
 def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """Return False for each event after the cache of its topic was closed: the broker ignores it."""
+    """Return False for each event after its topic's cache was closed.
+
+    The broker ignores such events.
+    """
     closed = np.zeros(topic.max() + 1 if len(topic) else 1, np.bool_)
     stays = np.ones(len(op), np.bool_)
     for i in range(len(op)):
@@ -38,7 +43,10 @@ def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArr
 
 
 def cursor_numbers(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the dense number of each row's reader, and by topic the number of its first reader, then of all readers."""
+    """Return the dense number of each row's reader, and of each topic's first one.
+
+    The second array ends with the number of all readers.
+    """
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
     most = np.zeros(topics, np.int32)  # numpy takes ten times as long for another type than the values'.
     np.maximum.at(most, columns.topic, columns.sub)
@@ -50,7 +58,9 @@ def cursor_numbers(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int6
 def expected_reads(
     columns: Columns, cursors: NDArray[np.int64], begins: NDArray[np.int64], looks_only: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """Return by row the expected reads of an APPEND, and of a HIT if it had to come from storage.
+    """Return by row the expected reads of an APPEND or a HIT.
+
+    For a HIT they are those that its entries would have if they came from storage.
 
     `looks_only`: numbers of readers that do not fill the cache.
     """

@@ -1,4 +1,4 @@
-"""Replays Accesses under given settings by machine code, and returns the counters of the replayed cache."""
+"""Replays Accesses under given settings by machine code."""
 
 from __future__ import annotations
 
@@ -59,12 +59,18 @@ def replay_as_recorded(accesses: Accesses) -> Outcome:
 
 
 def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
-    """Replay with other settings: readers read at the recorded times, and a missed entry arrives at once."""
+    """Replay with other settings.
+
+    Readers read at the recorded times, and a missed entry arrives at once.
+    """
     return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
 def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettings:
-    """Return settings with the sample's share of the size: its hit ratio is about that of all entries."""
+    """Return settings with the sample's share of the size.
+
+    Its hit ratio is about that of all entries.
+    """
     if accesses.rate >= 1:
         return settings
     return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
@@ -84,7 +90,10 @@ def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_re
 
 
 def _profile_of(settings: EntryCacheSettings) -> Profile:
-    """Return the decisions of the policy. ValueError for a policy without machine code."""
+    """Return the decisions of the policy.
+
+    ValueError for a policy without machine code.
+    """
     if settings.policy not in BY_KERNEL:
         raise ValueError(f"the policy {settings.policy} has no machine code: replay it with replay_objects")
     return BEFORE_PIP_430 if settings.policy == FIFO_TTL else PROFILES[settings.profile]

@@ -1,4 +1,6 @@
-"""Takes samples of Accesses by entry (SHARDS): a cache with the sample's share of the size has about the same hit ratio.
+"""Takes samples of Accesses by entry (SHARDS).
+
+A cache with the sample's share of the size has about the same hit ratio.
 
 The share is the sample's share of the bytes. One entry in a hundred has one byte in a hundred only roughly, where
 entries of some topics are ten times as large as those of others.
@@ -21,7 +23,10 @@ from pipeline.replays.accesses import (
 
 
 def sampled(accesses: Accesses, rate: float) -> Accesses:
-    """Take the entries that a recorder with that rate would have recorded. ValueError outside of 0 to 1."""
+    """Take the entries that a recorder with that rate would have recorded.
+
+    ValueError outside of 0 to 1.
+    """
     if not 0 < rate <= 1:
         raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
     if rate >= accesses.rate:
@@ -66,7 +71,10 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
 def _cut(
     first: Ints32, count: Ints32, about: Bools, chosen: Bools, numbers: Ints32
 ) -> tuple[Ints64, Ints32, Ints32]:
-    """Return (row, first entry, count) of each run of chosen entries; other rows stay whole."""
+    """Return (row, first entry, count) of each run of chosen entries.
+
+    Other rows stay whole.
+    """
     total = 0
     for i in range(len(first)):
         if not about[i]:

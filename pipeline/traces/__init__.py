@@ -1,1 +1,4 @@
-"""Access records for the jobs: files are checked first, then read as DataFrames."""
+"""Access records for the jobs.
+
+Files are checked first, then read as DataFrames.
+"""

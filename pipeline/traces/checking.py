@@ -27,12 +27,12 @@ from broker.recorder.record_reader import (
 )
 
 CLOCK_STEP_US: Final = 1_000_000
-"""The step back in `ts`, in microseconds, above which a remark says that the clock jumped.
+"""The step back in `ts`, in microseconds, that counts as a clock jump.
 
 Smaller steps are normal: rows of one turn of the broker's loop are not in the order of their times.
 """
 
-UNCOUNTED: Final = (
+_UNCOUNTED: Final = (
     "recorded with cacheEvictionByExpectedReadCount=false, and every replay is as with false, whatever else it changes: "
     "reads are not counted, and entries before the slowest cursor are invalidated; set it to true and record again "
     "to see the difference"
@@ -46,9 +46,11 @@ class FileCheck:
     """The result of reading one whole file."""
 
     path: str
+    """Of the file, as given to `check_file`."""
     reason: str
     """The defect that makes the file unusable; empty for a sound file."""
     rows: int = 0
+    """Events in the file."""
     first_us: int = 0
     """The lowest `ts`, in microseconds since 1970."""
     last_us: int = 0
@@ -68,6 +70,7 @@ class Checked:
     lifetimes: list[BrokerLifetime] = field(default_factory=list)
     """Each with its sound files; a lifetime without any is left out."""
     rejected: list[RejectedFile] = field(default_factory=list)
+    """Files that no job reads, each with the reason."""
     remarks: list[str] = field(default_factory=list)
     """Oddities of sound files, a sentence each."""
     span_us: tuple[int, int] = (0, 0)
@@ -136,7 +139,10 @@ def _appended_twice(table: pa.Table, ops: np.ndarray[tuple[int], np.dtype[np.int
 
 
 def find_files(paths: Sequence[Path]) -> Checked:
-    """Find the files below the paths, reading their ends alone. RecordError for a path that does not exist."""
+    """Find the files below the paths, reading their ends alone.
+
+    RecordError for a path that does not exist.
+    """
     for path in paths:
         if not path.exists():
             raise RecordError(f"there is no {path}")
@@ -148,7 +154,7 @@ def find_files(paths: Sequence[Path]) -> Checked:
 
 
 def _reject_duplicates(lifetime: BrokerLifetime, rejected: list[RejectedFile]) -> None:
-    """Reject a second copy of a file under another name, because its events would count twice."""
+    """Reject second copies of a file, whose events would count twice."""
     seen: dict[int, FileOnDisk] = {}
     for file in lifetime.files:
         first = seen.setdefault(file.facts.sequence, file)
@@ -189,7 +195,7 @@ def _remarks(checked: Checked, by_path: dict[str, FileCheck]) -> list[str]:
         if reason := lifetime.why_not_exact():
             remarks.append(f"{lifetime.broker}, started {lifetime.start}: not complete: {reason}")
     if not checked.counts_reads:
-        remarks.append(UNCOUNTED)
+        remarks.append(_UNCOUNTED)
     software = sorted({file.facts.software for file in checked.files})
     if len(software) > 1:
         remarks.append(f"recorded by several versions: {', '.join(software)}")

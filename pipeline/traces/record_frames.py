@@ -1,4 +1,6 @@
-"""Reads an access record as Spark DataFrames: its events, and the names of topics and readers.
+"""Reads an access record as Spark DataFrames.
+
+Its events, and the names of topics and readers.
 
 Files are checked first, in parallel. Spark then reads the sound ones alone, so that a damaged file is a sentence in the
 report instead of the end of a job.
@@ -30,9 +32,12 @@ from pipeline.traces.checking import Checked, apply_checks, check_file, find_fil
 
 _KINDS: Final = {"int8": ByteType(), "int32": IntegerType(), "int64": LongType(), "bool": BooleanType()}
 ROWS: Final = StructType([StructField(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
-"""The columns of the files; `broker` and `start` are added to each row."""
+"""The columns of the files.
 
-NAMES: Final = StructType(
+`broker` and `start` are added to each row.
+"""
+
+_NAMES: Final = StructType(
     [
         StructField("broker", StringType()),
         StructField("start", StringType()),
@@ -48,16 +53,26 @@ class Record:
     """An access record as DataFrames, which are read when a job acts on them."""
 
     checked: Checked
+    """The files that the DataFrames read."""
     rows: DataFrame
-    """One row per event on a run of entries: the columns of `ROWS` (docs/record.md), `broker`, `start`."""
+    """One row per event on a run of entries.
+
+    The columns of `ROWS` (docs/record.md), `broker`, `start`.
+    """
     topics: DataFrame
     """One row per broker lifetime and topic: broker, start, topic, topic_name."""
     readers: DataFrame
-    """One row per broker lifetime, topic and reader: broker, start, topic, sub, sub_name."""
+    """One row per broker lifetime, topic and reader.
+
+    broker, start, topic, sub, sub_name.
+    """
 
 
 def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
-    """Read all broker lifetimes below the paths. RecordError where there is no sound file."""
+    """Read all broker lifetimes below the paths.
+
+    RecordError where there is no sound file.
+    """
     checked = check_record(spark, paths)
     rows = reduce(DataFrame.unionByName, [_rows_of(spark, lifetime) for lifetime in checked.lifetimes])
     names = _names_of(spark, checked.lifetimes)
@@ -67,7 +82,10 @@ def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
 
 
 def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
-    """Read every file once and reject the damaged ones. RecordError where no sound file is left."""
+    """Read every file once and reject the damaged ones.
+
+    RecordError where no sound file is left.
+    """
     checked = find_files(paths)
     files = [str(file.path) for file in checked.files]
     if files:
@@ -85,7 +103,10 @@ def _rows_of(spark: SparkSession, lifetime: BrokerLifetime) -> DataFrame:
 
 
 def _names_of(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> DataFrame:
-    """Return one row per name of a topic or reader; `sub` is null for a topic."""
+    """Return one row per name of a topic or reader.
+
+    `sub` is null for a topic.
+    """
     found: list[tuple[str, str, int, int | None, str]] = []
     for lifetime in lifetimes:
         if lifetime.names is not None:
@@ -96,4 +117,4 @@ def _names_of(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> DataF
             found += [
                 (lifetime.broker, lifetime.start, *ids, name) for ids, name in lifetime.names.subs.items()
             ]
-    return spark.createDataFrame(found, NAMES)
+    return spark.createDataFrame(found, _NAMES)
