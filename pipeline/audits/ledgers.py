@@ -39,6 +39,7 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
     )
     unfinished = F.col("topic").isNotNull()
     known = (F.col("application") == "pulsar") & F.col("component").isin(*_KNOWN_COMPONENTS)
+    # Ledgers of other applications have null here.
     known = F.coalesce(known, F.lit(False))
     return findings(
         left,

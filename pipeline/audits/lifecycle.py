@@ -24,6 +24,7 @@ from pipeline.audits.snapshot import Snapshot
 def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
     """Return a plan with one row per ledger that is due."""
     judged = _with_slowest(snapshot, _with_policies(snapshot, _closed(snapshot), limits))
+    # The broker checks TTL and retention at intervals, so a ledger may be late by as much.
     taken = snapshot.taken_ms - limits.slack_s * 1000
     due = (
         judged.withColumn(
@@ -43,6 +44,7 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
                 "if(passed, greatest(closed_ms + retention_minutes * 60000, coalesce(moved_ms, 0)), null)"
             ),
         )
+        # -1 = for ever.
         .where(F.col("retention_minutes") >= 0)
         .where((F.col("by_ttl") <= taken) | (F.col("by_acks") <= taken))
     )

@@ -93,6 +93,7 @@ def _judge(nodes: DataFrame) -> DataFrame:
         & ~F.col("path").rlike(_ROOTS),
     }
     reason = F.lit(None).cast("string")
+    # The first reason of the list wins, so the columns are nested from the last one on.
     for name, text in reversed(_REASONS):
         reason = F.when(conditions[name], F.lit(text)).otherwise(reason)
     return nodes.withColumn("reason", reason)

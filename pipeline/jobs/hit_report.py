@@ -59,6 +59,7 @@ def cache_share(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
     """
     begin, end = span_us
     sign = f.when(f.col("op") == Op.INSERT.value, 1.0).otherwise(-1.0)
+    # An insert holds its bytes until the end of the span, and its eviction takes back the time after it.
     held = sign * f.col("bytes") * (f.lit(end) - f.col("ts")) / float(max(end - begin, 1))
     return (
         rows.where(f.col("op").isin(Op.INSERT.value, Op.EVICT.value))
@@ -98,6 +99,7 @@ def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) 
     """
     report = Report("hit-report", "Hit report", record.checked.summary())
     say("reads by topic, subscription and minute")
+    # One pass over the events; the tables by reader and by minute are sums of its result.
     partial = reads_by(record.rows, *LIFETIME, "topic", "sub", "minute").persist()
     by_reader = _with_names(_rolled(partial, *LIFETIME, "topic", "sub"), record)
     by_minute = [row.asDict() for row in _rolled(partial, "minute").orderBy("minute").collect()]
@@ -219,6 +221,7 @@ def _plots(
             levels.tolist(),
         )
     report.plots.append(
+        # More than a dozen lines cannot be told apart.
         Plot("Bytes in the cache", lines_plot(dict(list(lines.items())[:12]), "seconds", "MiB"))
     )
     top = {str(row["topic_name"]): float(str(row["mean_bytes"])) / (1 << 20) for row in held[:15]}

@@ -180,6 +180,7 @@ def points_of(
 
 def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: EntryCacheSettings) -> Point:
     whole = replay_with(accesses, settings)
+    # Everything was replayed: equal groups give an error bar of zero.
     others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS
     scale = 1 / accesses.rate
     mean_bytes = max(float(accesses.sizes.mean()), 1.0) if accesses.entries else 1.0

@@ -21,8 +21,10 @@ Line = tuple[Sequence[float], Sequence[float]]
 def _svg(figure: Any) -> str:
     """Return the element `<svg>`, the same text for the same plot."""
     out = io.StringIO()
+    # Without a fixed salt matplotlib draws new ids, and equal reports would differ.
     with mpl.rc_context({"svg.hashsalt": "magnetar"}):
         figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    # pyplot keeps every figure until it is closed.
     pyplot.close(figure)
     found = re.search(r"<svg.*</svg>", out.getvalue(), re.S)
     assert found is not None

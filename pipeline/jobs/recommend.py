@@ -77,6 +77,7 @@ def recommend(
         return report
     exact = exactly(spark, checked.lifetimes, say)
     knobs, combinations = _knobs(own), _combinations(own)
+    # One grid for everything: each task reads its files once for all settings.
     every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
     grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]

@@ -81,6 +81,7 @@ class DropWatch:
         before = past.average
         low = minute.ratio < before - self._drop
         reported, past.dropped = past.dropped, low
+        # The average follows the new level, so that a lasting change is reported once.
         past.average += WEIGHT * (minute.ratio - before)
         past.minutes += 1
         if not low or reported or past.minutes <= MINUTES_MIN:

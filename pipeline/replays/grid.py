@@ -144,6 +144,7 @@ def replay_grid(
     `rate`: the share of the entries that is replayed. `say` is called with each step. ValueError for settings that no
     cache has.
     """
+    # Refuse wrong settings here, in one sentence, instead of in a task with Spark's trace.
     for overrides in wanted:
         overrides.applied_to(own_settings(lifetimes[0]))
     tasks = list(_tasks(lifetimes, wanted, rate, spark.sparkContext.defaultParallelism))
@@ -170,6 +171,7 @@ def _tasks(
     Each reads a whole lifetime, so make no more than that.
     """
     numbered = list(enumerate(wanted))
+    # With more lifetimes than cores each lifetime is one task, and its files are read once.
     chunks = max(1, min(len(wanted), -(-parallelism // len(lifetimes))))
     for lifetime in lifetimes:
         for chunk in range(chunks):

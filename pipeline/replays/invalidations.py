@@ -26,6 +26,7 @@ def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Nu
     wanted = np.flatnonzero((columns.op == Op.INVALIDATE) | (columns.op == Op.CLOSE))
     if not len(wanted) or not len(filling):
         return []
+    # A row of a topic concerns its ledgers between the first and the last row that may insert their entries.
     newest = np.zeros(len(numbering.ledgers), np.int64)
     np.maximum.at(newest, ledger, filling)
     oldest = np.full(len(numbering.ledgers), np.iinfo(np.int64).max)
@@ -46,6 +47,7 @@ def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Nu
             if end > base:
                 reason = _LEDGER if columns.op[row] == Op.INVALIDATE and columns.detail[row] else _INVALIDATE
                 found.append((row, base, end - base, reason, number))
+            # Nothing can be inserted any more: later rows of the topic need not look at this ledger.
             if newest[number] < row and end >= _all_of(numbering, number):
                 left.remove(number)
     return found
@@ -56,8 +58,10 @@ def _end(columns: Columns, row: int, number: int, numbering: Numbering) -> int:
     if columns.op[row] == Op.CLOSE:
         return _all_of(numbering, number)
     own, asked = int(numbering.ledgers[number]), int(columns.ledger[row])
+    # `detail`: the whole ledger was deleted, and no other one.
     if columns.detail[row]:
         return _all_of(numbering, number) if own == asked else 0
+    # Ledger ids grow with time, so a lower one is before the position.
     if own < asked:
         return _all_of(numbering, number)
     return entries_before(numbering, number, int(columns.entry[row])) if own == asked else 0

@@ -63,15 +63,18 @@ def _sweep(
     removed = freed = visits = expected = 0
     done = True
     while head < tail:
+        # The recorded broker ends a pass after this many slots and continues it in its next turn.
         if visits == visits_max:
             done = False
             break
         x = slot_entry[head & mask]
         e = entries[x]
+        # A tombstone. It counts as a visit, as in the broker, so that a slice has a bounded length.
         if not e.flags & CACHED or e.slot != head & _SLOT_MASK:
             head += 1
             visits += 1
             continue
+        # Slots are in the order of their times, so no later one has expired either.
         if slot_ns[head & mask] >= threshold_ns or freed >= to_free:
             break
         head += 1
@@ -79,6 +82,7 @@ def _sweep(
         if visits < protected and (accessed or (e.expected > 0 and e.requeues < requeues_max)):
             s[c.REQUEUED_ACCESSED if accessed else c.REQUEUED_EXPECTED] += 1
             e.flags &= ~ACCESSED
+            # The field has 16 bits: an entry that is read again and again is requeued without a limit.
             e.requeues = min(e.requeues + 1, _REQUEUES_LIMIT)
             e.slot = tail & _SLOT_MASK
             slot_entry[tail & mask] = x
@@ -113,8 +117,10 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
             if s[c.USED_BYTES] <= s[c.TRIGGER_BYTES] or to_free <= 0:
                 return False
             s[c.PASS_OPEN], s[c.PASS_LEFT] = 1, to_free
+            # 5.0 protects each slot of the queue once per pass, so a pass ends; 4.2 protects until requeues run out.
             s[c.PASS_PROTECTED] = s[c.TAIL] - s[c.HEAD] if s[c.ONE_PROTECTED_PASS] else _UNLIMITED
         elif to_free <= 0:
+            # Invalidations have freed the rest since the last slice.
             s[c.PASS_OPEN] = 0
             return False
         freed, visits, done = _sweep(
@@ -127,6 +133,7 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
             return True
         reached = s[c.PASS_LEFT] <= 0
         s[c.PASS_OPEN] = 0
+        # A resumed pass reached the target of its start. Inserts since then may need a pass of their own.
         if not (resumed and reached):
             return False
         visits_max -= visits
@@ -150,6 +157,7 @@ def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
     Evict expired entries, then check the size, then drop the slots of invalidated entries.
     """
     s = cache.s
+    # As in the broker, expired entries wait until an unfinished size pass has ended.
     if not s[c.PASS_OPEN]:
         _, visits, done = _sweep(
             cache, now_ns, _TTL, now_ns - s[c.TTL_NS], _UNLIMITED, _UNLIMITED, visits_max
@@ -196,6 +204,7 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
     s, e = cache.s, cache.entries[x]
     count = expected if expected >= s[c.COUNTS_FROM] else _NOT_COUNTED
     if e.flags & CACHED:
+        # A second insert is refused. 5.0 takes its count of expected reads nevertheless.
         s[c.REFUSED] += 1
         if s[c.RENEWS]:
             e.expected = count
@@ -221,6 +230,7 @@ def _check_later(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
     s[c.PEAK_BYTES] = max(s[c.PEAK_BYTES], s[c.USED_BYTES])
+    # One check per turn, however many runs it inserts.
     if s[c.USED_BYTES] > s[c.TRIGGER_BYTES] and not s[c.CHECK_IN_FLIGHT]:
         s[c.CHECK_IN_FLIGHT] = 1
         s[c.CHECKS_DUE] += 1
@@ -318,6 +328,7 @@ def _deliver(cache: Cache, first: int, count: int) -> None:
             if e.expected > 0:
                 e.expected -= 1
             elif e.expected != _NOT_COUNTED and not to_zero:
+                # In 4.2 a count falls below zero. Such a count n is stored as n - 1, because -1 is NOT_COUNTED.
                 e.expected = e.expected - 1 if e.expected else -2
 
 
@@ -339,6 +350,7 @@ def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) 
     """
     s = cache.s
     end = first + count
+    # Below `low` nothing is cached. Without it each trim of a long ledger would visit all of its entries again.
     for x in range(max(first, cache.low[ledger]), end):
         e = cache.entries[x]
         if e.flags & CACHED:
@@ -367,7 +379,9 @@ def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
     """
     s = cache.s
     interval = s[c.TICK_NS]
+    # A longer gap between passes: the recorded broker rested, because its own cache was empty.
     while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
+        # An empty queue makes every pass of the gap a no-op, so skip them together.
         if s[c.HEAD] == s[c.TAIL]:
             s[c.LAST_TICK_NS] = now_ns
             break
@@ -384,6 +398,7 @@ def _about_entries(
     if op == _READ:
         _read(cache, first, count, detail, ledger, now_ns)
     elif op == _DELIVER:
+        # `detail` 1: the recorded cache had evicted the entry before, so its count did not change.
         if not detail or not as_recorded:
             _deliver(cache, first, count)
     elif op == _APPEND:
@@ -414,6 +429,7 @@ def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64
             s[c.LAST_TICK_NS] = rows.at_ns[0]
     for i in range(begin, len(rows.op)):
         op, now_ns, count = rows.op[i], rows.at_ns[i], rows.entries[i]
+        # The kinds below INVALIDATE may insert up to `count` entries, each with a slot of its own.
         if op < _INVALIDATE and s[c.TAIL] - s[c.HEAD] + count > slots:
             return i
         if not as_recorded and op != _INVALIDATE:

@@ -60,6 +60,7 @@ def accesses_of(lifetime: BrokerLifetime) -> Accesses:
     cursors, begins = cursor_numbers(columns)
     subs = lifetime.names.subs if lifetime.names is not None else {}
     looks = [int(begins[topic]) + sub for (topic, sub), name in subs.items() if name == LOOKS_ONLY]
+    # The file of names may have readers that no event mentions.
     looks = [number for number in looks if number < begins[-1]]
     expected = expected_reads(columns, cursors, begins, np.array(looks, np.int64))
     texts = tuple(file.facts.settings for file in lifetime.files)
@@ -76,6 +77,7 @@ def _made(
     about = np.flatnonzero(np.isin(columns.op, _ABOUT_ENTRIES))
     runs = columns.take(about)
     numbering, first_of_runs, ledger_of_runs, entries = number_entries(runs)
+    # The recorder divides appended and fetched runs by size, so their entries have equal sizes. Reads are not divided.
     certain = np.isin(runs.op, (Op.APPEND, Op.FETCHED))
     sizes = sizes_of(runs, first_of_runs, entries, certain)
     first = np.zeros(len(columns.op), np.int32)
@@ -103,6 +105,7 @@ def _kept_rows(
     kind = kinds[columns.op]
     kept = np.flatnonzero(kind >= 0)
     detail = np.where(np.isin(columns.op, (Op.APPEND, Op.HIT)), expected, columns.detail)
+    # A negative count of a fetched entry says that the read did not fill the cache.
     detail = np.where((columns.op == Op.FETCHED) & (detail < 0), NOT_OFFERED, detail).astype(np.int32)
     every = Rows(kind, columns.at_ns, first, columns.entries, detail, ledger)
     return every.take(kept), kept
@@ -140,4 +143,5 @@ def _merged(rows: Rows, order: NDArray[np.intp], more: list[_Part]) -> Rows:
 def _tick_ns(columns: Columns) -> int:
     gaps = np.diff(columns.at_ns[columns.op == Op.TICK])
     gaps = gaps[gaps > 0]
+    # The median, because the broker makes no passes while its cache is empty.
     return int(np.median(gaps)) if len(gaps) else _TICK_NS

@@ -35,6 +35,7 @@ def _ledger_numbers(ledgers: Ints64) -> tuple[Ints64, Ints32]:
     if span > _TABLE_MAX:
         ids, numbers = np.unique(ledgers, return_inverse=True)
         return ids, numbers.astype(np.int32)
+    # A table over the span needs no sorting of all rows.
     table = np.zeros(span, np.int32)
     table[ledgers - low] = 1
     ids = np.flatnonzero(table) + low
@@ -81,6 +82,7 @@ def sizes_of(columns: Columns, first: Ints32, entries: int, certain: NDArray[np.
     `certain`: rows whose entries have one size. An entry without such a row gets the mean of a run that was read.
     """
     sizes = np.zeros(entries, np.int32)
+    # The certain rows come last and overwrite the means.
     for chosen in (~certain, certain):
         _fill(sizes, first, columns.entries, columns.bytes, chosen)
     return sizes

@@ -39,6 +39,7 @@ def requested_runs(
     row = rows[at]
     op = columns.op[row]
     request = np.isin(op, REQUESTS)
+    # One number per reader and entry: after a stable sort, a request stands right before its end.
     key = cursors[row] * entries + ids
     order = np.argsort(key, kind="stable")
     ends = np.flatnonzero((key[order][1:] == key[order][:-1]) & request[order][:-1] & ~request[order][1:])
@@ -48,6 +49,7 @@ def requested_runs(
     outcome[order[ends]] = np.where(op[end] == Op.ARRIVED, came, CAME_TO_NOTHING)
     row, ids, outcome = row[request], ids[request], outcome[request]
     outcome += np.where(columns.detail[row] > 0, FORCED, 0).astype(np.int32)
+    # Entries of one request with one outcome form a run again.
     begins = np.ones(len(row), np.bool_)
     begins[1:] = (row[1:] != row[:-1]) | (ids[1:] != ids[:-1] + 1) | (outcome[1:] != outcome[:-1])
     starts = np.flatnonzero(begins)

@@ -81,6 +81,7 @@ def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_re
     values = np.array([_setting_values(one) for one in settings], np.int64)
     rows = Rows(*map(np.ascontiguousarray, accesses.rows))
     done = 0
+    # The machine code allocates nothing; it returns when the ring is full.
     while (done := replay_rows(rows, done, cache, values, as_recorded)) < len(rows.op):
         used = cache.s[c.TAIL] - cache.s[c.HEAD]
         cache = cache.with_slots(int(used + rows.entries[done]))

@@ -112,6 +112,7 @@ def _measure(
     came = 0
     for i in range(len(op)):
         kind = op[i]
+        # One bit per reader of the topic. Readers 64 apart share one, which can only turn a cause into "restarted".
         bit = np.uint64(1) << np.uint64(sub[i] & 63)
         for x in range(first[i], first[i] + count[i]):
             if kind == _INSERT:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from broker.recorder.sampling import in_sample, sample_hash
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import (
+    INVALIDATE,
     Accesses,
     Bools,
     Ints32,
@@ -37,6 +38,7 @@ def sampled(accesses: Accesses, rate: float) -> Accesses:
 def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:
     """Return by entry one of `count` groups, for a jackknife."""
     hashes = sample_hash(*accesses.numbering.positions(accesses.entries))
+    # The highest bits decide membership in the sample, so groups come from lower ones.
     chosen: NDArray[np.int64] = ((hashes >> np.uint64(8)) & np.uint64((1 << 20) - 1)).astype(np.int64) % count
     return chosen
 
@@ -49,7 +51,7 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
     places = kept if old.places is None else old.places[kept]
     numbering = Numbering(old.ledgers, old.bases, old.lowest, places)
     rows = accesses.rows
-    about = rows.op < 7
+    about = rows.op <= INVALIDATE
     row, first, count = _cut(rows.first, rows.entries, about, chosen, numbers)
     taken = rows.take(row)._replace(first=first, entries=count)
     size_bytes = int(accesses.sizes.sum(dtype=np.int64))
@@ -75,6 +77,7 @@ def _cut(
 
     Other rows stay whole.
     """
+    # Count first: machine code without lists needs the length of its arrays.
     total = 0
     for i in range(len(first)):
         if not about[i]:

@@ -117,6 +117,7 @@ def _check(of: Sample, capacities: Sequence[int], smallest_share: int) -> None:
             f"raise the rate above {of.rate}"
         )
     smallest = min(capacities)
+    # The jackknife simulates samples without one group, in a cache smaller by as much.
     rate_of_groups = of.rate * (1 - 1 / GROUPS)
     if round(smallest * rate_of_groups) < smallest_share:
         raise ValueError(

@@ -112,6 +112,7 @@ def check_file(path: Path) -> FileCheck:
     unknown = sorted(set(np.unique(ops).tolist()) - _KNOWN_OPS)
     if unknown:
         return FileCheck(str(path), f"it has events of a kind that is not known here: op {unknown[0]}")
+    # Rows are in the order of the events, so `ts` should hardly ever fall.
     steps = int(np.count_nonzero(np.diff(times) < -CLOCK_STEP_US))
     span = (int(times.min()), int(times.max()))
     uncounted = bool(((_column(table, "detail")[ops == Op.OPEN] & COUNTS_READS) == 0).any())
@@ -132,6 +133,7 @@ def _appended_twice(table: pa.Table, ops: np.ndarray[tuple[int], np.dtype[np.int
     if not len(appended):
         return 0
     ledgers, firsts, counts = (_column(table, name)[appended] for name in ("ledger", "entry", "count"))
+    # Stable, so that each ledger keeps the order of its appends.
     order = np.argsort(ledgers, kind="stable")
     ledgers, firsts, ends = ledgers[order], firsts[order], (firsts + counts)[order]
     again = (ledgers[1:] == ledgers[:-1]) & (firsts[1:] < ends[:-1])

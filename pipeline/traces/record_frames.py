@@ -98,6 +98,7 @@ def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
 
 
 def _rows_of(spark: SparkSession, lifetime: BrokerLifetime) -> DataFrame:
+    # With a given schema Spark need not open the files before the job runs.
     rows = spark.read.schema(ROWS).parquet(*[str(file.path) for file in lifetime.files])
     return rows.withColumns({"broker": f.lit(lifetime.broker), "start": f.lit(lifetime.start)})
 
