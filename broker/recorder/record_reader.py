@@ -1,7 +1,7 @@
-"""Records on disk: which runs of which brokers a folder has, their files in order, and their rows.
+"""Finds the access records in a folder: broker lifetimes, their files in order, and their rows.
 
-Nothing is read silently that may be wrong: a file that is half written, damaged, foreign or of another version is
-set aside with the reason, and a run says why it cannot be replayed exactly.
+A file that is half written, damaged, foreign or of another version is rejected with a reason, and a broker lifetime names
+the reason why it cannot be replayed exactly.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ _REFUSALS: Final = (OSError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True)
 class RejectedFile:
+    """A file that is not read."""
+
     path: Path
     reason: str
+    """One sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class FileOnDisk:
 
 @dataclass(slots=True)
 class BrokerLifetime:
-    """One record: what one broker wrote from one start to its end."""
+    """One broker lifetime: the access record of one broker from its start to its end."""
 
     broker: str
     start: str
@@ -146,7 +149,7 @@ def read_table(file: FileOnDisk) -> pa.Table:
 
 
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Run by lifetime, file by file; a file that turns out to be damaged joins those set aside."""
+    """Yield the files of each lifetime with their rows; a damaged file is added to those rejected."""
     for lifetime in found.lifetimes:
         for file in lifetime.files:
             try:

@@ -21,7 +21,7 @@ def replay_all(folders: Sequence[Path], out: TextIO) -> bool:
     """Whether there is a record in the folders and every one was repeated exactly. Progress goes to stderr."""
     found = find(folders)
     for file in found.rejected:
-        print(f"set aside: {file.path}: {file.reason}", file=out)
+        print(f"rejected: {file.path}: {file.reason}", file=out)
     if not found.lifetimes:
         print("no access record here", file=out)
     equal = bool(found.lifetimes)
