@@ -202,5 +202,12 @@ def _summed(overrides: Overrides, answers: Sequence[_Replayed]) -> GridRow:
     settings, by = answers[0].settings, answers[0].by
     peak = max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
     return GridRow(
-        overrides, settings, total("hits"), total("misses"), total("coalesced"), total("miss_bytes"), peak, by
+        overrides=overrides,
+        settings=settings,
+        hits=total("hits"),
+        misses=total("misses"),
+        coalesced=total("coalesced"),
+        miss_bytes=total("miss_bytes"),
+        peak_bytes=peak,
+        by=by,
     )

@@ -92,7 +92,15 @@ def _made(
     rows = _merged(rows, order, more)
     rate = lifetime.files[0].facts.sample
     return Accesses(
-        lifetime.broker, lifetime.start, rows, sizes, numbering, texts, _tick_ns(columns), rate, rate
+        broker=lifetime.broker,
+        start=lifetime.start,
+        rows=rows,
+        sizes=sizes,
+        numbering=numbering,
+        settings=texts,
+        tick_ns=_tick_ns(columns),
+        rate=rate,
+        bytes_rate=rate,
     )
 
 

@@ -66,35 +66,16 @@ def expected_reads(
     """
     only = np.zeros(int(begins[-1]), np.bool_)
     only[looks_only] = True
-    return _expected_reads(
-        columns.op,
-        columns.at_ns,
-        columns.topic,
-        cursors,
-        begins,
-        columns.ledger,
-        columns.entry,
-        columns.entries,
-        columns.bytes,
-        columns.detail,
-        only,
-    )
+    return _expected_reads(columns, cursors, begins, only)
 
 
 @compiled
 def _expected_reads(
-    op: NDArray[np.int8],
-    at_ns: NDArray[np.int64],
-    topic: NDArray[np.int32],
-    cursors: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ledger: NDArray[np.int64],
-    entry: NDArray[np.int64],
-    count: NDArray[np.int32],
-    size: NDArray[np.int64],
-    detail: NDArray[np.int32],
-    only: NDArray[np.bool_],
+    columns: Columns, cursors: NDArray[np.int64], begins: NDArray[np.int64], only: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
+    """Follow the cursors of each topic through the events; `only`: by reader, True if it does not fill the cache."""
+    op, at_ns, topic, detail = columns.op, columns.at_ns, columns.topic, columns.detail
+    ledger, entry, count, size = columns.ledger, columns.entry, columns.entries, columns.bytes
     result = np.zeros(len(op), np.int32)
     active = np.zeros(begins[-1], np.bool_)
     at_ledger = np.zeros(begins[-1], np.int64)

@@ -18,7 +18,7 @@ from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.cache_stats import Reason
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.machine_code import compiled
-from pipeline.replays.columns import read_columns
+from pipeline.replays.columns import Columns, read_columns
 from pipeline.replays.numbering import number_entries, sizes_of
 from pipeline.replays.readers import rows_of_open_topics
 
@@ -65,19 +65,7 @@ def reuse_of(lifetime: BrokerLifetime) -> Reuse:
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
     causes = np.zeros((topics, len(MISS_CAUSES)), np.int64)
     cause_bytes = np.zeros_like(causes)
-    _measure(
-        columns.op,
-        columns.at_ns,
-        columns.topic,
-        columns.sub,
-        first,
-        columns.entries,
-        columns.detail,
-        sizes,
-        reads,
-        causes,
-        cause_bytes,
-    )
+    _measure(columns, first, sizes, reads, causes, cause_bytes)
     return Reuse(reads, causes, cause_bytes)
 
 
@@ -92,18 +80,16 @@ def _bucket(value: int) -> int:
 
 @compiled
 def _measure(
-    op: NDArray[np.int8],
-    at_ns: NDArray[np.int64],
-    topic: NDArray[np.int32],
-    sub: NDArray[np.int32],
+    columns: Columns,
     first: NDArray[np.int32],
-    count: NDArray[np.int32],
-    detail: NDArray[np.int32],
     sizes: NDArray[np.int32],
     reads: NDArray[np.int64],
     causes: NDArray[np.int64],
     cause_bytes: NDArray[np.int64],
 ) -> None:
+    """Add each read to the counts of `Reuse`; `first`: dense number of each run's first entry."""
+    op, at_ns, topic, sub = columns.op, columns.at_ns, columns.topic, columns.sub
+    count, detail = columns.entries, columns.detail
     state = np.zeros(len(sizes), np.uint8)
     asked = np.zeros(len(sizes), np.uint8)
     seen = np.zeros(len(sizes), np.uint64)

@@ -8,6 +8,8 @@ entries of some topics are ten times as large as those of others.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,16 +58,13 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
     taken = rows.take(row)._replace(first=first, entries=count)
     size_bytes = int(accesses.sizes.sum(dtype=np.int64))
     kept_bytes = int(accesses.sizes[kept].sum(dtype=np.int64))
-    return Accesses(
-        accesses.broker,
-        accesses.start,
-        taken,
-        accesses.sizes[kept],
-        numbering,
-        accesses.settings,
-        accesses.tick_ns,
-        rate,
-        accesses.bytes_rate * kept_bytes / size_bytes if kept_bytes else rate,
+    return replace(
+        accesses,
+        rows=taken,
+        sizes=accesses.sizes[kept],
+        numbering=numbering,
+        rate=rate,
+        bytes_rate=accesses.bytes_rate * kept_bytes / size_bytes if kept_bytes else rate,
     )
 
 
