@@ -1,22 +1,24 @@
-"""`metadataServiceUri`: where the cluster keeps what bookies and their clients share. Pure: no I/O."""
+"""`metadataServiceUri`: the address of the metadata store that bookies and their clients share. Pure: no I/O."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 SCHEMES = ("zk", "zk+null", "zk+hierarchical", "zk+longhierarchical")
-"""Those that lay ledgers out as BookKeeper does by default. A bookie's part of the store is the same in all."""
+"""Layouts of ledger metadata; the bookie's own part of the store is the same in all of them."""
 
 
 class MetadataUri(NamedTuple):
+    """Hosts of ZooKeeper, and the path of one cluster in it."""
+
     hosts: str
     """host:port, comma between several."""
     root: str
-    """Path under which everything lies; no slash at its end."""
+    """Path above all nodes of the cluster, without a slash at its end."""
 
 
 def parse_metadata_uri(text: str) -> MetadataUri:
-    """`zk+hierarchical://host:2181;host:2181/ledgers`. ValueError says what is allowed."""
+    """Parses `zk+hierarchical://host:2181;host:2181/ledgers`. Raises ValueError, whose text says what is allowed."""
     scheme, separator, rest = text.partition("://")
     hosts, slash, path = rest.partition("/")
     names = [host.strip() for host in hosts.replace(";", ",").split(",")]

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from broker.compose.background_tasks import BackgroundTasks
-from broker.compose.room_settings import quarantine_settings
 from broker.config.rules import REGISTERED
 from broker.ledger_client.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
+from broker.ledger_client.settings import QuarantineSettings
 from broker.loop import clock
 from broker.loop.turn import Turn
 from broker.metadata.metadata_store import MetadataStore
@@ -49,7 +49,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     if len(addresses) == 1:
         return await _with_one(addresses[0], connect)
     several = BookieSet(
-        addresses, connect, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
+        addresses, connect, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings.of(settings)
     )
     return await _with_enough(several, enough)
 
@@ -65,7 +65,7 @@ class RegisteredBookies(BookieSet):
         self._tasks = BackgroundTasks()
         self._available: AvailableBookies | None = None
         super().__init__(
-            (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
+            (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings.of(settings)
         )
 
     def _connect_by_id(self, bookie_id: str) -> BookieClient:

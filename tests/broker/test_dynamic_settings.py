@@ -10,7 +10,8 @@ import pytest
 
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.room_settings import cache_settings, ledger_settings, net_settings, service_settings
-from broker.config import BROKER_KEYS, load_broker_settings
+from broker.config import load_broker_settings
+from broker.config.keys import BROKER_KEYS
 from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.errors import MetadataError

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.config.rules import load_bookie_settings
-from broker.config import BROKER_KEYS, load_broker_settings
+from broker.config import load_broker_settings
+from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import load_client_settings
 from magnetar.commands.generate import ROOT, files, main
 from magnetar.process.process_settings import load_standalone_settings

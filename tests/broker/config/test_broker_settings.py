@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.config import BROKER_KEYS, changed_settings, load_broker_settings
+from broker.config import changed_settings, load_broker_settings
+from broker.config.keys import BROKER_KEYS
 from settings.errors import SettingsError
 from settings.keys import PROFILES, Key
 from settings.settings import Settings

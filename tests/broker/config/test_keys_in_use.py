@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.config.keys import BOOKIE_KEYS
-from broker.config import BROKER_KEYS
+from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.keys import KeyTable
 from settings.load import PROFILE_KEY
