@@ -1,4 +1,4 @@
-"""From bookkeeper.conf's keys to what the rooms take, with the units right."""
+"""The bookie's settings read the right keys in the right units."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import pytest
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
-from bookie_stub.config.settings import BookieSettings, DiskSettings, GroupSettings, from_settings
+from bookie_stub.config.settings import BookieSettings, DiskSettings, GroupSettings
 from bookie_stub.disk.read_cache import POLICIES
 from settings.errors import SettingsError
 
 
 def load(*overrides: str) -> BookieSettings:
-    return from_settings(load_bookie_settings(None, environ={}, overrides=overrides))
+    return BookieSettings.of(load_bookie_settings(None, environ={}, overrides=overrides))
 
 
 def test_units() -> None:

@@ -1,4 +1,4 @@
-"""What is changed at run time: by the rules of a start, kept, and handed to every room that uses it."""
+"""A change at run time obeys the rules of a start, is stored, and reaches every room that uses the key."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from collections.abc import Mapping
 import pytest
 
 from broker.compose.dynamic_settings import DynamicSettings
-from broker.compose.room_settings import cache_settings, ledger_settings, net_settings, service_settings
 from broker.config import load_broker_settings
 from broker.config.keys import BROKER_KEYS
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.errors import MetadataError
+from broker.net.settings import NetSettings
+from broker.service.settings import ServiceSettings
 from settings.errors import NotDynamic, SettingsError
 from settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
@@ -24,7 +27,7 @@ MOST, PARTITIONS = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
 
 
 class Rooms:
-    """Remembers what was handed over."""
+    """Remembers the settings that the rooms get."""
 
     def __init__(self, metadata: MetadataStore, *overrides: str) -> None:
         self.handed: list[Settings] = []
@@ -175,8 +178,8 @@ def test_every_dynamic_key_in_use_changes_what_a_room_is_handed(name: str) -> No
 
 def handed(settings: Settings) -> tuple[object, ...]:
     return (
-        cache_settings(settings),
-        ledger_settings(settings),
-        service_settings(settings),
-        net_settings(settings),
+        EntryCacheSettings.of(settings),
+        ManagedLedgerSettings.of(settings),
+        ServiceSettings.of(settings),
+        NetSettings.of(settings),
     )

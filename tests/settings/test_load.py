@@ -1,4 +1,4 @@
-"""File, environment and overrides: what wins, what is refused, what is only said."""
+"""Settings from file, environment and overrides: precedence, refusals, notes."""
 
 from __future__ import annotations
 
@@ -7,34 +7,28 @@ from pathlib import Path
 import pytest
 
 from settings.errors import NotDynamic, SettingsError
-from settings.keys import COMPUTED, MASK, Key, KeyTable
+from settings.keys import COMPUTED, MASK, Key, KeyTable, Section
 from settings.load import load_settings
 from settings.settings import Computed, Settings
+from settings.unused import UnusedKeys
 
-TABLE = KeyTable(
-    "test",
-    [
-        (
-            "All",
-            [
-                Key("magnetarProfile", "string", "4.2", "Profile.", choices=("4.0", "4.2", "5.0")),
-                Key("batchSize", "int", 100, "Entries.", v50=500, low=1, dynamic=True),
-                Key("bytesMax", "long", None, "Bytes.", low=0, computed="twice batchSize", dynamic=True),
-                Key("inFlight", "long", 0, "MiB.", v50=COMPUTED, computed="thrice batchSize"),
-                Key("share", "double", 0.9, "Share.", low=0, high=1),
-                Key("enabled", "bool", False, "On or off.", standalone=True),
-                Key("names", "list", None, "Names.", shipped=("x", "y")),
-                Key("mode", "string", "slow", "Mode.", choices=("slow", "fast")),
-                Key("storePassword", "string", None, "Secret."),
-                Key("plannedLimit", "int", 7, "Nobody reads it.", used=False),
-            ],
-        )
-    ],
-    unused="ioThreads=8|16 balancerName",
-    prefixes=("library_",),
-    removed={},
-    dynamic="balancerName",
+UNUSED = UnusedKeys(Path(__file__).with_name("unused_keys.tsv"))
+# fmt: off
+ROWS = (
+    Key("magnetarProfile", "string", "4.2", doc="Profile.", choices=("4.0", "4.2", "5.0")),
+    Key("batchSize", "int", 100, "entries", doc="Entries.", v50=500, low=1, dynamic=True),
+    Key("bytesMax", "long", None, "bytes", doc="Bytes.", low=0, computed="2 x batchSize", dynamic=True),
+    Key("inFlight", "long", 0, "MiB", doc="MiB.", v50=COMPUTED, computed="3 x batchSize"),
+    Key("share", "double", 0.9, "share", doc="Share.", low=0, high=1),
+    Key("enabled", "bool", False, doc="On or off.", standalone=True),
+    Key("names", "list", None, doc="Names.", shipped=("x", "y"), choices=("a", "b", "c", "x", "y")),
+    Key("mode", "string", "slow", doc="Mode.", choices=("slow", "fast")),
+    Key("peers", "list", None, doc="Addresses.", form=(r".+:\d+", "host:port")),
+    Key("storePassword", "string", None, doc="Secret."),
+    Key("plannedLimit", "int", 7, "things", doc="Without effect.", used=False),
 )
+# fmt: on
+TABLE = KeyTable("test", [Section("All", ROWS)], unused=UNUSED, prefixes=("library_",))
 RULES = {
     "bytesMax": lambda settings: Computed(2 * settings.int("batchSize"), "2 x batchSize"),
     "inFlight": lambda settings: Computed(3 * settings.int("batchSize"), "3 x batchSize"),
@@ -118,6 +112,8 @@ def test_environment_is_noted_and_secrets_are_masked() -> None:
         ("share=nan", "share=nan: allowed is a number from 0 to 1"),
         ("enabled=yes", "enabled=yes: allowed is true or false"),
         ("mode=medium", "mode=medium: allowed is one of slow, fast"),
+        ("names=a,d", "names=a,d: allowed is any of a, b, c, x, y"),
+        ("peers=h:1,h", "peers=h:1,h: allowed is host:port"),
         ("plannedLimit=x", "plannedLimit=x: allowed is a whole number from -2147483648 to 2147483647"),
     ],
 )
@@ -276,7 +272,8 @@ def test_asking_wrongly_is_a_bug() -> None:
 
 
 def test_secrets_are_masked_in_error_lines() -> None:
-    table = KeyTable("t", [("s", [Key("keyPassword", "string", None, "Secret.", choices=("a", "b"))])])
+    key = Key("keyPassword", "string", None, doc="Secret.", choices=("a", "b"))
+    table = KeyTable("t", [Section("s", [key])], unused=UNUSED)
     with pytest.raises(SettingsError) as caught:
         load_settings(table, None, environ={}, overrides=["keyPassword=hunter2"])
     assert "hunter2" not in caught.value.line
