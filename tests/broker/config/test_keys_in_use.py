@@ -65,14 +65,14 @@ def asked_for_by_rules() -> set[str]:
 
 
 @pytest.mark.parametrize("table", READ_IN, ids=lambda table: table.name)
-def test_keys_in_use_are_read(table: KeyTable) -> None:
+def test_key_in_use_is_read(table: KeyTable) -> None:
     used = {key.name for key in table.keys.values() if key.used} - BY_THE_LOADER - asked_for_by_rules()
     unread = sorted(used - texts_in(*READ_IN[table]))
     assert not unread, f"no code reads these; read them or give them used=False: {', '.join(unread)}"
 
 
 @pytest.mark.parametrize("table", READ_IN, ids=lambda table: table.name)
-def test_keys_that_are_read_are_in_use(table: KeyTable) -> None:
+def test_key_that_is_read_is_in_use(table: KeyTable) -> None:
     unused = {key.name for key in table.keys.values() if not key.used}
     # A key that another table answers for is read through that one.
     others = {name for other in READ_IN if other is not table for name in other.keys}
