@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bookie_stub.config.fields import bookie_key, default_settings
-from bookie_stub.config.metadata_uri import MetadataUri, parse_metadata_uri
 from bookie_stub.config.tls import TlsFiles, tls_files
 from settings.errors import SettingsError
 from settings.fields import RoomSettings
 from settings.keys import MIB
 from settings.settings import Settings
+from zookeeper.url import ZookeeperUrl, parse_service_uri
 
 
 def _group_wait_s(settings: Settings) -> float:
@@ -158,14 +158,14 @@ def _index_directories(settings: Settings) -> tuple[Path, ...]:
     return directories
 
 
-def _metadata(settings: Settings) -> MetadataUri | None:
+def _metadata(settings: Settings) -> ZookeeperUrl | None:
     text = settings.str("metadataServiceUri")
     if not text:
         return None
     if settings.int("bookiePort") == 0 and not settings.is_set("bookieId"):
         raise SettingsError("bookiePort=0: a bookie that registers needs a port or a bookieId to be known by")
     try:
-        return parse_metadata_uri(text)
+        return parse_service_uri(text)
     except ValueError as error:
         raise settings.error("metadataServiceUri", str(error)) from None
 
@@ -191,7 +191,7 @@ class BookieSettings(RoomSettings):
     """Identity in the cookie of each directory, and name of the bookie's nodes in the metadata store."""
     advertised_address: str = bookie_key.str("advertisedAddress")
     """Host that clients are told to connect to."""
-    metadata: MetadataUri | None = bookie_key.rule(_metadata)
+    metadata: ZookeeperUrl | None = bookie_key.rule(_metadata)
     """Store in which the bookie registers; None = its users must know its address."""
     metadata_timeout_s: float = bookie_key.float("zkTimeout", "s")
     """Session time-out of that store."""

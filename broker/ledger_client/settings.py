@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.config.fields import broker_key
-from broker.ledger_client.ledger_metadata import DigestType
+from protocol.ledger_metadata import DigestType
 from settings.fields import RoomSettings
 from settings.settings import Settings
 
