@@ -122,11 +122,11 @@ ENTRY_CACHE = Section("Entry cache", (
         doc="Entries of backlog above which a subscription no longer counts as a reader of the cache."),
     Key("managedLedgerMinimumBacklogCursorsForCaching", "int", 0, "subscriptions", low=0,
         needs=("cacheEvictionByExpectedReadCount", "false"), dynamic=True,
-        doc="Durable subscriptions with backlogs of similar size from which on an entry that one of them "
+        doc="Number of durable subscriptions with backlogs of similar size at which an entry that one of them "
             "reads from storage is cached for the others; 0: never."),
     Key("managedLedgerMinimumBacklogEntriesForCaching", "int", 1000, "entries", low=0,
         needs=("cacheEvictionByExpectedReadCount", "false"), dynamic=True,
-        doc="Entries of backlog from which on a subscription counts for "
+        doc="Entries of backlog at which a subscription counts for "
             "managedLedgerMinimumBacklogCursorsForCaching."),
     Key("managedLedgerMaxBacklogBetweenCursorsForCaching", "int", 1000, "entries", low=0,
         needs=("cacheEvictionByExpectedReadCount", "false"), dynamic=True,

@@ -193,7 +193,7 @@ def _chapter(title: str, table: KeyTable) -> Iterator[str]:
     for unused in table.unused.rows:
         by_reason.setdefault(unused.reason, []).append(unused.name)
     if planned := [key.name for key in table.keys.values() if not key.used]:
-        by_reason["checked, but not built"] = planned
+        by_reason["values are checked, without effect"] = planned
     for reason, names in sorted(by_reason.items(), key=lambda pair: pair[0].lower()):
         text = f"* **{reason}**: {', '.join(sorted(names, key=str.lower))}"
         yield textwrap.fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
