@@ -24,7 +24,7 @@ from settings.settings import Settings
 T = TypeVar("T")
 
 _READ = "read"
-"""In a field's metadata: the function that reads the field from the settings."""
+"""Key of a field's metadata: the function that reads the field from the settings."""
 
 _UNITS = {
     "time": {"ns": 1, "ms": 10**6, "s": 10**9, "min": 60 * 10**9},
@@ -40,9 +40,9 @@ class RoomSettings:
     @classmethod
     def of(cls, settings: Settings, **given: object) -> Self:
         """Reads every field of `settings`, except those that the caller gives."""
-        readers = {one.name: one.metadata[_READ] for one in fields(cast(Any, cls)) if _READ in one.metadata}
-        values = {name: read(settings) for name, read in readers.items() if name not in given}
-        return cls(**values, **given)
+        # Only the subclasses are dataclasses, which mypy cannot know here.
+        wanted = [one for one in fields(cast(Any, cls)) if one.name not in given]
+        return cls(**{one.name: one.metadata[_READ](settings) for one in wanted}, **given)
 
 
 class KeyFields:
@@ -57,13 +57,13 @@ class KeyFields:
         self._defaults = defaults
 
     def int(self, name: builtins.str, unit: builtins.str = "") -> builtins.int:
-        """A whole number, converted into `unit` where one is named."""
+        """Makes a field for a whole number, converted into `unit` where one is named."""
         factor, divisor = _ratio(self._key(name, "int", "long"), unit)
         assert divisor == 1, f"{name} in {unit} has fractions: use float"
         return self.rule(lambda settings: settings.int(name) * factor)
 
     def float(self, name: builtins.str, unit: builtins.str = "") -> builtins.float:
-        """A number with a fraction, converted into `unit` where one is named."""
+        """Makes a field for a number with a fraction, converted into `unit` where one is named."""
         key = self._key(name, "int", "long", "double")
         factor, divisor = _ratio(key, unit)
         if key.kind == "double":
@@ -71,18 +71,19 @@ class KeyFields:
         return self.rule(lambda settings: settings.int(name) * factor / divisor)
 
     def bool(self, name: builtins.str) -> builtins.bool:
-        """A switch."""
+        """Makes a field for a switch."""
         self._key(name, "bool")
         return self.rule(lambda settings: settings.bool(name))
 
     def str(self, name: builtins.str) -> builtins.str:
-        """A text, empty where the key is unset."""
+        """Makes a field for a text, empty where the key is unset."""
         self._key(name, "string")
         return self.rule(lambda settings: settings.str(name))
 
     def rule(self, read: Callable[[Settings], T]) -> T:
-        """A value that `read` makes of one or more keys. It may raise SettingsError."""
-        # The default is read when an instance needs it: a computed one may ask for the machine's name or memory.
+        """Makes a field for a value that `read` takes from one or more keys; it may raise SettingsError."""
+        # A factory reads the default when an instance needs it: reading a computed one while modules are imported
+        # would ask for the machine's name and memory in every process.
         return field(default_factory=lambda: read(self._defaults()), metadata={_READ: read})
 
     def _key(self, name: builtins.str, *kinds: Kind) -> Key:
