@@ -67,10 +67,9 @@ ENTRY_CACHE = Section("Entry cache", (
         doc="MiB of entries that the broker keeps for its readers; 0 switches the cache off."),
     Key("entryCachePolicy", "string", "magnetar",
         choices=POLICIES, ours=True,
-        doc="Policy that decides which entries stay. magnetar: by the positions of the readers, see "
-            "docs/entry_cache.md; pip430: as the Pulsar release of magnetarProfile decides; pip430-stash: "
-            "as the first revision of the proposal; fifo-ttl: the oldest entries are evicted first, as "
-            "before PIP-430."),
+        doc="Policy that decides which entries stay cached. pip430: as the Pulsar release of magnetarProfile "
+            "decides; magnetar: by the positions of the readers, see docs/entry_cache.md; pip430-stash: as "
+            "the first revision of PIP-430; fifo-ttl: the oldest are evicted first, as before PIP-430."),
     Key("entryCacheTopicQuotaMB", "int", 0, "MiB", low=0, needs=("entryCachePolicy", "magnetar"),
         dynamic=True, ours=True,
         doc="MiB that one topic may hold before its entries are evicted first, if that is more than an "
