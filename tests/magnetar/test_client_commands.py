@@ -10,7 +10,7 @@ import pytest
 
 from magnetar.clients.client import CommandError, add_connection_flags, connection_of
 from magnetar.commands import consume, perf, produce
-from magnetar.commands.histogram import Histogram
+from magnetar.commands.latencies import Latencies
 from magnetar.commands.perf_consume import subscriptions_of
 from magnetar.commands.perf_produce import payloads_of
 from magnetar.commands.perf_report import (
@@ -65,7 +65,7 @@ def test_a_message_is_shown_as_pulsars_tool_shows_it() -> None:
 
 
 def test_lines_have_pulsar_perfs_form() -> None:
-    latencies = Histogram()
+    latencies = Latencies()
     for value in (1000, 2000, 3000):
         latencies.record(value)
     text = latency_text(latencies, INTERVAL_PERCENTS)
