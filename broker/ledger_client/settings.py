@@ -1,4 +1,4 @@
-"""LedgerSettings: how new ledgers are laid out, and how those that exist are read. Values only."""
+"""LedgerSettings: the layout of new ledgers, and the manner of reading those that exist. Values only."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from protocol.ledger_metadata import DigestType
 
 @dataclass(frozen=True, slots=True)
 class LedgerSettings:
+    """1 <= Qa <= Qw <= E, or ValueError."""
+
     ensemble_size: int = 1
     """`managedLedgerDefaultEnsembleSize`: bookies that a ledger is spread over (E)."""
 
@@ -28,8 +30,8 @@ class LedgerSettings:
     """`bookkeeperEnableStickyReads`: all reads of a ledger go to one bookie while that answers; needs E = Qw."""
 
     speculative_read_s: float = 0.0
-    """`bookkeeperClientSpeculativeReadTimeoutInMillis` in seconds: after so long without an answer the next bookie
-    is asked as well; 0 = never."""
+    """`bookkeeperClientSpeculativeReadTimeoutInMillis` in seconds: the next bookie is asked too after so long without an
+    answer; 0 = never."""
 
     opportunistic_striping: bool = False
     """`bookkeeper_opportunisticStriping`: a new ledger takes fewer bookies than E, but not fewer than Qw, where there
@@ -45,6 +47,8 @@ class LedgerSettings:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineSettings:
+    """When a bookie that fails adds is not chosen for new entries."""
+
     errors: int = 5
     """`bookkeeperClientHealthCheckErrorThresholdPerInterval`: so many within the interval ..."""
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.ledger_client.digest import master_key, seal
 from broker.loop.turn import Turn
 from protocol.bookie_frame import (
     AddRequest,
@@ -94,7 +94,7 @@ def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.F
         1,
         entry,
         parts,
-        master_key=EMPTY_PASSWORD_KEY,
+        master_key=master_key(b""),
         recovery=False,
         done=lambda rc, _: answered.set_result(rc),
     )
@@ -122,7 +122,7 @@ async def test_a_dropped_connection_fails_all_that_is_outstanding(
     client.read(1, 0, lambda rc, _: read.set_result(rc))
     client.read(1, -1, lambda rc, _: last.set_result(rc))
     client.batch_read(1, 0, 10, 1000, lambda rc, _: batch.set_result(rc))
-    client.fence(1, EMPTY_PASSWORD_KEY, lambda rc, _: fence.set_result(rc))
+    client.fence(1, master_key(b""), lambda rc, _: fence.set_result(rc))
     await until(lambda: len(peer.requests) == 7)  # the fence waits for the read of the last entry
     peer.drop()
     assert set(await asyncio.gather(*adds, read, last, batch, fence)) == {IO_ERROR}
@@ -197,7 +197,7 @@ async def test_a_plain_read_is_never_taken_for_a_fence(
     loop = asyncio.get_running_loop()
     last, fence = loop.create_future(), loop.create_future()
     client.read(7, -1, lambda rc, _: last.set_result(rc))
-    client.fence(7, EMPTY_PASSWORD_KEY, lambda rc, _: fence.set_result(rc))
+    client.fence(7, master_key(b""), lambda rc, _: fence.set_result(rc))
     await until(lambda: len(peer.requests) == 1)
     peer.writers[0].write(encode_read_response(2, 2, 7, -1))
     await until(lambda: len(peer.requests) == 2)
