@@ -45,7 +45,7 @@ class ZooKeeperLedgers:
         self._instance_id = instance_id
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """As promised; the lists of neighbours answer first, because they answer for 10,000 ledgers at once."""
+        """Lists neighbours first: one list answers for up to 10,000 ledgers."""
         with self._certainly("listed"):
             gone = self._not_listed(ledger_ids)
             if verify:
@@ -53,7 +53,7 @@ class ZooKeeperLedgers:
         return gone
 
     def naming(self, bookie_id: str) -> list[int]:
-        """As promised, by a walk over the metadata of every ledger."""
+        """Walks over the metadata of every ledger of the cluster."""
         with self._certainly("read"):
             ledgers = list(self._walk("", self._root))
             name = bookie_id.encode()
@@ -70,7 +70,7 @@ class ZooKeeperLedgers:
             return list(self._values([(each, self._path(each)) for each in ledger_ids]))
 
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        """As promised. A ledger without metadata is left out, and one whose metadata cannot be read."""
+        """Leaves out a ledger without metadata, and one whose metadata cannot be read."""
         found: list[int] = []
         with self._certainly("read"):
             for ledger_id, value in self._values([(each, self._path(each)) for each in ledger_ids]):

@@ -91,7 +91,7 @@ class OneBookie:
         self._others: dict[str, LedgerClient] = {}
 
     def client(self, address: str) -> LedgerClient:
-        """As promised; the first use of another bookie is logged."""
+        """Warns at the first use of another bookie than the one."""
         # The one bookie must not stand in for every address: a recovery would take the answers of one bookie for those
         # of all, and cut off entries that only the others have.
         if address == self._address:
@@ -201,7 +201,7 @@ class BookieSet:
             self.client(address)
 
     def client(self, address: str) -> BookieClient:
-        """As promised."""
+        """Connects at the first use of a name."""
         client = self._clients.get(address)
         if client is None:
             client = self._clients[address] = self._connect(address)
@@ -218,13 +218,13 @@ class BookieSet:
         return [address for address in self._addresses if self._clients[address].reachable]
 
     def reachable_clients(self) -> Collection[LedgerClient]:
-        """As promised."""
+        """Those of `reachable`."""
         return [self._clients[address] for address in self.reachable()]
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
-        """As promised: in turn, bookies in quarantine last."""
+        """Chooses in turn, and bookies in quarantine last."""
         start = self._next % len(self._addresses) if self._addresses else 0
         in_turn = (*self._addresses[start:], *self._addresses[:start])
         fit = [address for address in in_turn if address not in avoid and self._clients[address].reachable]
@@ -240,7 +240,7 @@ class BookieSet:
         return tuple(fit[:count])
 
     def failed(self, address: str) -> None:
-        """As promised; logs the begin of a quarantine."""
+        """Begins a quarantine after enough failures in the interval, and logs it."""
         rules = self._quarantine
         now_ns = self._now_ns()
         errors = self._errors.setdefault(address, deque(maxlen=max(rules.errors, 1)))

@@ -1,4 +1,8 @@
-"""From a node to the rows of a snapshot's tables. Pure: no I/O; a value that cannot be read becomes a row that says so."""
+"""From a node of the metadata store to rows of a snapshot's tables. Pure: no I/O.
+
+A value that cannot be read becomes a row in `unreadable` with the reason: one damaged node must not end the snapshot of a
+million others.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,18 @@ from protocol.ledger_metadata import decode
 
 Row = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
-OUR_BEGINNING = b"{"
-"""Our values are JSON; Apache's are protocol buffers."""
+_OUR_BEGINNING = b"{"
+"""The values of our brokers are JSON objects; Apache's are protocol buffers, which never begin with this byte: it would be
+a field of wire type 3, a group."""
 
 
 class Node(NamedTuple):
+    """One node of a metadata store."""
+
     path: str
+    """From the store's root on."""
     value: bytes
+    """Without bytes: a parent that no process has put."""
     version: int
     modified_ms: int | None
     """None where the store keeps no time."""
@@ -29,6 +38,7 @@ class Node(NamedTuple):
 
 
 def rows_of(node: Node) -> Iterator[Row]:
+    """All rows that the node gives: one of `nodes`, and those that its value holds."""
     where = describe(node.path)
     yield (
         "nodes",
@@ -46,6 +56,7 @@ def rows_of(node: Node) -> Iterator[Row]:
     if not node.value:
         return
     try:
+        # As a list: a value that cannot be read halfway must leave no row of its readable part.
         yield from list(_READERS.get(where.kind, _nothing)(node, where))
     except (MetadataError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         yield "unreadable", (node.path, f"{type(error).__name__}: {error}")
@@ -56,8 +67,8 @@ def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
 
 
 def _log(node: Node, where: NodePath) -> Iterator[Row]:
-    """A log that is being deleted is no topic any more; what it still names is named as such."""
-    if node.value.startswith(OUR_BEGINNING):
+    """A log that is being deleted is no topic; its ledgers are references still."""
+    if node.value.startswith(_OUR_BEGINNING):
         info = decode_log(node.value)
         deleted, deleting = info.deleted, info.deleting
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
@@ -86,7 +97,7 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
 
 
 def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
-    if node.value.startswith(OUR_BEGINNING):
+    if node.value.startswith(_OUR_BEGINNING):
         snapshot = decode_cursor(node.value)
         runs = [run for page in snapshot.acked for run in _runs(*page)]
         yield "cursors", _cursor_row(node, where, snapshot.mark_delete, runs, known=True)
