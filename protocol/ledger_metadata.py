@@ -67,7 +67,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """What the metadata store says of one ledger. A change makes a new value."""
+    """One ledger in the metadata store. The value is never changed; `replace` makes another."""
 
     segments: tuple[Segment, ...]
     """In the order of their entries; a new one begins when the ensemble changes."""

@@ -72,7 +72,7 @@ class ZookeeperNodes:
             return self._client.exists(path) is not None
 
     def owner(self, path: str) -> int | None:
-        """The session of an ephemeral node, 0 for a lasting node, None for a missing one."""
+        """The session that an ephemeral node belongs to; None for a lasting or missing node."""
         with _errors():
             stat = self._client.exists(path)
             return None if stat is None else stat.owner_session_id

@@ -16,7 +16,7 @@ _SERVICE_SCHEMES = ("zk", "zk+null", "zk+hierarchical", "zk+longhierarchical")
 
 
 class ZookeeperUrl(NamedTuple):
-    """Where one cluster keeps its nodes."""
+    """The servers of a ZooKeeper, and the node below which one cluster keeps its nodes."""
 
     hosts: str
     """host:port of each server, with commas between."""

@@ -110,7 +110,7 @@ class ZookeeperRequests:
 
     @property
     def url(self) -> ZookeeperUrl:
-        """Where the broker's nodes are."""
+        """The servers and the root of the broker's nodes."""
         return self.session.url
 
     async def ask(self, request: Callable[[], Pending]) -> Answer:

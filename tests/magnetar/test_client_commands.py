@@ -155,3 +155,10 @@ def test_a_missing_client_is_named_with_the_remedy(
 def test_perf_without_a_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert perf.main([]) == 2
     assert "produce" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_perf_finds_its_sub_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        perf.main([command, "--help"])
+    assert f"magnetar perf {command}" in capsys.readouterr().out
