@@ -148,7 +148,7 @@ def test_snapshot_of_the_file_store(tmp_path: Path) -> None:
     check(take(url, tmp_path / "after"), topic)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_snapshot_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
     url = f"zk:{zookeeper.address}/{tmp_path.name}"

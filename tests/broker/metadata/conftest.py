@@ -33,7 +33,7 @@ def root() -> str:
     params=[
         "memory",
         "sqlite",
-        pytest.param("zookeeper", marks=[pytest.mark.java, pytest.mark.slow]),
+        pytest.param("zookeeper", marks=[pytest.mark.peer, pytest.mark.slow]),
     ]
 )
 async def store(request: pytest.FixtureRequest, tmp_path: Path, root: str) -> AsyncIterator[MetadataStore]:

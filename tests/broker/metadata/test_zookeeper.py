@@ -76,7 +76,7 @@ async def become(condition: Callable[[], object], what: str) -> None:
     await asyncio.to_thread(wait_until, condition, what)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_key_is_stored_as_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
     await shared.put("/managed-ledgers/public/default/persistent/t", b"{}")
@@ -91,7 +91,7 @@ async def test_key_is_stored_as_a_node(shared: ZookeeperMetadataStore, observer:
     assert "managed-ledgers" not in left, "nodes without a value are removed with the last key below them"
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_key_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
     await shared.put("/a/b/c", b"1")
@@ -104,7 +104,7 @@ async def test_key_above_another_can_be_put(shared: ZookeeperMetadataStore) -> N
     assert await shared.get("/a/b/c") == Versioned(b"1", 0)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_keys_and_values_that_no_node_can_have_are_refused(shared: ZookeeperMetadataStore) -> None:
     assert await shared.put("/big", b"x" * VALUE_BYTES_MAX) == 0
@@ -116,7 +116,7 @@ async def test_keys_and_values_that_no_node_can_have_are_refused(shared: Zookeep
             await shared.put(key, b"v")
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_expired_session_is_replaced(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
@@ -150,7 +150,7 @@ async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
     return version
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_writes_are_applied_once_across_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
     """Compare-and-set by one writer: a write that was carried out without an answer is known as its own."""
@@ -170,7 +170,7 @@ async def test_writes_are_applied_once_across_kills_of_zookeeper(mortal: ZooKeep
     await store.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
@@ -186,7 +186,7 @@ async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeepe
         await waiting
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_ledger_ids_are_unique_among_clients(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
@@ -200,7 +200,7 @@ async def test_ledger_ids_are_unique_among_clients(
     await other.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_available_bookies_follow_registrations(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
