@@ -38,7 +38,10 @@ PROTOCOL = "bookie-rpc"
 
 
 def service_info(host: str, port: int) -> bytes:
-    """The value of the available node: the bookie's address, which its id need not tell."""
+    """The value of the available node: the bookie's address.
+
+    The bookie's id need not tell it.
+    """
     endpoint = BookieServiceInfoFormat.Endpoint(id=ENDPOINT_ID, port=port, host=host, protocol=PROTOCOL)
     return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString()
 
@@ -65,7 +68,10 @@ def _connect(url: ZookeeperUrl, timeout_s: float) -> ZookeeperSession:
 
 
 class Registration:
-    """One bookie's registration, from `connect` to `close`; also its `Cluster` and its session's listener."""
+    """One bookie's registration, from `connect` to `close`.
+
+    It is the `Cluster` of the bookie's directories, and its session's listener.
+    """
 
     def __init__(self, session: ZookeeperSession, bookie_id: str, timeout_s: float) -> None:
         """Use `connect`."""
@@ -120,13 +126,19 @@ class Registration:
 
     @property
     def cookie(self) -> str | None:
-        """The cookie that the cluster keeps of this bookie, None before its first start. Raises RegistrationError."""
+        """The cookie that the cluster keeps of this bookie.
+
+        None before its first start. Raises RegistrationError.
+        """
         with _registration_errors():
             found = self._nodes.get(self._cookie_path)
         return None if found is None else found.decode()
 
     def keep_cookie(self, cookie: str) -> None:
-        """Keep the cookie of a bookie that had none. Raises RegistrationError, also when another was faster."""
+        """Keep the cookie of a bookie that had none.
+
+        Raises RegistrationError, also when another was faster.
+        """
         with _registration_errors():
             if not self._nodes.create(self._cookie_path, cookie.encode()):
                 raise RegistrationError(f"{self._cookie_path} exists already: is {self._bookie_id} running?")
@@ -154,7 +166,10 @@ class Registration:
         self.session.close()
 
     def has_node(self) -> bool:
-        """True when the available node is ours: of the present session. Raises ZookeeperError."""
+        """True when the available node is ours: of the present session.
+
+        Raises ZookeeperError.
+        """
         return self._nodes.owner(self._places()[0]) == self.session.id
 
     def _places(self) -> tuple[str, str]:

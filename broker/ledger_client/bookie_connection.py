@@ -23,11 +23,17 @@ class FrameReceiver(Protocol):
     """The owner of a connection."""
 
     def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
-        """The answer to an add has arrived. Raises FrameError for an entry that was not added."""
+        """The answer to an add has arrived.
+
+        Raises FrameError for an entry that was not added.
+        """
         ...
 
     def received(self, packet: memoryview) -> None:
-        """Any other answer has arrived, without its length. Raises FrameError for one that was not asked for."""
+        """Any other answer has arrived, without its length.
+
+        Raises FrameError for one that was not asked for.
+        """
         ...
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
@@ -39,7 +45,7 @@ class BookieConnection(asyncio.Protocol):
     """asyncio's protocol object of one connection."""
 
     def __init__(self, receiver: FrameReceiver, frame_bytes_max: int) -> None:
-        """A frame longer than `frame_bytes_max` and a batch read's overhead ends the connection."""
+        """Frames longer than `frame_bytes_max` and a batch's overhead end it."""
         self._receiver = receiver
         self._length_max = frame_bytes_max + BATCH_OVERHEAD_BYTES
         self._transport: asyncio.Transport | None = None

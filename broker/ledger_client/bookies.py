@@ -44,7 +44,10 @@ class BookieClient(LedgerClient, Protocol):
 
 
 class Bookies(Protocol):
-    """The bookies as ledgers see them; ledger metadata names each by its address, or by its id where it registers."""
+    """The bookies of a broker, as ledgers see them.
+
+    Ledger metadata names each by its address, or by its id where bookies register.
+    """
 
     @property
     def sole(self) -> LedgerClient | None:
@@ -52,7 +55,10 @@ class Bookies(Protocol):
         ...
 
     def client(self, address: str) -> LedgerClient:
-        """The bookie with this name in ledger metadata. A connection is begun when there is none."""
+        """The bookie with this name in ledger metadata.
+
+        A connection is begun when there is none.
+        """
         ...
 
     def reachable_clients(self) -> Collection[LedgerClient]:
@@ -62,14 +68,19 @@ class Bookies(Protocol):
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
-        """Names of `count` different bookies for new entries, none of them in `avoid`.
+        """Names of `count` different bookies for new entries.
+
+        None of them is in `avoid`.
 
         Fewer, down to `count_min`, where there are no more. Raises NotEnoughBookies.
         """
         ...
 
     def failed(self, address: str) -> None:
-        """Note that the bookie did not take an entry; it counts towards its quarantine."""
+        """Note that the bookie did not take an entry.
+
+        It counts towards the bookie's quarantine.
+        """
         ...
 
     async def close(self) -> None:
@@ -78,12 +89,18 @@ class Bookies(Protocol):
 
 
 class OneBookie:
-    """`Bookies` with one bookie for new entries: embedded, in memory, or the only one configured."""
+    """`Bookies` with one bookie for new entries.
+
+    It is embedded, in memory, or the only one configured.
+    """
 
     def __init__(
         self, address: str, client: LedgerClient, connect: Callable[[str], LedgerClient] | None = None
     ) -> None:
-        """`connect` begins a connection to another bookie that an earlier ledger names; None = there can be none."""
+        """`connect` begins a connection to another bookie.
+
+        An earlier ledger may name one; with None there can be none.
+        """
         self._address = address
         self.sole: LedgerClient | None = client
         self._client = client
@@ -106,7 +123,10 @@ class OneBookie:
         return other
 
     def reachable_clients(self) -> Collection[LedgerClient]:
-        """The one bookie, also when its connection is down: nothing else could be chosen."""
+        """The one bookie, also when its connection is down.
+
+        Nothing else could be chosen.
+        """
         return (self._client,)
 
     def choose(
@@ -127,7 +147,10 @@ class OneBookie:
 
 
 class Unreachable:
-    """A bookie without an address: every request fails with an I/O error in a later turn of the loop."""
+    """A bookie without an address: every request fails.
+
+    The I/O error comes in a later turn of the loop.
+    """
 
     reachable = False
 
@@ -169,6 +192,7 @@ class BookieSet:
     """`Bookies` with several bookies for new entries, which may change."""
 
     sole: LedgerClient | None = None
+    """Always None: even a set of one may grow."""
 
     def __init__(
         self,
@@ -178,7 +202,9 @@ class BookieSet:
         now_ns: Callable[[], int],
         quarantine: QuarantineSettings,
     ) -> None:
-        """`connect` begins a connection and keeps it up. It is called once per address, old ledgers' bookies included.
+        """`connect` begins a connection and keeps it up.
+
+        It is called once per address, old ledgers' bookies included.
 
         `now_ns`: a monotonic clock, for the quarantine.
         """
@@ -195,7 +221,10 @@ class BookieSet:
         self.set_addresses(addresses)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Make these the bookies for new entries. Connections to others stay open for the entries they have."""
+        """Make these the bookies for new entries.
+
+        Connections to others stay open for the entries they have.
+        """
         self._addresses = tuple(dict.fromkeys(addresses))
         for address in self._addresses:
             self.client(address)
@@ -208,13 +237,16 @@ class BookieSet:
         return client
 
     def renew(self, address: str) -> BookieClient | None:
-        """Connect again to a bookie that has moved. Returns its old client, which the caller closes."""
+        """Connect again to a bookie that has moved.
+
+        Returns its old client, which the caller closes.
+        """
         before = self._clients.pop(address, None)
         self.client(address)
         return before
 
     def reachable(self) -> list[str]:
-        """Names of the bookies for new entries that there is a connection to."""
+        """Names of connected bookies for new entries."""
         return [address for address in self._addresses if self._clients[address].reachable]
 
     def reachable_clients(self) -> Collection[LedgerClient]:

@@ -108,7 +108,10 @@ class BookKeeperLedgerClient:
         return self._connection is not None
 
     async def connected(self) -> None:
-        """Wait for the attempt that is being made. Raises ConnectionError when it failed."""
+        """Wait for the attempt that is being made.
+
+        Raises ConnectionError when it failed.
+        """
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
         if self._connection is None:
@@ -126,7 +129,10 @@ class BookKeeperLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """An entry that is out already may be added again: several answers are told apart by their order."""
+        """An entry that is out already may be added again.
+
+        Several answers are told apart by their order.
+        """
         head, header, body = parts
         size = len(head) + len(header) + len(body)
         if self._unavailable:
@@ -174,7 +180,10 @@ class BookKeeperLedgerClient:
         self._read((ledger_id, entry_id), frame, done)
 
     def delete(self, ledger_id: int) -> None:
-        """Nothing: the wire has no request for it. The bookie's garbage collection finds the ledger gone."""
+        """Nothing: the wire has no request for it.
+
+        The bookie's garbage collection finds the ledger gone.
+        """
 
     def _read(self, key: _Key, frame: bytes, done: ReadDone) -> None:
         if self._unavailable:

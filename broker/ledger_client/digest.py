@@ -40,18 +40,24 @@ Check = Callable[[int, int, bytes], memoryview]
 
 
 def master_key(password: bytes) -> bytes:
-    """The 20 bytes that every add and fence of a ledger must carry."""
+    """The 20 bytes that every add and fence carries."""
     return hashlib.sha1(b"ledger" + password).digest()
 
 
 def seal(ledger_id: int, entry_id: int, lac: int, length: int, header: bytes, body: Buffer) -> EntryParts:
-    """The parts of a stored entry with CRC32C; its payload is `header` + `body`, which is not copied."""
+    """The parts of a stored entry with CRC32C.
+
+    Its payload is `header` + `body`, which is not copied.
+    """
     head = _HEADER.pack(ledger_id, entry_id, lac, length)
     return (head + _CRC.pack(crc32c(body, crc32c(head + header))), header, body)
 
 
 def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
-    """The payload of a stored entry with CRC32C. Raises PersistenceError when its bytes are not as written."""
+    """The payload of a stored entry with CRC32C.
+
+    Raises PersistenceError when its bytes are not as written.
+    """
     view = memoryview(stored)
     if len(stored) < OVERHEAD_BYTES:
         raise _too_short(ledger_id, entry_id, stored)
@@ -65,7 +71,7 @@ def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """One way to seal and check the entries of a ledger, with the ledger's key."""
+    """One way to seal and check entries, with the ledger's key."""
 
     type: DigestType
     overhead_bytes: int
@@ -139,7 +145,10 @@ def _mismatch(ledger_id: int, entry_id: int) -> PersistenceError:
 
 
 def entry_id_of(stored: bytes) -> int:
-    """The entry id in a stored entry. Raises PersistenceError when it is too short to have one."""
+    """The entry id in a stored entry.
+
+    Raises PersistenceError when it is too short to have one.
+    """
     if len(stored) < _HEADER.size:
         raise PersistenceError(f"a stored entry has only {len(stored)} bytes")
     entry_id: int = _HEADER.unpack_from(stored)[1]

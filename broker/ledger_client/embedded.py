@@ -18,7 +18,10 @@ _LENGTH = struct.Struct(">i").pack
 
 
 class LocalBookie(Protocol):
-    """The bookie's own calls, by the laws of `LedgerClient`. Called in the loop's thread."""
+    """The bookie's own calls, by the laws of `LedgerClient`.
+
+    Called in the loop's thread.
+    """
 
     def add(
         self,
@@ -29,7 +32,10 @@ class LocalBookie(Protocol):
         recovery: bool,
         done: Callable[[int, int], None],
     ) -> None:
-        """`record` is the entry with its int32 length in front, as the journal has it."""
+        """Store `record`: the entry behind its int32 length.
+
+        The journal has it in the same form.
+        """
         ...
 
     def read(self, ledger_id: int, entry_id: int, done: Callable[[int, bytes], None]) -> None:
@@ -58,7 +64,10 @@ class LocalBookie(Protocol):
         ...
 
     def close(self) -> None:
-        """Blocks until all is on disk; completions of outstanding requests are still posted to the loop."""
+        """Blocks until all is on disk.
+
+        Completions of outstanding requests are still posted to the loop.
+        """
         ...
 
 
@@ -86,13 +95,19 @@ class EmbeddedLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Joins the parts into the journal's record: the only copy of the body on its way to the disk."""
+        """Joins the parts into the journal's record.
+
+        That is the only copy of the body on its way to the disk.
+        """
         head, header, body = parts
         record = b"".join((_LENGTH(len(head) + len(header) + len(body)), head, header, body))
         self._add(ledger_id, entry_id, record, master_key, recovery, done)
 
     async def close(self) -> None:
-        """Blocks the loop until all is on disk; outstanding requests are answered when this returns."""
+        """Blocks the loop until all is on disk.
+
+        Outstanding requests are answered when this returns.
+        """
         self._bookie.close()
         # The bookie's threads post completions to the loop with call_soon_threadsafe; the first turn runs them, the
         # second one what they posted in turn.

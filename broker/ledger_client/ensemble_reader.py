@@ -61,7 +61,7 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 class EnsembleReader:
-    """Reads runs of all ledgers, and remembers which bookie is sticky for each."""
+    """Reads runs of entries, and remembers each ledger's sticky bookie."""
 
     def __init__(
         self, bookies: Bookies, call_later: CallLater, *, sticky: bool, speculative_s: float
@@ -78,7 +78,10 @@ class EnsembleReader:
         id, so nothing is kept for a ledger whose bookie never failed."""
 
     def read(self, metadata: LedgerMetadata, request: ReadRequest) -> None:
-        """Read from the segment that has the first entry; a run ends at the segment's end."""
+        """Read from the segment that has the first entry.
+
+        A run ends at the segment's end.
+        """
         segment, following = metadata.segment_of(request.first)
         if following is not None and following <= request.last:
             request = request._replace(last=following - 1)
@@ -97,12 +100,15 @@ class EnsembleReader:
         return self._bookies.client(address)
 
     def move_on(self, ledger_id: int) -> None:
-        """Begin later reads of the ledger with the next bookie: the first one did not serve a read."""
+        """Begin later reads of the ledger with the next bookie.
+
+        The first one did not serve a read.
+        """
         if self._sticky:
             self._moved[ledger_id] = self._moved.get(ledger_id, 0) + 1
 
     def forget(self, ledger_id: int) -> None:
-        """Drop what is remembered of a ledger that is deleted, or not read any more."""
+        """Forget a ledger that is deleted, or read no more."""
         self._moved.pop(ledger_id, None)
 
 

@@ -44,9 +44,12 @@ class Ledger(Protocol):
 
     ledger_id: int
     metadata: LedgerMetadata
+    """The present one; the last segment has the ensemble that is written to."""
 
     async def change_ensemble(self, first_entry_id: int, members: tuple[str, ...]) -> None:
-        """Put entries from `first_entry_id` on onto `members`; stored when this returns, where that matters.
+        """Put entries from `first_entry_id` on onto `members`.
+
+        A writer's change is stored when this returns; a recovery's is stored with the ledger's end.
 
         Raises LedgerFenced or another BrokerError; the ensemble then stays as it was.
         """
@@ -95,7 +98,7 @@ class EnsembleWriter:
         first_entry_id: int = 0,
         recovering: bool = False,
     ) -> None:
-        """`first_entry_id`: the first one that will be added; every add is one higher.
+        """`first_entry_id` is added first; every add is one higher.
 
         `recovering`: go on without a failed bookie when no other can take its place (law 4).
         """
@@ -137,7 +140,10 @@ class EnsembleWriter:
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Send the next entry to its write set. `done` is called when it is confirmed, or with all that failed."""
+        """Send the next entry to its write set.
+
+        `done` is called when it is confirmed, or with all that failed.
+        """
         if self._rc != OK:
             self._call_soon(done, self._rc, entry_id)
             return
@@ -157,7 +163,10 @@ class EnsembleWriter:
         )
 
     def answered(self, member: _Member, rc: int, entry_id: int) -> None:
-        """A bookie has answered the add of an entry. Called by `_Member`'s completion, once per entry and bookie."""
+        """A bookie has answered the add of an entry.
+
+        Called by `_Member`'s completion, once per entry and bookie.
+        """
         if self._rc != OK or self._members[member.position] is not member:
             return
         if rc == OK:

@@ -33,7 +33,10 @@ that the journal writes. Each earlier join would copy the body once more."""
 
 
 class EntryAdds(Protocol):
-    """The destination of a ledger's entries: one bookie, or an EnsembleWriter in front of several."""
+    """The destination of a ledger's entries.
+
+    It is one bookie, or an EnsembleWriter in front of several.
+    """
 
     def add(
         self,
@@ -45,7 +48,9 @@ class EntryAdds(Protocol):
         recovery: bool,
         done: AddDone,
     ) -> None:
-        """Store an entry. `recovery` adds also to a fenced ledger: it writes back what a recovery found.
+        """Store an entry.
+
+        `recovery` adds also to a fenced ledger: it writes back what a recovery found.
 
         `master_key`: 20 bytes that are the same for every add of a ledger; another key is refused with rc 102.
         """
@@ -62,11 +67,17 @@ class LedgerClient(EntryAdds, Protocol):
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """Read consecutive entries. The first is returned whatever its size; a count of 0 or less has no limit."""
+        """Read consecutive entries.
+
+        The first is returned whatever its size; a count of 0 or less has no limit.
+        """
         ...
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
-        """Refuse further plain adds, durably; then answer as a read of the entry, with its LAC inside."""
+        """Refuse further plain adds, durably, then read the entry.
+
+        The entry that is returned has its LAC inside.
+        """
         ...
 
     def delete(self, ledger_id: int) -> None:
@@ -74,5 +85,8 @@ class LedgerClient(EntryAdds, Protocol):
         ...
 
     async def close(self) -> None:
-        """Close the bookie or the connection to it; outstanding requests are answered first."""
+        """Close the bookie or the connection to it.
+
+        Outstanding requests are answered first.
+        """
         ...

@@ -27,10 +27,16 @@ _OK = 0
 
 
 class AddedRun(Protocol):
-    """The ledger's owner. `ledger_failing` may come in any turn; the other two are called at a turn's end."""
+    """The ledger's owner.
+
+    `ledger_failing` may come in any turn; the other two are called at a turn's end.
+    """
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """An add was refused: send no more. Entries before it may still be confirmed."""
+        """An add was refused: send no more.
+
+        Entries before it may still be confirmed.
+        """
         ...
 
     def entries_confirmed(
@@ -41,13 +47,19 @@ class AddedRun(Protocol):
         asked_ns: list[int],
         now_ns: int,
     ) -> None:
-        """The next entries are confirmed. `contexts` and `asked_ns` are those of their adds; times never decrease."""
+        """The next entries are confirmed.
+
+        `contexts` and `asked_ns` are those of their adds; times never decrease.
+        """
         ...
 
     def adds_failed(
         self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
     ) -> None:
-        """The refused add and all after it have failed, in order. Called once."""
+        """The refused add and all after it have failed, in order.
+
+        Called once.
+        """
         ...
 
 
@@ -83,7 +95,10 @@ class LedgerHandle:
         owner: AddedRun,
         digest: Digest = DEFAULT_DIGEST,
     ) -> None:
-        """`adds`: the destination of the entries. `digest` is that of the ledger's metadata."""
+        """`adds`: the destination of the entries.
+
+        `digest` is that of the ledger's metadata.
+        """
         self.ledger_id = ledger_id
         self.next_entry_id = 0
         """Entries added so far, confirmed or not."""
@@ -124,7 +139,9 @@ class LedgerHandle:
         return len(self._entries)
 
     def add(self, header: bytes, body: Buffer, messages: int, context: object, now_ns: int) -> None:
-        """Add the next entry. Its outcome is reported to the owner, with `context` and `now_ns`.
+        """Add the next entry.
+
+        Its outcome is reported to the owner, with `context` and `now_ns`.
 
         `header`: the broker entry metadata block or b"". `messages`: how many the entry holds.
         """

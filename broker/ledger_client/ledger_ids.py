@@ -37,7 +37,9 @@ class LedgerIdSource(Protocol):
     """Gives each new ledger its id."""
 
     async def next(self, above: int = -1) -> int:
-        """An unused id greater than `above`, because a log's ledgers are ordered by id.
+        """An unused id greater than `above`.
+
+        A log's ledgers are ordered by id, so its next one needs an id above its last.
 
         Raises MetadataError when the store refuses, or has no ids left.
         """
@@ -81,10 +83,13 @@ class LedgerIds:
 
 
 class LedgerIdsAbove:
-    """Ids of another source, above every id that the bookie has or had."""
+    """Ids of another source, above all that the bookie had."""
 
     def __init__(self, source: LedgerIdSource, highest: int) -> None:
-        """`highest`: the highest id of a ledger in the bookie's files, -1 for none."""
+        """`highest` is the highest id in the bookie's files.
+
+        -1 when it has no ledger.
+        """
         self._source = source
         self._highest = highest
         self._warned = False

@@ -76,14 +76,20 @@ class Ledgers:
     # Writing
 
     async def create(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        """Begin a ledger; returns it. Raises NotEnoughBookies, or MetadataError (BadVersion when it exists)."""
+        """Begin a ledger; returns it.
+
+        Raises NotEnoughBookies, or MetadataError (BadVersion when it exists).
+        """
         own, _ = await self.create_beside(ledger_id, custom, ())
         return own
 
     async def create_beside(
         self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put]
     ) -> tuple[OwnLedger, list[int]]:
-        """As `create`, together with the writes in `beside`, whose new versions are returned too. All or nothing."""
+        """As `create`, together with the writes in `beside`.
+
+        All is stored, or nothing; the new versions of `beside` are returned too.
+        """
         settings = self.settings
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
         members = self.bookies.choose(settings.ensemble_size, count_min=least)
@@ -102,7 +108,10 @@ class Ledgers:
         return own, versions
 
     def writer(self, ledger: OwnLedger) -> EntryAdds:
-        """The destination of the entries of a ledger from `create`, from entry 0 on. Call it once per ledger."""
+        """The destination of a created ledger's entries, from entry 0 on.
+
+        Call it once per ledger.
+        """
         sole = self.bookies.sole
         if sole is not None:  # Without a wrapper, which would cost a call per entry and add nothing.
             return sole
@@ -111,7 +120,9 @@ class Ledgers:
     # Reading
 
     def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead) -> None:
-        """Read some entries from `first` on, none behind `last`, of about `bytes_max` bytes in all.
+        """Read some entries from `first` on, none behind `last`.
+
+        They have about `bytes_max` bytes in all.
 
         `done` is called once, never inside this call. Its error is NoSuchLedger or NoSuchEntry only when every bookie
         that might have the entry says so.
@@ -196,7 +207,9 @@ class Ledgers:
     # Ends
 
     async def recover(self, ledger_id: int) -> LedgerMetadata | None:
-        """Fence and close a ledger that another writer left open; returns its metadata, None for a missing ledger.
+        """Fence and close a ledger that another writer left open.
+
+        Returns its metadata, None for a missing ledger.
 
         A closed ledger stays as it is. After PersistenceError or MetadataError the call may be tried again.
         """
@@ -208,7 +221,10 @@ class Ledgers:
         return taken
 
     async def delete(self, ledger_id: int) -> None:
-        """Delete the ledger's metadata; bookies reclaim its space. A missing ledger is fine. Raises MetadataError."""
+        """Delete the ledger's metadata; bookies reclaim its space.
+
+        A missing ledger is fine. Raises MetadataError.
+        """
         await self._store.delete(ledger_key(ledger_id))
         self._own.pop(ledger_id, None)
         self._kept.pop(ledger_id, None)

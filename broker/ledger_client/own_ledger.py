@@ -35,7 +35,10 @@ Closed = Callable[[int, LedgerMetadata], None]
 
 
 class OwnLedger:
-    """A ledger that this process writes: OPEN in the store until it is closed or taken over."""
+    """A ledger that this process writes.
+
+    It is OPEN in the store until it is closed or taken over.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,9 @@ class OwnLedger:
         closed: Closed,
         beside: Sequence[Put] = (),
     ) -> tuple[OwnLedger, list[int]]:
-        """Begin a ledger; returns it and the new versions of the writes in `beside`. All is stored, or nothing.
+        """Begin a ledger together with the writes in `beside`.
+
+        Returns it and the new versions of `beside`. All is stored, or nothing.
 
         Raises MetadataError; BadVersion when another process made the ledger or changed a key in `beside`.
         """
@@ -99,7 +104,10 @@ class OwnLedger:
             await self._write(lambda metadata: metadata.with_ensemble(first_entry_id, members))
 
     async def close(self, last_entry_id: int, length: int) -> None:
-        """End the ledger for ever. Raises as `change_ensemble`; does nothing for a ledger that is closed."""
+        """End the ledger for ever.
+
+        Raises as `change_ensemble`; does nothing for a ledger that is closed.
+        """
         async with self._one_change:
             if self.metadata.state is not LedgerState.CLOSED:
                 await self._write(lambda metadata: closed_at(metadata, last_entry_id, length))
@@ -132,7 +140,10 @@ class OwnLedger:
 
 
 class RecoveringLedger:
-    """A ledger that this process has taken over: IN_RECOVERY in the store until it is closed."""
+    """A ledger that this process has taken over.
+
+    It is IN_RECOVERY in the store until it is closed.
+    """
 
     def __init__(self, store: MetadataStore, ledger_id: int, metadata: LedgerMetadata, version: int) -> None:
         """Use `take_over`."""
@@ -171,7 +182,9 @@ class RecoveringLedger:
         self.metadata = self.metadata.with_ensemble(first_entry_id, members)
 
     async def close(self, last_entry_id: int, length: int) -> LedgerMetadata:
-        """End the ledger; returns its metadata, with another recovery's end where that was faster.
+        """End the ledger; returns its metadata.
+
+        Where another recovery was faster, the end is that one's.
 
         Raises MetadataError when the end is not stored.
         """
@@ -204,5 +217,8 @@ async def read_metadata(store: MetadataStore, ledger_id: int) -> tuple[LedgerMet
 
 
 def closed_at(metadata: LedgerMetadata, last_entry_id: int, length: int) -> LedgerMetadata:
-    """A copy that is CLOSED behind this entry. `length`: payload bytes of the whole ledger."""
+    """A copy that is CLOSED behind this entry.
+
+    `length`: payload bytes of the whole ledger.
+    """
     return replace(metadata, state=LedgerState.CLOSED, last_entry_id=last_entry_id, length=length)

@@ -66,7 +66,10 @@ class _Recovery:
         self._quorums = metadata.write_quorum, metadata.ack_quorum
 
     async def find_confirmed(self) -> int:
-        """Step 2: fence every write set of the last ensemble; returns the highest entry that was surely confirmed."""
+        """Step 2: fence the last ensemble; returns the last confirmed entry.
+
+        Every write set is fenced. The entry is the highest one that was surely confirmed.
+        """
         segment = self._metadata.segments[-1]
         answered = [False] * len(segment.members)
         # A segment begins behind the last confirmed entry, so everything in front of it is confirmed, also when the last
@@ -97,7 +100,10 @@ class _Recovery:
         return confirmed
 
     async def write_back(self, confirmed: int, writer: EnsembleWriter) -> tuple[int, int]:
-        """Step 3: write every entry behind `confirmed` back to Qa bookies; returns the last entry and the length."""
+        """Step 3: write entries behind `confirmed` back to Qa bookies.
+
+        Returns the ledger's last entry and its length.
+        """
         segment = self._metadata.segments[-1]
         reads: deque[_Wait] = deque()
         written: deque[asyncio.Future[int]] = deque()
@@ -206,7 +212,10 @@ class _Wait:
             self.over.set_result(stored)
 
     def negative(self, *, enough: bool) -> None:
-        """A bookie certainly does not have the entry; `enough`: with the others that proves its absence."""
+        """A bookie certainly does not have the entry.
+
+        `enough`: with the others that proves its absence.
+        """
         self._left -= 1
         if enough and not self.over.done():
             self.over.set_result(None)

@@ -38,7 +38,10 @@ _ERRORS: dict[int, type[PersistenceError]] = {
 
 
 def error_of(rc: int, what: str) -> BrokerError:
-    """The error for a result code other than OK. `what`: the request, for the text."""
+    """The error for a result code other than OK.
+
+    `what`: the request, for the text.
+    """
     if rc == NOT_ENOUGH_BOOKIES:
         return NotEnoughBookies(
             f"{what}: a bookie failed and no other can take its place; start more bookies"

@@ -27,7 +27,9 @@ _BODY_AFTER_BLOCK = OVERHEAD_BYTES + _BLOCK.size
 def decode_run(
     ledger_id: int, first: int, stored: list[bytes], into: list[Entry], digest: Digest = DEFAULT_DIGEST
 ) -> None:
-    """Append an Entry to `into` for each stored entry, from entry id `first` on.
+    """Append an Entry to `into` for each stored entry.
+
+    The first one must have the entry id `first`.
 
     Raises PersistenceError for the first one whose bytes are not as written; those before it have been appended. Their
     `messages` are 0 until a dispatcher reads them from the body.

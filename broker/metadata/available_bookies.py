@@ -32,7 +32,10 @@ class AvailableBookies:
     """Watches the bookies' nodes from `open` to `close`."""
 
     def __init__(self, requests: ZookeeperRequests, changed: Callable[[Bookies], None]) -> None:
-        """`changed` is called on the loop with all bookies, whenever they differ from those before."""
+        """`changed` is called on the loop after each change.
+
+        It gets all bookies.
+        """
         self._requests = requests
         self._changed = changed
         self._path = f"{requests.url.root}/ledgers/available"
@@ -43,7 +46,10 @@ class AvailableBookies:
         """As last read."""
 
     async def open(self) -> Bookies:
-        """The bookies that are there now; `changed` is called from here on. Raises MetadataError."""
+        """The bookies that are there now; `changed` is called from here on.
+
+        Raises MetadataError.
+        """
         self.bookies = await self._read()
         self._following = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies

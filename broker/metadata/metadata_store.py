@@ -21,7 +21,9 @@ class Versioned(NamedTuple):
     """A value and the version that a compare-and-set needs."""
 
     value: bytes
+    """At least one byte."""
     version: int
+    """Goes up by one with each put."""
 
 
 ABSENT = -1
@@ -38,22 +40,34 @@ class Put(NamedTuple):
 
 
 class MetadataStore(Protocol):
-    """Reads and writes raise MetadataError when the store fails; a write was then perhaps carried out."""
+    """The store of everything that must outlive the process.
+
+    Calls raise MetadataError when the store fails; a write was then perhaps carried out.
+    """
 
     async def get(self, key: str) -> Versioned | None:
         """The value, None for a key that does not exist."""
         ...
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        """Write; returns the new version. Raises BadVersion when `expected` is another; None does not compare."""
+        """Write; returns the new version.
+
+        Raises BadVersion when `expected` is another; None does not compare.
+        """
         ...
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """Write all of them, of different keys, or none; returns the new versions. Raises BadVersion."""
+        """Write all of them, of different keys, or none.
+
+        Returns the new versions. Raises BadVersion.
+        """
         ...
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        """Remove the key. A missing one is fine unless `expected` names a version; then BadVersion."""
+        """Remove the key.
+
+        A missing one is fine unless `expected` names a version; then BadVersion.
+        """
         ...
 
     async def children(self, key: str) -> list[str]:

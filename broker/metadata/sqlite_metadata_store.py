@@ -63,7 +63,9 @@ class SqliteMetadataStore:
     """`MetadataStore` in a file."""
 
     def __init__(self, path: Path) -> None:
-        """Opens or makes the file and starts the writer's thread. Belongs to the running loop.
+        """Opens or makes the file and starts the writer's thread.
+
+        Belongs to the running loop.
 
         The folder must exist. Raises MetadataError when the file cannot be opened.
         """
@@ -122,7 +124,10 @@ class SqliteMetadataStore:
         return sorted(names)
 
     async def close(self) -> None:
-        """Commit the writes that wait, then close the file. Later writes raise MetadataError."""
+        """Commit the writes that wait, then close the file.
+
+        Later writes raise MetadataError.
+        """
         self._closing = True
         self._wanted.set()
         await asyncio.to_thread(self._thread.join)

@@ -39,13 +39,19 @@ _ANY_VERSION = -1
 
 
 class ZookeeperWrites:
-    """Writes of nodes by path; each returns when ZooKeeper has answered it for certain."""
+    """Compare-and-set writes of nodes by their paths.
+
+    Each returns when ZooKeeper has answered it for certain.
+    """
 
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests
 
     async def put(self, path: str, value: bytes, expected: int | None) -> list[int]:
-        """Write one node; returns its new version. Raises BadVersion; None as `expected` does not compare."""
+        """Write one node; returns its new version.
+
+        Raises BadVersion; None as `expected` does not compare.
+        """
         if expected is None:
             return [await self._put_any(path, value)]
         if expected == ABSENT:
@@ -53,7 +59,10 @@ class ZookeeperWrites:
         return [await self._set(path, value, expected)]
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """Write all of the nodes or none; returns their new versions. `puts` have paths as keys. Raises BadVersion."""
+        """Write all of the nodes or none; returns their new versions.
+
+        `puts` have paths as keys. Raises BadVersion.
+        """
         placeholders: dict[str, int] = {}
         """Versions of nodes that are there without bytes, and count as absent."""
         while True:
@@ -71,13 +80,19 @@ class ZookeeperWrites:
                 return await self._versions_if_ours(puts, placeholders, answer)
 
     async def delete(self, path: str, expected: int | None) -> list[int]:
-        """Remove the node's value, and nodes without bytes that nothing needs any more. Raises BadVersion."""
+        """Remove the node, and parents that nothing needs any more.
+
+        Raises BadVersion.
+        """
         await self._delete_node(path, expected)
         await self._delete_empty_parents(path)
         return [0]
 
     async def node(self, path: str) -> Versioned | None:
-        """The node as it is, also one without bytes; None for a missing one."""
+        """The node as it is, None for a missing one.
+
+        A node without bytes is returned too.
+        """
         answer = await self._requests.ask(lambda: self._requests.client.get_async(path))
         if answer.refused(NoNodeError):
             return None

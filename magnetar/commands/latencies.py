@@ -46,7 +46,10 @@ class Latencies:
         return count
 
     def record(self, value_us: int) -> None:
-        """Count one value; one below 0, of clocks that differ, counts as 0."""
+        """Count one value.
+
+        A value below 0, of two clocks that differ, counts as 0.
+        """
         value = max(0, min(value_us, HIGHEST_US))
         self._histogram.record_value(value)
         self._sum_us += value
@@ -63,7 +66,10 @@ class Latencies:
         return self._sum_us / self.count if self.count else 0.0
 
     def percentiles_us(self, percents: Sequence[float]) -> list[int]:
-        """For each percentage (0 to 100) the value at or below which so many of all values are, to three digits."""
+        """The value of each percentile (0 to 100), to three digits.
+
+        So many percent of all values are at or below it.
+        """
         found = self._histogram.get_percentile_to_value_dict(percents) if self.count else {}
         # A bucket's upper end may be above every value in it.
         return [min(found.get(percent, 0), self.max_us) for percent in percents]

@@ -24,7 +24,10 @@ _Listener = Callable[["pulsar.Consumer", "pulsar.Message"], None]
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command. Returns 1 after an error, and when fewer messages came than `-m` asked for."""
+    """Runs the command.
+
+    Returns 1 after an error, and when fewer messages came than `-m` asked for.
+    """
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)

@@ -29,7 +29,10 @@ _ACCESS_MODES = ("Shared", "Exclusive", "ExclusiveWithFencing", "WaitForExclusiv
 
 
 def main(argv: list[str]) -> int:
-    """Runs the command. Returns 1 after an error, and when a message was not confirmed."""
+    """Runs the command.
+
+    Returns 1 after an error, and when a message was not confirmed.
+    """
     arguments = _parser().parse_args(argv)
     try:
         failures = _run(arguments)
@@ -39,7 +42,10 @@ def main(argv: list[str]) -> int:
 
 
 def payloads_of(size: int, path: Path | None, delimiter: str) -> list[bytes]:
-    """The payloads to choose from: one random one of `size` bytes, or the parts of a file. Raises CommandError."""
+    """The payloads to choose from.
+
+    One random one of `size` bytes, or the parts of a file. Raises CommandError.
+    """
     if path is None:
         return [os.urandom(size)]
     try:

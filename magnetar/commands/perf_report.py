@@ -36,7 +36,10 @@ class Counts(NamedTuple):
 
 
 class Tally:
-    """Counts messages, bytes and failures since the start, latencies since the last `take`. Any thread."""
+    """Counts messages, bytes, failures and latencies. Any thread.
+
+    Latencies count since the last `take`, all else since the start.
+    """
 
     def __init__(self) -> None:
         """Raises CommandError when the histogram's package is missing."""
@@ -47,7 +50,10 @@ class Tally:
         self._latencies = Latencies()
 
     def succeeded(self, size: int, latency_us: int | None) -> int:
-        """Count a message; returns how many there are now. Without a latency (warm-up) none is recorded."""
+        """Count a message; returns how many there are now.
+
+        Without a latency (warm-up) none is recorded.
+        """
         with self._lock:
             self._messages += 1
             self._bytes += size
@@ -98,17 +104,23 @@ def received_line(total: int, messages_s: float, bytes_s: float, latency: str) -
 
 
 def mbit(bytes_s: float) -> float:
-    """Bytes in the unit of Pulsar's tools, where 1 Mbit = 2^20 bit."""
+    """Mbit of Pulsar's tools: 1 Mbit = 2^20 bit."""
     return bytes_s * 8 / 1024 / 1024
 
 
 class Reporter:
-    """Prints the lines of one execution and keeps the latencies of all intervals."""
+    """Prints the lines of one execution.
+
+    It keeps the latencies of all intervals.
+    """
 
     def __init__(
         self, tally: Tally, *, producing: bool, interval_s: float, histogram_file: Path | None
     ) -> None:
-        """`interval_s` 0 means 10. Raises CommandError when the histogram file cannot be written."""
+        """`interval_s` 0 means 10.
+
+        Raises CommandError when the histogram file cannot be written.
+        """
         self._tally = tally
         self._producing = producing
         self._interval_s = interval_s or _REPORT_INTERVAL_S
@@ -138,7 +150,10 @@ class Reporter:
         self._last_at, self._last = now, counts
 
     def aggregate(self) -> None:
-        """Print the two lines at the end, also after Ctrl-C, and close the histogram file."""
+        """Print the two lines at the end.
+
+        They are printed after Ctrl-C too. Closes the histogram file.
+        """
         now, counts = time.monotonic(), self._tally.counts()
         self._take(max(now - self._last_at, 1e-9))
         elapsed = max(now - self._started, 1e-9)
@@ -174,7 +189,9 @@ def _open_log(path: Path | None) -> TextIO | None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets, so that the aggregate is still printed.
+    """An event that the first Ctrl-C or SIGTERM sets.
+
+    So the aggregate is still printed.
 
     A second signal ends the process at once.
     """
@@ -193,7 +210,10 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 def topics_of(names: list[str], count: int, separator: str = "-") -> list[str]:
-    """Topic names: `name-0` … from one name, or exactly `count` names. Raises CommandError."""
+    """Topic names: `name-0` … from one name, or exactly `count` names.
+
+    Raises CommandError.
+    """
     if len(names) == count:
         return names
     if len(names) == 1:

@@ -18,7 +18,10 @@ _OTHER = "other"
 
 
 class NodePath(NamedTuple):
-    """The meaning of a node's path; None where it has no such part."""
+    """The meaning of a node's path.
+
+    A part that the path does not have is None.
+    """
 
     kind: str
     """A word of the column `kind` in `docs/audits.md`."""

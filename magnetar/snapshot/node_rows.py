@@ -38,7 +38,10 @@ class Node(NamedTuple):
 
 
 def rows_of(node: Node) -> Iterator[Row]:
-    """All rows that the node gives: one of `nodes`, and those that its value holds."""
+    """All rows that the node gives.
+
+    One is of `nodes`, the others come from its value.
+    """
     where = describe(node.path)
     yield (
         "nodes",
