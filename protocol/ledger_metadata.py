@@ -148,6 +148,7 @@ def encode(metadata: LedgerMetadata) -> bytes:
         ],
         cToken=metadata.creator_token,
     )
+    # Every field is set, also to its default: `OwnLedger` compares bytes to know its own write again.
     content = message.SerializeToString()
     return VERSION_LINE + varint(len(content)) + content
 

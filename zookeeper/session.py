@@ -82,6 +82,7 @@ class ZookeeperSession:
         try:
             client.start(timeout=timeout_s)
         except (KazooException, KazooTimeoutError) as error:
+            # Or threads and sockets of the attempt would stay.
             _stop(client)
             raise ZookeeperError(
                 f"no ZooKeeper at {url.hosts} within {timeout_s:g} s ({type(error).__name__} {error})"

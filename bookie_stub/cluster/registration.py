@@ -7,7 +7,7 @@
 
 The law: the available node is there only while the bookie listens. When the session expires the node is gone, and it is
 made again in the new session. A running bookie goes on while ZooKeeper is away: clients that know it need no ZooKeeper.
-BookKeeper's names: ZKRegistrationManager, and BookieServiceInfo for the node's value. Every call here blocks.
+BookKeeper's name: ZKRegistrationManager. Every call here blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from bookie_stub.base.errors import RegistrationError
 from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
-from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from protocol.bookie_service_info import service_info
 from zookeeper.errors import ZookeeperError, require_kazoo
 
 if TYPE_CHECKING:
@@ -32,18 +32,6 @@ log = logging.getLogger(__name__)
 
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 """Layout version, and the Java class that lays ledgers out: BookKeeper's clients refuse a cluster without them."""
-ENDPOINT_ID = "bookie"
-PROTOCOL = "bookie-rpc"
-"""The endpoint that BookKeeper's clients connect to."""
-
-
-def service_info(host: str, port: int) -> bytes:
-    """The value of the available node: the bookie's address.
-
-    The bookie's id need not tell it.
-    """
-    endpoint = BookieServiceInfoFormat.Endpoint(id=ENDPOINT_ID, port=port, host=host, protocol=PROTOCOL)
-    return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString()
 
 
 @contextlib.contextmanager

@@ -268,6 +268,7 @@ class BookieSet:
                 f" reachable are {', '.join(self.reachable()) or 'none'}"
                 + (f", and {', '.join(sorted(avoid))} may not be taken" if avoid else "")
             )
+        # By one and not by `count`: with E = 2 of 4 bookies a step of two would always give the same pairs.
         self._next += 1
         return tuple(fit[:count])
 
@@ -279,6 +280,7 @@ class BookieSet:
         errors.append(now_ns)
         soon_enough = now_ns - errors[0] <= rules.interval_s * _NS_PER_SECOND
         if rules.quarantine_s and len(errors) == errors.maxlen and soon_enough:
+            # Or the first failure after the quarantine would begin the next one.
             errors.clear()
             self._quarantined[address] = now_ns + rules.quarantine_s * _NS_PER_SECOND
             log.warning("bookie %s is in quarantine for %d s", address, rules.quarantine_s)

@@ -145,6 +145,7 @@ class EnsembleWriter:
         `done` is called when it is confirmed, or with all that failed.
         """
         if self._rc != OK:
+            # Later, because a completion never comes inside the call that asks.
             self._call_soon(done, self._rc, entry_id)
             return
         assert entry_id == self._head + len(self._pending), "one writer, one entry after the other"
@@ -167,15 +168,19 @@ class EnsembleWriter:
 
         Called by `_Member`'s completion, once per entry and bookie.
         """
+        # An answer of a bookie that was replaced says nothing about the present one (law 2).
         if self._rc != OK or self._members[member.position] is not member:
             return
         if rc == OK:
+            # None for an entry that was confirmed by the others before.
             pending = self._pending.get(entry_id)
             if pending is not None:
+                # A set of positions and not a count: a bookie that answers twice is still one copy.
                 pending.acks.add(member.position)
                 if entry_id == self._head and not self._changing:
                     self._confirm()
         elif rc in FENCED:
+            # No other bookie helps: another process has taken the ledger over.
             self._fail(rc)
         elif not self._is_closed:
             self._note_refusal(member, rc, entry_id)
@@ -194,6 +199,7 @@ class EnsembleWriter:
         self._bookies.failed(member.address)
         self._refused.add(member.address)
         self._failed.add(member.position)
+        # One change at a time; the one that is running takes positions that fail meanwhile along.
         if not self._changing:
             self._changing = True
             self._spawn(self._change_ensemble())
@@ -213,6 +219,7 @@ class EnsembleWriter:
             pending.done(OK, entry_id)
 
     def _fail(self, rc: int) -> None:
+        # Code and table first: a completion may add again, and must then be refused.
         self._rc = rc
         pending, self._pending = self._pending, {}
         for entry_id, add in pending.items():
@@ -222,6 +229,7 @@ class EnsembleWriter:
 
     async def _change_ensemble(self) -> None:
         try:
+            # Again while another position has failed during the change.
             while self._failed and self._rc == OK:
                 try:
                     await self._replace(sorted(self._failed))
@@ -238,6 +246,7 @@ class EnsembleWriter:
                 self._fail(_code_of(error))
         finally:
             self._changing = False
+        # Entries that were acknowledged during the change.
         self._confirm()
         self._fail_if_hopeless()
 
@@ -262,6 +271,7 @@ class EnsembleWriter:
         for position in positions:
             self._members[position] = _Member(self, position, members[position], self._bookies)
         self._failed.difference_update(positions)
+        # All unconfirmed entries of these positions, also those that the old bookie had: readers ask the new one only.
         for entry_id, pending in self._pending.items():
             for position in self._write_sets[entry_id % len(self._write_sets)]:
                 if position in positions:

@@ -153,6 +153,8 @@ class LedgerHandle:
         self._entries.append(entry)
         self._contexts.append(context)
         self._asked_ns.append(now_ns)
+        # The LAC is that of the answers, which may be ahead of what the owner was told: an entry counts as confirmed when
+        # its bookies have it, and a recovery that reads a higher LAC has less to read back.
         self._client_add(
             ledger_id,
             entry_id,
@@ -168,6 +170,7 @@ class LedgerHandle:
             if self._early:
                 self._take_early()
         elif rc == _OK:
+            # The order of answers is no part of LedgerClient's contract.
             self._early.add(entry_id)
             return
         elif not self._note_failure(rc, entry_id):
@@ -186,6 +189,7 @@ class LedgerHandle:
         """Remember the earliest failed add; returns False for one behind it, which has failed with it already."""
         if self._rc != _OK and entry_id > self._failed_entry:
             return False
+        # A later answer may tell of an earlier entry; that one then is the failure, because nothing behind it counts.
         first = self._rc == _OK
         self._rc = rc
         self._failed_entry = entry_id
@@ -200,6 +204,8 @@ class LedgerHandle:
             self._delivered = self._answered
             entries, contexts, asked_ns = self._cut(count)
             self._owner.entries_confirmed(self, entries, contexts, asked_ns, now_ns)
+        # Not before every entry in front of the failed one is answered: each of them may still be confirmed, and the owner
+        # must hear of confirmed entries first.
         if self._rc != _OK and self._answered == self._failed_entry and self._entries:
             entries, contexts, _ = self._cut(len(self._entries))
             self._owner.adds_failed(self, entries, contexts, self._rc)

@@ -61,6 +61,7 @@ class LedgerIds:
     async def next(self, above: int = -1) -> int:
         """Writes the store once per block."""
         if not self._has(above):
+            # One block for all that wait; each would otherwise reserve its own.
             async with self._reserving:
                 while not self._has(above):
                     await self._reserve(above)
@@ -73,6 +74,7 @@ class LedgerIds:
 
     async def _reserve(self, above: int) -> None:
         found = await self._metadata.get(KEY)
+        # Above what the log has: a store that was wiped may count from the beginning again.
         start = max(int(found.value) if found else 0, above + 1)
         end = start + self._block_ids
         try:
@@ -152,6 +154,7 @@ async def _is_taken(ledger_id: int, clients: Collection[LedgerClient]) -> bool:
             if not answered.done():
                 answered.set_result(rc)
 
+        # Entry 0 tells: a bookie that has the ledger without it answers "no entry", otherwise "no ledger".
         client.read(ledger_id, 0, done)
     answers, _ = await asyncio.wait(asked, timeout=ASKED_S)
     return any(answer.result() in (RC_OK, RC_NO_ENTRY) for answer in answers)

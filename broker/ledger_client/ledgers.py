@@ -91,11 +91,12 @@ class Ledgers:
         All is stored, or nothing; the new versions of `beside` are returned too.
         """
         settings = self.settings
+        # With fewer than Qw bookies an entry would have fewer copies than promised, so that is the least.
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
         members = self.bookies.choose(settings.ensemble_size, count_min=least)
         metadata = LedgerMetadata(
             (Segment(members),),
-            ensemble_size=len(members),
+            ensemble_size=len(members),  # Readers and recoveries count with the bookies that there are.
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
             digest_type=settings.digest_type,
@@ -196,6 +197,7 @@ class Ledgers:
     def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
         """Keep the metadata of a ledger that is not written here, or not any more."""
         self._own.pop(ledger_id, None)
+        # Removed first, so that it goes to the end: dicts keep the place of a key that is set again.
         self._kept.pop(ledger_id, None)
         # Without the custom part, which only tools read.
         self._kept[ledger_id] = replace(metadata, custom={})
@@ -225,16 +227,20 @@ class Ledgers:
 
         A missing ledger is fine. Raises MetadataError.
         """
+        # The metadata first: bookies give the space back when they find it gone, and a crash in between leaves nothing
+        # that points to deleted entries.
         await self._store.delete(ledger_key(ledger_id))
         self._own.pop(ledger_id, None)
         self._kept.pop(ledger_id, None)
         self._reader.forget(ledger_id)
+        # Only an embedded bookie can be told. Those over TCP compare with the metadata store now and then.
         if self.bookies.sole is not None:
             self.bookies.sole.delete(ledger_id)
 
     async def close(self) -> None:
         """Close the bookies; outstanding requests fail with an I/O error."""
         await self.bookies.close()
+        # Again and again: a task that ends with an error may have begun another one.
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 

@@ -55,6 +55,7 @@ class OwnLedger:
         self._store = store
         self._version = version
         self._closed = closed
+        # Two changes at once would begin with the same version, and the second would look like another process's.
         self._one_change = asyncio.Lock()
 
     @classmethod
@@ -126,7 +127,7 @@ class OwnLedger:
                 if await self._is_stored(wanted):
                     self.metadata = wanted
                     return
-                continue
+                continue  # Still OPEN: a tool has changed it. Make the change again on what is there.
             self.metadata = wanted
             return
 
@@ -188,6 +189,7 @@ class RecoveringLedger:
 
         Raises MetadataError when the end is not stored.
         """
+        # With the version of the take-over, so only one of several recoveries stores its end.
         closed = closed_at(self.metadata, last_entry_id, length)
         try:
             await self._store.put(ledger_key(self.ledger_id), encode(closed), self._version)

@@ -82,6 +82,7 @@ class _Recovery:
         def fenced(position: int, rc: int, stored: bytes) -> None:
             nonlocal confirmed
             if rc == OK:
+                # Damaged bytes may have any LAC, and a LAC that is too high would confirm entries that never were.
                 error = self._damage(stored)
                 if error is not None:
                     wait.failed(error)
@@ -90,6 +91,7 @@ class _Recovery:
             elif rc not in NEGATIVE:
                 wait.failed(error_of(rc, f"{what} on {segment.members[position]}"))
                 return
+            # A bookie without any entry is fenced as well as one with entries: both have answered.
             answered[position] = True
             wait.negative(enough=is_covered(answered, *self._quorums))
 
@@ -120,15 +122,18 @@ class _Recovery:
                 if stored is not None:
                     found = stored
                     last += 1
+                    # Entries are written back while the next ones are read, and awaited at the end.
                     ahead = min(2 * ahead, READ_AHEAD_MAX)
                     written.append(self._write(writer, last, stored))
         finally:
+            # Questions behind the end. An error in one of them must not be reported as never retrieved.
             for read in reads:
                 read.over.cancel()
         for entry_id, outcome in enumerate(written, confirmed + 1):
             rc = await outcome
             if rc != OK:
                 raise error_of(rc, f"writing back entry {self._ledger_id}:{entry_id}")
+        # The last entry that was found has the ledger's length. Without one it is in the last confirmed entry.
         return last, ledger_length(found) if found else await self._length_at(last)
 
     def _write(self, writer: EnsembleWriter, entry_id: int, stored: bytes) -> asyncio.Future[int]:
@@ -177,6 +182,8 @@ class _Recovery:
             else:
                 wait.found(stored)
 
+        # Every bookie of the set, because each question fences. All at once: one after the other a silent bookie would cost
+        # its timeout for every entry.
         for position in positions:
             client = self._bookies.client(segment.members[position])
             if fencing:

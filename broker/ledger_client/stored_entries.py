@@ -53,6 +53,7 @@ def decode_run(
             # `check` finds which of the three it was, and raises with the better text.
             check(ledger_id, entry_id, whole)
             raise PersistenceError(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
+        # Entries of brokers without broker entry metadata begin with the client's bytes, and those never with MAGIC.
         header = b""
         magic, size = unpack_block(body)
         if magic == MAGIC:

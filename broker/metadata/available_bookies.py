@@ -12,15 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from google.protobuf.message import DecodeError
 from kazoo.exceptions import NoNodeError
 
 from broker.metadata.zookeeper_requests import Answer, ZookeeperRequests
-from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from protocol.bookie_service_info import address_of
 
 log = logging.getLogger(__name__)
 
-_PROTOCOL = "bookie-rpc"
 _READ_ONLY = "readonly"
 """A folder beside the bookies' nodes: of bookies that serve reads only."""
 
@@ -102,11 +100,8 @@ def _address_of(bookie_id: str, node: object) -> str | None:
     """The bookie's host:port; None for a node that cannot be read or has no such endpoint."""
     assert isinstance(node, tuple)
     value: bytes = node[0]
-    if not value:  # An old bookie writes none: its id is its address.
-        return bookie_id
     try:
-        endpoints = BookieServiceInfoFormat.FromString(value).endpoints
-    except DecodeError:
-        log.warning("bookie %s is not used: the value of its node in ZooKeeper cannot be read", bookie_id)
+        return address_of(bookie_id, value)
+    except ValueError as error:
+        log.warning("bookie %s is not used: the value of its node in ZooKeeper is %s", bookie_id, error)
         return None
-    return next((f"{end.host}:{end.port}" for end in endpoints if end.protocol == _PROTOCOL), None)

@@ -29,6 +29,7 @@ class MemoryMetadataStore:
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
         """Compares every version before the first write."""
+        # Two passes, so that a mismatch of the last write leaves the first undone.
         versions = [self._checked_version(key, expected) + 1 for key, _, expected in puts]
         return [
             self._set(key, value, version) for (key, value, _), version in zip(puts, versions, strict=True)

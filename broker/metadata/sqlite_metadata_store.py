@@ -130,6 +130,7 @@ class SqliteMetadataStore:
         """
         self._closing = True
         self._wanted.set()
+        # In a thread: the writer posts its last outcomes to this loop, which must go on.
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
 
@@ -149,6 +150,7 @@ class SqliteMetadataStore:
             while self._queue:
                 group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
                 outcomes = self._commit(group)
+                # One call for the group: each one wakes the loop.
                 self._loop.call_soon_threadsafe(_settle, group, outcomes)
             if self._closing and not self._queue:
                 self._writer.close()
@@ -156,6 +158,8 @@ class SqliteMetadataStore:
 
     def _commit(self, group: list[_Write]) -> list[_Outcome]:
         try:
+            # IMMEDIATE takes the write lock now: a transaction that begins with a read may find the file changed when
+            # it writes, and fail.
             self._writer.execute("BEGIN IMMEDIATE")
             outcomes = [self._apply(write) for write in group]
             self._writer.execute("COMMIT")
@@ -174,6 +178,7 @@ class SqliteMetadataStore:
             return mismatch
 
     def _apply_together(self, changes: tuple[_Change, ...]) -> list[int]:
+        # A mismatch must undo these writes and none of the group's others.
         self._writer.execute("SAVEPOINT together")
         try:
             return [self._apply_one(change) for change in changes]
@@ -213,6 +218,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     # `check_same_thread` off: both connections are made on the loop's thread, and the writer's is used on its own.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
+    # NORMAL would sync at checkpoints only with a write-ahead log, and lose answered writes in a power loss.
     connection.execute("PRAGMA synchronous=FULL")
     return connection
 

@@ -84,6 +84,7 @@ def _listener(tally: Tally, arguments: argparse.Namespace, stop: threading.Event
     wanted = arguments.num_messages
 
     def received(consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        # Messages that the client holds already still arrive after the end, and must not be counted.
         if stop.is_set():
             return
         wait()

@@ -95,6 +95,7 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
         row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
         yield "references", row
+    # Bookies may still have these, and an audit must not call them orphans.
     for ledger_id in deleting:
         yield "references", _reference(ledger_id, "deleting", node, where)
 
@@ -122,6 +123,7 @@ def _cursor_row(
     runs = 0
     last: tuple[int, int] | None = None
     for ledger_id, above, upto in sorted(acked):
+        # A run that begins behind the last one's end continues it: pages cut runs at their borders.
         runs += last != (ledger_id, above)
         last = (ledger_id, upto)
     return (
@@ -140,6 +142,7 @@ def _cursor_row(
 def _runs(ledger_id: int, first: int, bits: int) -> Iterator[tuple[int, int, int]]:
     """The runs of ones of a page, as (ledger, behind, up to)."""
     entry = first
+    # Skip the zeros, then the ones, with a few operations on the whole number: a page may have thousands of bits.
     while bits:
         zeros = (bits & -bits).bit_length() - 1
         bits >>= zeros

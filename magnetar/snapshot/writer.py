@@ -66,6 +66,7 @@ def write_snapshot(
     except BaseException:  # Also Ctrl-C: a folder with some of the tables is of no use.
         shutil.rmtree(folder)
         raise
+    # Last: its presence tells that the tables are complete.
     facts = {"format": FORMAT, "source": source, "taken_ms": taken_ms, "rows": counts}
     (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return counts

@@ -58,7 +58,7 @@ def test_connect_fails_with_the_servers_when_none_answers() -> None:
         ZookeeperSession.connect(ZookeeperUrl(address, ""), 0.2)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_missing_node_is_a_value(session: ZookeeperSession) -> None:
     nodes, path = session.nodes, f"{session.url.root}/missing"
@@ -71,7 +71,7 @@ def test_missing_node_is_a_value(session: ZookeeperSession) -> None:
     nodes.delete(path)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_nodes_are_created_once_and_read_together(session: ZookeeperSession) -> None:
     nodes, root = session.nodes, session.url.root
@@ -90,7 +90,7 @@ def test_nodes_are_created_once_and_read_together(session: ZookeeperSession) -> 
         nodes.delete(f"{root}/a")
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_listener_is_told_of_an_expired_session_and_the_next(session: ZookeeperSession) -> None:
     listener, before = Listener(), session.id

@@ -14,10 +14,11 @@ from typing import Final
 import pytest
 
 from bookie_stub.base.errors import ForeignDirectory, RegistrationError
-from bookie_stub.cluster.registration import LAYOUT, Registration, service_info
+from bookie_stub.cluster.registration import LAYOUT, Registration
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
+from protocol.bookie_service_info import service_info
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.compose.test_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
@@ -30,12 +31,6 @@ SESSION_S: Final = 2.0
 """Of the session, and how long a process waits for ZooKeeper when it starts."""
 PATIENT_S: Final = 8.0
 """For a ZooKeeper that has only just started."""
-
-
-def test_service_info_equals_bookkeepers() -> None:
-    """As recorded of BookKeeper 4.17.3."""
-    golden = "32230a06626f6f6b696510d5b6011a093132372e302e302e31220a626f6f6b69652d727063"
-    assert service_info("127.0.0.1", 23381).hex() == golden
 
 
 # Cookies.
