@@ -1,4 +1,4 @@
-"""`magnetar admin snapshot`: of a broker that is running, of ZooKeeper, and of what Apache Pulsar would have written."""
+"""`magnetar admin snapshot` of a running broker, of ZooKeeper, and of values in Apache Pulsar's format."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_snapshot_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
 
 
 def test_snapshot_writes_more_than_one_row_group(tmp_path: Path) -> None:
-    """More than a group of rows, and a report on the way."""
+    """60,000 ledgers: more than one row group, and one progress report."""
     store = sqlite3.connect(tmp_path / "m.sqlite")
     store.execute("CREATE TABLE node (key TEXT PRIMARY KEY, value BLOB, version INTEGER)")
     value = encode(LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0))

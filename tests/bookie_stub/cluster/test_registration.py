@@ -1,4 +1,4 @@
-"""The bookie's place in a cluster: cookies that fit or do not, and its node in a real ZooKeeper."""
+"""The bookie's registration: cookies, and its available node in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ def test_available_node_exists_after_zookeeper_restarts(mortal: ZooKeeper) -> No
         registration.close()
 
 
-# What is missing.
+# ZooKeeper or kazoo is missing.
 
 
 def test_start_fails_with_the_reason_without_zookeeper(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ async def test_ledger_is_collected_after_its_metadata_is_deleted(
 def test_full_disk_moves_the_node_to_read_only_and_back(
     observer: object, process: Registered, uri: ZookeeperUrl
 ) -> None:
-    """The threshold is passed by setting it below what the disk has taken."""
+    """The disk is full because the threshold is set below its present use."""
     process.begin("diskUsageThreshold=0.001", "diskUsageWarnThreshold=0.001", "diskCheckInterval=20")
     assert observer.exists(f"{uri.root}/available/readonly/the-bookie") is not None
     assert observer.exists(f"{uri.root}/available/the-bookie") is None

@@ -1,4 +1,4 @@
-"""The TCP client when the connection does not hold: everything is answered, once, and it comes back."""
+"""The TCP client over a connection that breaks: each request is answered once, and the client reconnects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IO_ERROR, TOO_MANY = 101, 106
 
 
 class ScriptedBookie:
-    """Answers as told: `answer(request)` gives the bytes, or None to keep silent."""
+    """A peer whose answers a test chooses: `answer(request)` returns the bytes, or None for silence."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -130,7 +130,7 @@ async def test_dropped_connection_fails_every_outstanding_request(
 
 @pytest.mark.parametrize(("host", "port"), [("bookie..example", 3181), ("127.0.0.1", 99999)])
 async def test_impossible_address_fails_requests_at_once(host: str, port: int) -> None:
-    """A ledger's metadata names it."""
+    """A ledger's metadata may name such an address."""
     client = make(port, host)
     assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
     with pytest.raises(ConnectionError, match=f"{host}:{port}"):

@@ -1,4 +1,4 @@
-"""Reads from several bookies: which one is asked, and what happens when it cannot serve."""
+"""Reads from several bookies: the choice of the bookie, and the next one when it fails."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_every_digest_type_detects_a_changed_byte(kind: DigestType):
     own = await cluster.begin()
     await cluster.fill(10)
     assert (own.metadata.digest_type, own.metadata.password) == (kind, b"secret")
-    # The ledger's own digest counts, not what is set now.
+    # The digest in the ledger's metadata is used, and not that of the present settings.
     other = cluster.restarted(LedgerSettings())
     assert await cluster.read(0, 9, other) == BODIES
     cluster.bookies[LEDGER % 2].damage(0)
@@ -160,7 +160,7 @@ def test_digests_equal_bookkeepers():
 
 
 async def known(*, closed: bool = True) -> tuple[Cluster, Ledgers, list[str]]:
-    """A closed ledger on b0, b1, b2 of five, a broker that has read it, and what that asks the metadata store for."""
+    """A closed ledger on b0, b1, b2 of five, a broker that has read it, and the keys it then reads in the store."""
     cluster = await filled(STICKY, bookies=5)
     if closed:
         assert await cluster.restarted(STICKY).recover(LEDGER) is not None
@@ -214,7 +214,7 @@ async def test_failed_read_loads_metadata_once():
         assert len(asked_for) == number
         assert (
             sum(asked(cluster)) == 1 + 3 * number
-        )  # one that succeeded, and each member once for each that failed
+        )  # one read that succeeded, and every member once for each read that failed
     for bookie in cluster.bookies:
         bookie.rc = 0
     assert await cluster.read(0, 9, other) == BODIES
@@ -259,7 +259,7 @@ async def test_open_ledgers_do_not_count_towards_the_limit(monkeypatch: pytest.M
     for _ in range(2):
         answered = start_read(broker, LEDGER)
         assert len(await asyncio.wait_for(answered, 10)) == 10
-    for ledger in own:  # One that is closed counts among the closed ones.
+    for ledger in own:  # Each then counts as a closed ledger.
         await ledger.close(-1, 0)
     assert not broker._own
     assert list(broker._kept) == [201, 202, 203]

@@ -1,4 +1,4 @@
-"""Ledgers on several bookies: where entries go, when they are confirmed, and what happens when a bookie fails."""
+"""Ledgers on several bookies: write sets, confirming by the ack quorum, and ensemble changes."""
 
 from __future__ import annotations
 
@@ -311,11 +311,11 @@ async def test_bookies_are_chosen_in_turn_and_quarantined_after_failures():
     assert [cluster.set.choose(2) for _ in range(3)] == [(a, b), (b, c), (c, d)]
     cluster.set.failed(b)
     cluster.now_ns += 61 * 10**9
-    cluster.set.failed(b)  # too late to count with the first
+    cluster.set.failed(b)  # outside of the first failure's interval
     assert any(b in cluster.set.choose(3) for _ in range(4))
     assert cluster.set.choose(1, avoid=(a, c, d)) == (b,)
     cluster.set.failed(b)
     assert all(b not in cluster.set.choose(3) for _ in range(8))
-    assert b in cluster.set.choose(4)  # better than none
+    assert b in cluster.set.choose(4)  # a bookie in quarantine is better than none
     cluster.now_ns += 600 * 10**9
     assert any(b in cluster.set.choose(3) for _ in range(4))

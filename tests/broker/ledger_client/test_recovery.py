@@ -1,4 +1,4 @@
-"""Recoveries that meet damaged copies, bookies that take nothing, and a writer that does not know of them."""
+"""Recoveries with damaged copies, with failing bookies, and beside a writer that goes on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from protocol.ledger_metadata import LedgerState
 from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, Cluster, turns
 
 LAC, LENGTH, PAYLOAD = (16, 0x80), (31, 1), (-1, 1)
-"""Bits of a stored entry: of its header, which says where the ledger stood, and of what the producer sent. The first one
-makes of "none is confirmed" the highest number there is."""
+"""Bits of a stored entry to flip: some in its header and some in its payload. The first turns the LAC -1 into the
+highest int64."""
 ENTRIES = 4
 
 
@@ -32,7 +32,7 @@ def copies(cluster: Cluster, entry_id: int) -> list[bytes]:
 @pytest.mark.parametrize("at", [LAC, LENGTH, PAYLOAD])
 @pytest.mark.parametrize("entry_id", range(ENTRIES))
 async def test_recovery_ignores_a_damaged_copy(entry_id: int, at: tuple[int, int]) -> None:
-    """It is the first one that arrives."""
+    """The damaged copy is the first answer."""
     cluster = await filled(3, 3, 3, 2)
     good = cluster.bookies[0].stored(entry_id)
     cluster.bookies[entry_id % 3].damage(entry_id, *at)

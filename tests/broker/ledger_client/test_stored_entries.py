@@ -1,4 +1,4 @@
-"""Decoding a run of stored entries, against the digest and the block taken apart one by one."""
+"""`decode_run` against digest check and block split, each done on its own."""
 
 from __future__ import annotations
 

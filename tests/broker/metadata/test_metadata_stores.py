@@ -202,7 +202,7 @@ asyncio.run(main())
 
 
 def write_until_killed(path: Path) -> int:
-    """How many writes had been answered when the writer was killed."""
+    """Run the writer, kill it, and return the number of writes that it saw answered."""
     with subprocess.Popen(
         [sys.executable, "-c", CRASHING_WRITER, str(path)], stdout=subprocess.PIPE, cwd=ROOT, text=True
     ) as writer:

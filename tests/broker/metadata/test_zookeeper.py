@@ -1,4 +1,4 @@
-"""The store in a real ZooKeeper: its nodes, lost connections and sessions, ledger ids, and the bookies beside it."""
+"""The store in a real ZooKeeper: nodes, lost connections and sessions, ledger ids, available bookies."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ async def test_expired_session_is_replaced(
 
 
 async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> int:
-    """Each put wants the version that the one before it answered."""
+    """Each put compares with the version that the one before it returned."""
     for number in range(version + 1, version + count + 1):
         version = await store.put("/a", b"%d" % number, version)
     return version
 
 
 async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
-    """A key that is there and a new one, as a log's list and its next ledger."""
+    """Write an existing key and a new one together, as a log's list and its next ledger."""
     version = ABSENT
     for number in range(count):
         puts = [Put("/list", b"%d" % number, version), Put(f"/l/{number}", b"v", ABSENT)]
