@@ -171,22 +171,22 @@ class _Read:
         if self._done is None:
             return
         ledger_id, first, last, _, _ = self._request
-        what = f"reading entry {ledger_id}:{first}"
-        if rc == OK and not stored:
-            self._missed(place, PersistenceError(f"{what}: an answer without entries"), negative=False)
-            return
         if rc != OK:
-            self._missed(place, error_of(rc, what), negative=rc in NEGATIVE)
+            self._missed(place, error_of(rc, f"reading entry {ledger_id}:{first}"), negative=rc in NEGATIVE)
+            return
+        if not stored:
+            error = PersistenceError(f"reading entry {ledger_id}:{first}: an answer without entries")
+            self._missed(place, error, negative=False)
             return
         # A bookie may answer with more entries than were asked for; callers count on none behind `last`.
         del stored[last - first + 1 :]
         entries: list[Entry] = []
         try:
             decode_run(ledger_id, first, stored, entries, self._digest)
-        except PersistenceError as error:
+        except PersistenceError as damage:
             # Entries before the damaged one are good; the next read begins with the damaged one and asks on.
             if not entries:
-                self._missed(place, error, negative=False)
+                self._missed(place, damage, negative=False)
                 return
         self._end(entries, None)
 
@@ -233,8 +233,12 @@ class _StripedRead:
                 reader,
                 digest,
                 [members[position] for position in write_set(entry_id, len(members), quorum)],
-                request._replace(
-                    first=entry_id, last=entry_id, done=partial(self._answered, entry_id - first)
+                ReadRequest(
+                    request.ledger_id,
+                    entry_id,
+                    entry_id,
+                    request.bytes_max,
+                    partial(self._answered, entry_id - first),
                 ),
             )
             for entry_id in range(first, first + count)

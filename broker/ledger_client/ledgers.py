@@ -134,7 +134,9 @@ class Ledgers:
             self._load_then(ledger_id, partial(self._read_loaded, request))
             return
         if ledger_id not in self._own:
-            request = request._replace(done=partial(self._done_or_again, request, metadata))
+            # Made anew and not by `_replace`, which costs a microsecond: a catch-up read of one entry costs six.
+            retrying = partial(self._done_or_again, request, metadata)
+            request = ReadRequest(ledger_id, first, last, bytes_max, retrying)
         self._reader.read(metadata, request)
 
     def _metadata_of(self, ledger_id: int) -> LedgerMetadata | None:
