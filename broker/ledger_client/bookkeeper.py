@@ -112,6 +112,7 @@ class BookKeeperLedgerClient:
 
         Raises ConnectionError when it failed.
         """
+        # Shielded: a caller that is cancelled must not end the attempt, which requests wait for.
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
         if self._connection is None:
@@ -138,6 +139,7 @@ class BookKeeperLedgerClient:
         if self._unavailable:
             self._loop.call_soon(done, RC_IO_ERROR, entry_id)
             return
+        # An answer and no exception: an ensemble writer takes it as any refusal and asks another bookie.
         if self._add_bytes + size > self._outstanding_bytes_max:
             self._loop.call_soon(done, RC_TOO_MANY_REQUESTS, entry_id)
             return
@@ -148,6 +150,7 @@ class BookKeeperLedgerClient:
             self._adds[key] = done
         self._add_bytes += size
         self._add_sizes[key] = self._add_sizes.get(key, 0) + size
+        # The first frame of a turn asks for the write at its end.
         output = self._output
         if not output:
             self._turn.write(self._write)
@@ -191,6 +194,7 @@ class BookKeeperLedgerClient:
             return
         queue = self._reads.setdefault(key, deque())
         queue.append((frame, done))
+        # Later reads of this entry are sent one by one, each with the answer to the one before (law 2).
         if len(queue) == 1:
             self._send(frame)
 
@@ -289,7 +293,7 @@ class BookKeeperLedgerClient:
     def _lost(self) -> None:
         if not self._closed:
             delay = min(_BACKOFF_S_MIN * 2**self._failures, _BACKOFF_S_MAX)
-            self._failures = min(self._failures + 1, 10)
+            self._failures = min(self._failures + 1, 10)  # The pause is at its limit long before.
             self._retry = self._loop.call_later(delay, self._connect)
         self._fail_all()
 
@@ -322,7 +326,7 @@ class BookKeeperLedgerClient:
         if stuck and self._connection is not None:
             log.warning("bookie %s:%d: no answer for %g s", self._host, self._port, self._timeout_s)
             self._connection.abort()
-            oldest = ()
+            oldest = ()  # The next connection begins with nothing outstanding.
         self._oldest_seen = oldest
         self._watch = self._loop.call_later(self._timeout_s, self._check_progress)
 

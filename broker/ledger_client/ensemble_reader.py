@@ -85,12 +85,14 @@ class EnsembleReader:
         segment, following = metadata.segment_of(request.first)
         if following is not None and following <= request.last:
             request = request._replace(last=following - 1)
+        # The digest that the ledger was written with; the settings may have changed since.
         digest = digest_of(metadata.digest_type, metadata.password)
         size, quorum = len(segment.members), metadata.write_quorum
         if size > quorum:
             _StripedRead(self, digest, segment, quorum, request).begin()
             return
         ledger_id = request.ledger_id
+        # From the ledger's id, so that ledgers are spread over the bookies without any state.
         start = (ledger_id + self._moved.get(ledger_id, 0)) if self._sticky else request.first
         order = [segment.members[position] for position in write_set(start, size, size)]
         _Read(self, digest, order, request).begin()
@@ -154,6 +156,7 @@ class _Read:
         self._asked += 1
         self._outstanding += 1
         more = self._asked < len(self._order)
+        # No timer for the last bookie: its silence leaves nothing to do but wait for it.
         if more and self._reader.speculative_s > 0:
             self._timer = self._reader.call_later(self._reader.speculative_s, self._silent)
         ledger_id, first, last, bytes_max, _ = self._request
@@ -199,6 +202,7 @@ class _Read:
         if self._asked < len(self._order):
             self._cancel_timer()
             self._ask_next()
+        # With speculative reads another bookie may still answer, and have the entry.
         elif not self._outstanding:
             self._end([], self._error)
 
@@ -261,6 +265,7 @@ class _StripedRead:
     def _end(self) -> None:
         run: list[Entry] = []
         bytes_left = self._request.bytes_max
+        # The first entry is reported whatever its size, or a reader with a small budget would never get past it.
         for entry in self._entries:
             if entry is None or (run and entry.size > bytes_left):
                 break

@@ -189,6 +189,7 @@ class EnsembleWriter:
         pending = self._pending.get(entry_id)
         if pending is not None:
             pending.refusals.add(member.position)
+        # One failure per bookie: the answers of all its outstanding adds come one after the other.
         if member.position in self._failed:
             if not self._changing:
                 self._fail_if_hopeless()
@@ -252,6 +253,7 @@ class EnsembleWriter:
 
     def _fail_if_hopeless(self) -> None:
         """Fail when no other bookie can be had and too many refused an entry: it can never be confirmed."""
+        # With Qw = 3 and Qa = 2 one refusal leaves two bookies, which are enough.
         refusals_max = len(self._write_sets[0]) - self._quorum
         if self._failed and any(len(each.refusals) > refusals_max for each in self._pending.values()):
             self._fail(NOT_ENOUGH_BOOKIES)

@@ -65,6 +65,7 @@ class LedgerIds:
             async with self._reserving:
                 while not self._has(above):
                     await self._reserve(above)
+        # The ids in between are lost.
         ledger_id = max(self._next, above + 1)
         self._next = ledger_id + 1
         return ledger_id
@@ -101,6 +102,7 @@ class LedgerIdsAbove:
         ledger_id = await self._source.next(above)
         if ledger_id > self._highest:
             return ledger_id
+        # Once: every id up to the bookie's highest would warn again.
         if not self._warned:
             self._warned = True
             log.warning(

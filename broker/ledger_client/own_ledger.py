@@ -84,7 +84,7 @@ class OwnLedger:
             if (
                 found is None
                 or found[0].creator_token != metadata.creator_token
-                or not metadata.creator_token
+                or not metadata.creator_token  # 0 is every broker's that has none.
             ):
                 raise
             metadata, version = found
@@ -213,6 +213,7 @@ async def read_metadata(store: MetadataStore, ledger_id: int) -> tuple[LedgerMet
         metadata = decode(found.value)
     except LedgerMetadataError as error:
         raise MetadataError(f"ledger {ledger_id}: {error}") from error
+    # Readers and recoveries look for the segment of an entry and rely on finding one.
     if not metadata.segments or metadata.segments[0].first_entry_id > 0:
         raise MetadataError(f"ledger {ledger_id}: its metadata names no bookies for entry 0")
     return metadata, found.version

@@ -61,7 +61,7 @@ class AvailableBookies:
     async def _follow(self) -> None:
         while True:
             await self._stale.wait()
-            self._stale.clear()
+            self._stale.clear()  # Before the read, so that a change during it leads to the next one.
             bookies = await self._read()
             if bookies != self.bookies:
                 self.bookies = bookies

@@ -79,6 +79,7 @@ class SqliteMetadataStore:
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
         self._closing = False
+        # A daemon: a process that ends without `close` must not hang on this thread. Nothing answered is lost by that.
         self._thread = threading.Thread(target=self._write_groups, name="metadata-writer", daemon=True)
         self._thread.start()
 

@@ -63,11 +63,13 @@ class WriteGroups:
         await self._worker
 
     async def _send_groups(self) -> None:
+        # On closing the queue is emptied first.
         while not (self._closing and not self._queue):
             await self._wanted.wait()
             self._wanted.clear()
             while self._queue:
                 group = self._next_group()
+                # Exceptions are results here: each belongs to one write, and the others go on.
                 outcomes = await asyncio.gather(*(write.apply() for write in group), return_exceptions=True)
                 for write, outcome in zip(group, outcomes, strict=True):
                     _settle(write, outcome)

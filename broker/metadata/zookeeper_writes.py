@@ -71,6 +71,7 @@ class ZookeeperWrites:
             assert isinstance(results, list)
             refused = next((each for each in zip(puts, results, strict=True) if _is_refusal(each[1])), None)
             if refused is None:
+                # A create returns its path, a set the node's description.
                 return [0 if isinstance(result, str) else version_of(result) for result in results]
             put, why = refused
             # Two refusals are mended and tried again: parents are missing, or a node without bytes is in the way.
@@ -169,6 +170,7 @@ class ZookeeperWrites:
             # Keys below it stay, so the node does too, without bytes.
             await self._set(path, b"", version)
         elif answer.refused(NoNodeError):
+            # Asked twice, the first attempt may have removed it.
             if expected is not None and answer.asked == 1:
                 raise BadVersion(f"{path} does not have the expected version {expected}")
         elif answer.refused(BadVersionError):
@@ -181,7 +183,7 @@ class ZookeeperWrites:
         answer = await self._requests.ask(lambda: self._requests.client.create_async(parent, b""))
         if answer.refused(NoNodeError):
             await self._create_parents(parent)
-        elif not answer.refused(NodeExistsError):
+        elif not answer.refused(NodeExistsError):  # Another writer made it first: fine.
             answer.value_or_raise()
 
     async def _delete_empty_parents(self, path: str) -> None:

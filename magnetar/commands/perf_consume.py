@@ -67,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 timer.daemon = True
                 timer.start()
             reporter.run(stop)
+            # Or the listeners would go on consuming while the aggregate is printed.
             for consumer in consumers:
                 consumer.pause_message_listener()
             say("------------------- DONE -----------------------")

@@ -77,6 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
             printer = threading.Thread(target=reporter.run, args=(stop,), daemon=True)
             printer.start()
             _publish(producers, payloads, arguments, tally, stop)
+            # Receipts that are still out belong to the measurement.
             for producer in producers:
                 producer.flush()
             stop.set()
@@ -112,6 +113,7 @@ def _publish(
             say(f"------------- DONE (reached the maximum duration: {seconds} of production) --------------")
             return
         wait()
+        # Without a choice among one: it would cost a microsecond per message.
         payload = payloads[0] if len(payloads) == 1 else random.choice(payloads)
         on_failure = stop if arguments.exit_on_failure else None
         done = partial(_receipt, tally, time.monotonic_ns(), warm_at, len(payload), on_failure)
@@ -167,6 +169,7 @@ def _producers(
                 batching_enabled=not (arguments.disable_batching or arguments.chunking),
                 batching_max_messages=arguments.batch_max_messages,
                 batching_max_allowed_size_in_bytes=arguments.batch_max_bytes,
+                # The client counts in whole milliseconds; 1 is the least that makes batches.
                 batching_max_publish_delay_ms=max(1, round(arguments.batch_time_window)),
                 chunking_enabled=arguments.chunking,
                 access_mode=getattr(module.ProducerAccessMode, arguments.access_mode),

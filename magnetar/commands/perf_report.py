@@ -170,6 +170,7 @@ class Reporter:
     def _take(self, length: float) -> Latencies:
         latencies = self._tally.take()
         self._total.add(latencies)
+        # An interval without values has nothing to tell.
         if self._log and latencies.count:
             self._log.write(latencies.log_line(time.time() - length, length))
         return latencies
@@ -199,7 +200,7 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
     def ask(number: int, _frame: object) -> None:
         stop.set()
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, before[signal.Signals(number)])  # The next signal does what it did before.
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -88,6 +88,7 @@ def _admin(parts: list[str]) -> NodePath:
     if kind == "partitioned-topics":
         if len(rest) != 4:
             return NodePath(_PARENT)
+        # Our layout begins with the domain, Pulsar's with the tenant: put into Pulsar's order.
         if rest[0] in _DOMAINS:
             rest = [rest[1], rest[2], rest[0], rest[3]]
         namespace = f"{rest[0]}/{rest[1]}"

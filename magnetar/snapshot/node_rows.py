@@ -183,7 +183,7 @@ def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
 def _policies(node: Node, where: NodePath) -> Iterator[Row]:
     """Of a namespace or a topic; what is not set is None."""
     found = json.loads(node.value)
-    retention = found.get("retention_policies") or {}
+    retention = found.get("retention_policies") or {}  # Pulsar writes null for policies that are not set.
     level, name = ("topic", where.topic) if where.topic else ("namespace", where.namespace)
     yield (
         "policies",

@@ -30,7 +30,7 @@ class _Table:
         self._file = pq.ParquetWriter(path, schema, compression="zstd")
 
     def add(self, row: tuple[object, ...]) -> None:
-        """Write a row, with the next full row group or at the close."""
+        """Write a row with the next row group or at the close."""
         self._waiting.append(row)
         self.rows += 1
         if len(self._waiting) == _ROWS_PER_GROUP:
