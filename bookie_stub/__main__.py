@@ -115,8 +115,8 @@ async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Pat
         await server.start()
         if registration is not None:
             announcer = Announcer(registration, settings.advertised_address, server.port)
-            await announcer.tell(bookie.read_only)
-            bookie.when_read_only_changes = announcer.changed
+            await announcer.tell(bookie.availability.read_only)
+            bookie.upkeep.when_read_only_changes = announcer.changed
         from bookie_stub.http.server import HttpServer  # aiohttp comes after the data port, see there
 
         http = HttpServer(bookie, server)

@@ -190,8 +190,8 @@ class Bench:
     async def checkpoint(self) -> None:
         """Start one and wait until everything added so far is in the entry logs."""
         assert self.bookie is not None
-        self.bookie.checkpoint()
-        await self.until(lambda: self.bookie is not None and not self.bookie.checkpoint_running)
+        self.bookie.checkpoints.start()
+        await self.until(lambda: self.bookie is not None and not self.bookie.checkpoints.running)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):

@@ -37,7 +37,7 @@ async def test_a_clean_stop_leaves_nothing_to_replay(bench: Bench) -> None:
     assert dirty.exists()
     bench.close()
     assert not dirty.exists()
-    assert bench.open().write_cache.count() == 0
+    assert bench.open().state.write_caches.count() == 0
     assert [await bench.read(1, entry) for entry in range(50)] == [(OK, b"%d" % entry) for entry in range(50)]
     assert await bench.read(1, 50) == (NO_ENTRY, b"")
 
@@ -180,7 +180,7 @@ async def test_both_halves_full_holds_adds_and_loses_none(bench: Bench) -> None:
     adds = [bench.start_add(1, entry, b"x" * 100) for entry in range(500)]
     sizes: list[int] = []
     for add in adds:
-        add.add_done_callback(lambda _: sizes.append(bookie.write_cache.size))
+        add.add_done_callback(lambda _: sizes.append(bookie.state.write_caches.size))
     assert set(await asyncio.gather(*adds)) == {OK}
     assert bookie.stats.adds_held > 0
     assert max(sizes) < 40_000 + 2 * 1000  # each half may overshoot by an entry
@@ -199,7 +199,7 @@ async def test_adds_that_wait_too_long_are_too_many(bench: Bench) -> None:
     assert set(answers) == {OK, 106}
     assert answers == sorted(answers)
     bench.file_system.fails.clear()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     assert await bench.add(1, 500) == OK
 
 
@@ -292,7 +292,7 @@ async def test_a_ledger_is_deleted_before_its_first_add_is_taken(bench: Bench, f
     before = [bench.start_add(1, entry, b"x" * 1000) for entry in range(8)]
     held = bench.start_add(2, 0)
     assert bench.bookie.stats.adds_held
-    assert bench.bookie.ledger_count == 1
+    assert len(bench.bookie.state.ledgers.by_id) == 1
     bench.bookie.delete_ledger(2)
     bench.bookie.delete_ledger(3)
     bench.file_system.may_sync.set()
@@ -363,7 +363,7 @@ async def test_the_highest_ledger_id_is_known_at_every_start(
     await bench.checkpoint()
     assert bench.bookie.highest_ledger_id == 20
     bookie = bench.reopen(**settings)
-    assert (bookie.highest_ledger_id, bookie.ledger_count) == (20, 2)
+    assert (bookie.highest_ledger_id, len(bookie.state.ledgers.by_id)) == (20, 2)
 
 
 async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:
@@ -466,7 +466,7 @@ async def test_a_group_waits_for_others_until_it_is_large(bench: Bench, limit: G
     bookie = bench.open(journal_group=limit)
     groups = bookie.stats.journals[0].groups
     first = [bench.start_add(1, entry) for entry in range(3)]
-    await bench.until(lambda: bookie.journal_queue_length == 0)
+    await bench.until(lambda: bookie.state.journals.queue_length == 0)
     assert groups.count == 0
     assert not any(add.done() for add in first)
     rest = [bench.start_add(1, entry) for entry in range(3, 10)]

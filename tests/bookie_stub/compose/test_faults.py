@@ -73,7 +73,7 @@ async def test_an_add_that_has_not_heard_of_the_failure_fails_too(bench: Bench, 
     first = bench.start_add(1, 0)
     stand_still(lambda: bench.file_system.failures > 0)
     second = bench.start_add(1, 1)
-    stand_still(lambda: bench.bookie is not None and bench.bookie.journal_queue_length == 0)
+    stand_still(lambda: bench.bookie is not None and bench.bookie.state.journals.queue_length == 0)
     assert [await first, await second] == [IO_ERROR, IO_ERROR]
     assert await bench.add(1, 2) == OK
     after = crash(bench, tmp_path)
@@ -189,14 +189,14 @@ async def test_a_checkpoint_that_fails_is_done_again(bench: Bench, tmp_path: Pat
     for entry in range(10, 20):
         assert await bench.add(1, entry, b"second") == OK
     bench.file_system.fails["sync_data"] = errno.EIO
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: bookie.stats.checkpoint_failures > 0)
     after = crash(bench, tmp_path)
     assert (await after.batch(1, 0, 100))[1][:10] == [b"first"] * 10
     after.close()
     assert await bench.read(1, 15) == (OK, b"second")
     bench.file_system.fails.clear()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     # A log whose sync failed is left: another sync of it would prove nothing.
     assert len(log_ids(bench.directory / "ledgers/current")) == 2
     assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10
@@ -376,12 +376,12 @@ async def test_a_directory_that_fails_does_not_make_the_others_write_again(
         return create(path)
 
     monkeypatch.setattr(failing, "create", create_elsewhere)
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: refused >= 5)
     (log,) = (places[0] / "current").glob("*.log")
     assert log.stat().st_size < 10_000  # once: 50 entries of about 60 bytes behind a header
     monkeypatch.undo()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     assert bookie.stats.checkpoint_failures >= 5
     for _ in range(2):
         for ledger in (2, 3):

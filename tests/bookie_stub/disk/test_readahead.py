@@ -230,7 +230,7 @@ async def test_a_batch_does_not_depend_on_the_size_of_the_read_cache(bench: Benc
     assert await bench.batch(1, 0, 300) == (OK, expected)
     assert bookie.stats.read_cache_misses == 1
     assert await bench.batch(1, 0, 300) == (OK, expected)
-    assert bookie.read_cache.size <= cache_bytes
+    assert bookie.state.read_cache.size <= cache_bytes
 
 
 async def test_large_entries_are_read_ahead_too(bench: Bench) -> None:

@@ -14,9 +14,9 @@ from tests.bookie_stub.conftest import Bench
 NAMES = Path(__file__).resolve().parents[2] / "data/dashboard-metrics.tsv"
 
 
-def samples(text: str) -> dict[str, float]:
+def samples(text: bytes) -> dict[str, float]:
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
             name = sample.name.removesuffix("_total")  # the parser puts it behind every counter
             found[name + "".join(f"|{key}={value}" for key, value in sorted(sample.labels.items()))] = (
@@ -26,7 +26,7 @@ def samples(text: str) -> dict[str, float]:
 
 
 async def test_every_name_of_the_dashboards_is_there_with_its_labels(bench: Bench) -> None:
-    text = render(bench.open())
+    text = render(bench.open()).decode()
     for line in NAMES.read_text().splitlines()[1:]:
         name, labels, _, core = line.split("\t")
         if core != "bookie":
@@ -98,7 +98,7 @@ async def test_reads_are_counted_where_they_are_served(bench: Bench) -> None:
 
 
 async def test_what_cannot_move_says_so(bench: Bench) -> None:
-    text = render(bench.open())
+    text = render(bench.open()).decode()
     for name in (
         "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
         "bookie_journal_JOURNAL_CB_QUEUE_SIZE",

@@ -41,7 +41,7 @@ def start_run(
     answered: asyncio.Future[int] = bench.loop.create_future()
     starts = tuple(accumulate(map(len, records[:-1]), initial=0))
     done = lambda rc, _: answered.set_result(rc)  # noqa: E731 - as in the bench
-    bench.bookie.add_run(EntryRun(ledger, ids, b"".join(records), starts, key, False, done))
+    bench.bookie.adds.add_run(EntryRun(ledger, ids, b"".join(records), starts, key, False, done))
     return answered
 
 
@@ -141,7 +141,7 @@ async def test_a_later_add_overtakes_none_that_is_held(bench: Bench) -> None:
     await bench.until(lambda: bookie.stats.adds_held > 2000)
     bench.file_system.fails.clear()
     async with asyncio.timeout(10):
-        while bookie.write_cache.full:  # noqa: ASYNC110 - each turn of the loop counts
+        while bookie.state.write_caches.full:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)  # the first slice is to be seen before the next ones
     assert not runs[-1].done()
     again = bench.start_add(1, 11_999, b"again")
@@ -188,7 +188,7 @@ async def test_who_waits_for_the_lac_is_woken_once_by_a_run(bench: Bench) -> Non
     found: list[int] = []
     bookie.last_confirmed.find(1, lambda _, lac: found.append(lac))
     woken: list[int] = []
-    bookie.last_confirmed.watch(1, 1, lambda: woken.append(bookie._ledgers[1].lac))
+    bookie.last_confirmed.watch(1, 1, lambda: woken.append(bookie.state.ledgers.by_id[1].lac))
     assert await add_run(bench, 1, (3, 9, 4)) == OK  # each entry's LAC is its id less one
     assert found == [1]
     assert woken == [8]
@@ -332,9 +332,9 @@ async def test_large_adds_in_pieces_of_any_size(
     assert answers == [AddResponse(OK, 1, entry) for entry in entries]
     for entry in range(5):
         assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))
-    server.bookie.checkpoint()
+    server.bookie.checkpoints.start()
     async with asyncio.timeout(10):
-        while server.bookie.checkpoint_running:  # noqa: ASYNC110 - each turn of the loop counts
+        while server.bookie.checkpoints.running:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)
     for entry in range(5):
         assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))

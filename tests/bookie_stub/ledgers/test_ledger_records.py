@@ -33,7 +33,9 @@ UNKNOWN = 107
 async def write_lac(bench: Bench, ledger: int, lac: int, key: bytes = MASTER_KEY) -> int:
     assert bench.bookie is not None
     answered: asyncio.Future[int] = bench.loop.create_future()
-    bench.bookie.write_lac(ledger, key, explicit_lac(ledger, lac), lambda rc, _: answered.set_result(rc))
+    bench.bookie.records.write_lac(
+        ledger, key, explicit_lac(ledger, lac), lambda rc, _: answered.set_result(rc)
+    )
     return await asyncio.wait_for(answered, 10)
 
 
@@ -56,7 +58,7 @@ async def lac(bench: Bench, ledger: int) -> tuple[int, int]:
 async def list_entries(bench: Bench, ledger: int) -> int:
     assert bench.bookie is not None
     answered: asyncio.Future[int] = bench.loop.create_future()
-    bench.bookie.list_entries(ledger, lambda rc, _: answered.set_result(rc))
+    bench.bookie.lists.find(ledger, lambda rc, _: answered.set_result(rc))
     return await asyncio.wait_for(answered, 10)
 
 

@@ -42,7 +42,7 @@ async def test_requests_at_once_are_one_load_whatever_the_cache_keeps_of_it(benc
     await bench.checkpoint()
     answers = await asyncio.gather(*(bench.start_read(1, entry) for entry in range(6)))
     assert answers == [(OK, b"%d " % entry + b"x" * 400) for entry in range(6)]
-    assert bookie.read_cache.count == 0
+    assert bookie.state.read_cache.count == 0
     assert bookie.stats.read_cache_misses == 3
 
 
@@ -124,7 +124,7 @@ async def test_adds_do_not_wait_for_readers(bench: Bench) -> None:
     bench.file_system.may_read.clear()
     reads = [bench.start_read(ledger, entry) for ledger in range(1, 6) for entry in (0, 3)]
     await begun(bench, 2)
-    assert bookie.read_queue_length == 3
+    assert bookie.state.read_pool.queue_length == 3
     await bench.add_all(7, range(100))
     assert (await bench.fence(7))[0] == OK
     await bench.checkpoint()
@@ -153,7 +153,7 @@ async def test_an_entry_rewritten_during_a_load_is_not_kept_in_its_old_version(
     assert await first == (OK, b"0 old")
     assert await waiting == (OK, b"new")
     if not flushed:
-        assert bookie.read_cache.count == 5
+        assert bookie.state.read_cache.count == 5
         await bench.checkpoint()
     assert await bench.read(1, 2) == (OK, b"new")
     assert (await bench.batch(1, 1, 3))[1] == [b"1 old", b"new", b"3 old"]
@@ -312,7 +312,7 @@ async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy:
             assert await add_run(bench, ledger, entries, payload) == OK
             newest |= {(ledger, each): payload + b" %d" % place for place, each in enumerate(entries)}
         elif what < 0.35:
-            bookie.checkpoint()  # it ends while others go on
+            bookie.checkpoints.start()  # it ends while others go on
         elif what < 0.4:
             await bench.checkpoint()
         elif what < 0.41:

@@ -99,7 +99,7 @@ class World:
     async def left(self) -> set[int]:
         """After a round."""
         await compact(self.bench)
-        return set(self.bookie._ledgers)
+        return set(self.bookie.state.ledgers.by_id)
 
 
 LEDGERS = (1, 2, 9_999, 10_000, 123_456_789, 2**31 - 2, 2**31 - 1, 2**40)
@@ -126,7 +126,7 @@ async def test_what_is_gone_there_goes_here(world: World) -> None:
         world.store.remove(ledger_id)
     assert await world.left() == set()
     world.bench.reopen()
-    assert not world.bench.bookie._ledgers
+    assert not world.bench.bookie.state.ledgers.by_id
     await world.bench.checkpoint()
 
 
@@ -194,9 +194,9 @@ async def test_a_ledger_that_is_new_is_not_mistaken(world: World) -> None:
 
 async def test_a_round_that_is_forced_is_seen_until_it_ends(bench: Bench) -> None:
     bookie = bench.open()
-    bookie.collection.force(ForcedRound(major=True))
-    assert bookie.collection.forced
-    await bench.until(lambda: not bookie.collection.forced)
+    bookie.upkeep.collector.force(ForcedRound(major=True))
+    assert bookie.upkeep.collector.forced
+    await bench.until(lambda: not bookie.upkeep.collector.forced)
     assert bookie.stats.collection.majors == 1
 
 

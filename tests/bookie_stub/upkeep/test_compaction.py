@@ -45,8 +45,8 @@ async def mostly_dead(bench: Bench, **settings: object) -> Bookie:
 
 async def compact(bench: Bench, force: ForcedRound = ForcedRound(minor=True)) -> None:  # noqa: B008 - immutable
     assert bench.bookie is not None
-    bench.bookie.collection.force(force)
-    await bench.until(lambda: bench.bookie is not None and not bench.bookie.collection.forced)
+    bench.bookie.upkeep.collector.force(force)
+    await bench.until(lambda: bench.bookie is not None and not bench.bookie.upkeep.collector.forced)
 
 
 async def all_of(bench: Bench, ledger: int) -> Sequence[tuple[int, bytes]]:
@@ -93,7 +93,7 @@ async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
     assert await bench.add(1, 0, b"flushed") == OK
     await bench.checkpoint()
     assert await bench.add(1, 1, b"cached") == OK
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     old = log_ids(logs_of(bench))[0]
 
     def pace(_size: int) -> None:
@@ -118,7 +118,7 @@ async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
 async def test_an_entry_rewritten_between_its_copy_and_the_index_keeps_its_new_version(bench: Bench) -> None:
     """The copy is complete and has its name; then another version is flushed, before the index names the copy."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     link = bench.file_system.link
 
@@ -148,7 +148,7 @@ async def test_what_is_flushed_after_the_copy_began_is_in_a_newer_log(bench: Ben
     await bench.add_all(3000, range(5))
     await bench.checkpoint()
     current = log_ids(logs_of(bench))[-1]
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
     copied = log_ids(logs_of(bench))[-1]
     await bench.add_all(3000, range(5, 10))
@@ -168,8 +168,8 @@ async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
         for ledger in range(2, 8):
             bookie.delete_ledger(100 * round_number + ledger)
         await bench.checkpoint()
-        bookie.collection.force(ForcedRound(minor=True))
-        while bookie.collection.forced:
+        bookie.upkeep.collector.force(ForcedRound(minor=True))
+        while bookie.upkeep.collector.forced:
             for ledger in range(1, 100 * round_number + 2, 100):
                 found = await asyncio.gather(*(bench.start_read(ledger, entry) for entry in range(ENTRIES)))
                 reads += ENTRIES
@@ -184,7 +184,7 @@ async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
 async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> None:
     """The log is compacted and removed between the look into the index and the log's opening."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     open_to_read = bench.file_system.open_to_read
     done: list[int] = []
@@ -210,7 +210,7 @@ async def test_a_compaction_breathes_where_nothing_lives_and_its_rate_counts_wha
     await bench.checkpoint()
     await bench.add_all(2, range(290), b"again")  # all but ten entries are dead by that
     await bench.checkpoint()
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     first, *_ = log_ids(logs_of(bench))
     with storage.flushing:
         storage.logs.finish()
@@ -231,7 +231,7 @@ async def test_a_stop_ends_a_scan_that_finds_nothing_alive(bench: Bench) -> None
     bookie = bench.open()
     await bench.add_all(1, range(1000))
     await bench.checkpoint()
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (log_id,) = log_ids(logs_of(bench))
     with storage.flushing:
         storage.logs.finish()
@@ -286,7 +286,7 @@ async def test_a_crash_at_any_step_is_finished_by_the_next_start(
 ) -> None:
     """The files as they were before the named operation, opened elsewhere."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     image = tmp_path.with_name(tmp_path.name + "-image")
     real = getattr(bench.file_system, stop)
@@ -311,7 +311,7 @@ async def test_a_crash_at_any_step_is_finished_by_the_next_start(
     await compact(after)
     assert await all_of(after, 1) == EVERYTHING
     assert after.bookie is not None
-    assert not is_named(after.bookie._disk.storages.all[0], old, None) or old in log_ids(logs_of(after))
+    assert not is_named(after.bookie.state.storages.all[0], old, None) or old in log_ids(logs_of(after))
     after.close()
 
 
@@ -333,7 +333,7 @@ async def test_a_damaged_log_is_kept(bench: Bench) -> None:
 
 async def test_a_stop_does_not_wait_for_a_slow_compaction(bench: Bench) -> None:
     bookie = await mostly_dead(bench, collection=replace(FAST, rate=0.5))
-    bookie.collection.force(ForcedRound(minor=True))
+    bookie.upkeep.collector.force(ForcedRound(minor=True))
     await bench.until(lambda: bool(list(logs_of(bench).glob("*.compacting"))))
     bench.close()
     assert not list(logs_of(bench).glob("*.compacting"))
@@ -343,7 +343,7 @@ async def test_a_stop_does_not_wait_for_a_slow_compaction(bench: Bench) -> None:
 
 async def test_the_pace_is_asked_for_every_record(bench: Bench) -> None:
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     sizes: list[int] = []
 
     def stop_late(size: int) -> None:

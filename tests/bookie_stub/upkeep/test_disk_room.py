@@ -43,7 +43,7 @@ def fill(bench: Bench, share: float) -> None:
 
 def disk_states_of(bookie: Bookie) -> list[DiskState]:
     """As compactions know them."""
-    return [directory.room for directory in bookie.collection._directories]
+    return [directory.room for directory in bookie.upkeep.collector._directories]
 
 
 async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> None:
@@ -51,16 +51,16 @@ async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> 
     disk = replace(SETTINGS, interval_s=0.005)
     bookie = bench.open(disk=disk)
     told: list[bool] = []
-    bookie.when_read_only_changes = told.append
+    bookie.upkeep.when_read_only_changes = told.append
     assert await bench.add(1, 0) == OK
     fill(bench, 0.95)
-    await bench.until(lambda: bookie.read_only)
+    await bench.until(lambda: bookie.availability.read_only)
     assert await bench.add(1, 1) == READ_ONLY
     assert await bench.add(1, 1, recovery=True) == OK
     assert await bench.read(1, 0) == (OK, b"payload")
     assert disk_states_of(bookie) == [DiskState(full=True, almost_full=True)]
     fill(bench, 0.82)
-    await bench.until(lambda: not bookie.read_only)
+    await bench.until(lambda: not bookie.availability.read_only)
     assert disk_states_of(bookie) == [DiskState(almost_full=True)]
     assert await bench.add(1, 2) == OK
     fill(bench, 0.1)
@@ -71,7 +71,7 @@ async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> 
 async def test_a_start_on_a_full_disk_is_read_only_at_once(bench: Bench) -> None:
     fill(bench, 0.99)
     bookie = bench.open(disk=SETTINGS)
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert await bench.add(1, 0) == READ_ONLY
 
 
@@ -125,13 +125,13 @@ def two(bench: Bench) -> Two:
 async def test_only_ledgers_of_a_full_directory_are_refused(two: Two, kind: str) -> None:
     bookie, bench = two.open(EACH), two.bench
     told: list[bool] = []
-    bookie.when_read_only_changes = told.append
+    bookie.upkeep.when_read_only_changes = told.append
     for ledger in (EVEN, ODD):
         assert await bench.add(ledger, 0) == OK
     await two.fill({f"{kind}-0": 0.95})
-    assert not bookie.read_only
-    assert bookie.writable_directories == 1
-    assert "bookie_ledger_writable_dirs 1\n" in render(bookie)
+    assert not bookie.availability.read_only
+    assert bookie.availability.writable_directories == 1
+    assert b"bookie_ledger_writable_dirs 1.0\n" in render(bookie)
     assert await bench.add(ODD, 1) == OK
     assert await bench.add(ODD + 2, 0) == OK
     for ledger in (EVEN, EVEN + 2):
@@ -150,16 +150,16 @@ async def test_only_ledgers_of_a_full_directory_are_refused(two: Two, kind: str)
 async def write_lac(bench: Bench, ledger: int) -> int:
     answered = bench.loop.create_future()
     body = ledger.to_bytes(8, "big") + bytes(12)
-    bench.bookie.write_lac(ledger, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
+    bench.bookie.records.write_lac(ledger, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
     return await answered
 
 
 async def test_without_any_room_the_bookie_is_read_only(two: Two) -> None:
     bookie, bench = two.open(EACH), two.bench
     told: list[bool] = []
-    bookie.when_read_only_changes = told.append
+    bookie.upkeep.when_read_only_changes = told.append
     await two.fill({"ledgers-0": 0.95, "index-1": 0.95})
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert [await bench.add(ledger, 0) for ledger in (EVEN, ODD)] == [READ_ONLY, READ_ONLY]
     await two.fill({"ledgers-0": 0.95, "index-1": 0.84})
     assert [await bench.add(ledger, 0) for ledger in (EVEN, ODD)] == [READ_ONLY, OK]
@@ -169,16 +169,16 @@ async def test_without_any_room_the_bookie_is_read_only(two: Two) -> None:
 async def test_one_full_directory_closes_all_by_default(two: Two) -> None:
     bookie, bench = two.open(replace(EACH, any_full_is_read_only=True)), two.bench
     await two.fill({"ledgers-0": 0.95})
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert [await bench.add(ledger, 0) for ledger in (EVEN, ODD)] == [READ_ONLY, READ_ONLY]
-    assert "bookie_ledger_writable_dirs 0\n" in render(bookie)
+    assert b"bookie_ledger_writable_dirs 0.0\n" in render(bookie)
 
 
 async def test_a_bookie_that_is_to_be_read_only_stays_so(two: Two) -> None:
     bookie = two.open(EACH, read_only=True)
     await two.fill({"ledgers-0": 0.95})
     await two.fill({})
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert await two.bench.add(ODD, 0) == READ_ONLY
 
 
@@ -189,8 +189,8 @@ async def test_compactions_go_on_where_there_is_room(two: Two) -> None:
     bookie = two.open(EACH, collection=collection)
     first, second = bookie.stats.collection.directories
     await two.bench.until(lambda: second.minors >= 3)
-    bookie.collection.force(ForcedRound(minor=True))
-    await two.bench.until(lambda: not bookie.collection.forced)
+    bookie.upkeep.collector.force(ForcedRound(minor=True))
+    await two.bench.until(lambda: not bookie.upkeep.collector.forced)
     assert first.minors == 0
-    bookie.collection.force(ForcedRound(minor=True, without_free_space=True))
+    bookie.upkeep.collector.force(ForcedRound(minor=True, without_free_space=True))
     await two.bench.until(lambda: first.minors == 1)

@@ -127,7 +127,7 @@ async def test_what_no_ensemble_names_is_given_up(world: World) -> None:
     assert await world.kept() == set(STAYS)
     assert world.bookie.stats.deleted_ledgers == len(ELSEWHERE)
     assert not [node for node in world.store.nodes if "locks" in node], "the locks are given back"
-    assert set(world.bookie._ledgers) == set(EVERY), "they stay known"
+    assert set(world.bookie.state.ledgers.by_id) == set(EVERY), "they stay known"
     world.open()
     assert await world.with_entries() == set(STAYS)
     assert await world.kept() == set(STAYS)
@@ -163,12 +163,14 @@ async def test_entries_that_come_while_the_old_ones_go_stay(world: World) -> Non
     bench, bookie = world.bench, world.bookie
     done: list[bool] = []
     bench.file_system.may_sync.clear()
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     answered = bench.start_add(777, 0)
-    bookie._removals.empty_all([4], lambda: done.append(True))
+    bookie.removals.empty_all([4], lambda: done.append(True))
     bench.file_system.may_sync.set()
     assert await answered == OK
-    await bench.until(lambda: bookie._ledgers[4].fenced and not bookie._ledgers[4].needs_logs)
+    await bench.until(
+        lambda: bookie.state.ledgers.by_id[4].fenced and not bookie.state.ledgers.by_id[4].needs_logs
+    )
     assert await bench.add(4, 1, b"new", recovery=True) == OK
     await bench.until(lambda: bool(done))
     await bench.checkpoint()
@@ -185,7 +187,7 @@ async def test_a_read_that_meets_the_removal_is_answered_as_missing(world: World
     before = bench.file_system.reads
     reads = [bench.start_read(4, entry) for entry in (0, 2, 1)]
     await bench.until(lambda: bench.file_system.reads > before)
-    world.bookie._removals.empty_all([4], lambda: done.append(True))
+    world.bookie.removals.empty_all([4], lambda: done.append(True))
     await bench.until(lambda: bool(done))
     bench.file_system.may_read.set()
     assert {(await read)[0] for read in reads} <= {OK, NO_ENTRY}
@@ -203,7 +205,7 @@ async def test_the_space_comes_back(bench: Bench) -> None:
     await compact(bench)
     assert not log_ids(directory)
     assert world.bookie.stats.collection.reclaimed_by_deletion > 0
-    assert world.bookie._disk.storages.all[0].locations.count() == 0
+    assert world.bookie.state.storages.all[0].locations.count() == 0
 
 
 async def test_one_that_is_deleted_then_is_gone_for_good(world: World) -> None:
@@ -267,22 +269,22 @@ async def test_without_a_durable_fence_it_stays(world: World) -> None:
     done: list[bool] = []
     bench.file_system.fails["write"] = errno.EIO
     bench.file_system.fails_once = True
-    world.bookie._removals.empty_all([1, 2], lambda: done.append(True))
+    world.bookie.removals.empty_all([1, 2], lambda: done.append(True))
     await bench.until(lambda: bool(done))
     assert await world.with_entries() == set(EVERY)
 
 
 async def test_a_key_that_nobody_knows_keeps_its_entries(world: World) -> None:
     done: list[bool] = []
-    world.bookie._ledgers[1].key_open = True
-    world.bookie._removals.empty_all([1, 2], lambda: done.append(True))
+    world.bookie.state.ledgers.by_id[1].key_open = True
+    world.bookie.removals.empty_all([1, 2], lambda: done.append(True))
     await world.bench.until(lambda: bool(done))
     assert await world.with_entries() == set(EVERY) - {2}
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 3600.0])
 async def test_it_waits_for_its_time(world: World, wait_s: float) -> None:
-    looked = world.bookie.collection._over_replicated
+    looked = world.bookie.upkeep.collector._over_replicated
     assert looked is not None
     looked._wait_s = wait_s
     assert await world.kept() == set(EVERY)

@@ -164,7 +164,7 @@ async def test_cold_readers_beside_a_writer_all_get_what_was_written(service: Se
     )
     assert server.bookie.stats.read_entries.ok.count == 6 * 300
     assert server.bookie.stats.checkpoints > 0
-    assert server.bookie.read_cache.size <= MIB
+    assert server.bookie.state.read_cache.size <= MIB
 
 
 async def test_a_cold_reader_that_never_reads_costs_no_memory_and_nobody_else(service: Service) -> None:
@@ -184,7 +184,7 @@ async def test_a_cold_reader_that_never_reads_costs_no_memory_and_nobody_else(se
         assert (await other.read(2, entry)).rc == 0
     assert server.blocked == 1
     assert bookie.stats.read_bytes < 100e6
-    assert bookie.read_cache.size <= 4 * MIB
+    assert bookie.state.read_cache.size <= 4 * MIB
     for _ in range(60):
         answer = await sleeper.answer()
         assert isinstance(answer, BatchReadResponse)

@@ -59,9 +59,9 @@ class Setup:
 
     async def checkpoint(self) -> None:
         bookie = self.server.bookie
-        bookie.checkpoint()
+        bookie.checkpoints.start()
         async with asyncio.timeout(10):
-            while bookie.checkpoint_running:  # noqa: ASYNC110 - it happens in another thread
+            while bookie.checkpoints.running:  # noqa: ASYNC110 - it happens in another thread
                 await asyncio.sleep(0.001)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ async def test_a_ledger_without_entries_is_watched_after_a_restart(bench: Bench)
     """It has an explicit LAC alone; the first entries that say more wake who waits."""
     bookie = bench.open()
     answered = bench.loop.create_future()
-    bookie.write_lac(7, MASTER_KEY, KEY.pack(7, -1), lambda rc, _: answered.set_result(rc))
+    bookie.records.write_lac(7, MASTER_KEY, KEY.pack(7, -1), lambda rc, _: answered.set_result(rc))
     assert await answered == 0
     confirmed = bench.reopen().last_confirmed
     found = bench.loop.create_future()
@@ -258,7 +258,7 @@ async def test_who_leaves_waits_no_more(setup: Setup) -> None:
     for _ in range(20):
         client.long_poll(1, 1)
     await setup.until_waiting(client)
-    ledger = setup.server.bookie._ledgers[1]
+    ledger = setup.server.bookie.state.ledgers.by_id[1]
     assert len(ledger.watchers) == 20
     client.writer.transport.abort()
     async with asyncio.timeout(10):
