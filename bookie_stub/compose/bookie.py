@@ -24,7 +24,7 @@ from bookie_stub.compose.availability import Availability
 from bookie_stub.compose.start import Disk, Recovered, open_disk, recover
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, Checkpointer
-from bookie_stub.disk.directories import Cluster
+from bookie_stub.disk.cookie import Cluster
 from bookie_stub.disk.read_cache import POLICIES, ReadCache
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches

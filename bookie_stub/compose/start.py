@@ -14,7 +14,8 @@ from bookie_stub.base.metrics import BookieStats
 from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.disk.directories import Cluster, Directories, LastStop
+from bookie_stub.disk.cookie import Cluster
+from bookie_stub.disk.directories import Directories, LastStop
 from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.ledger_storage import LedgerStorage, Storages
 from bookie_stub.disk.write_cache import WriteCache
