@@ -23,7 +23,7 @@ from bookie_stub.compose.start import Disk, Environment, Recovered, open_disk, r
 from bookie_stub.compose.upkeep import Upkeep
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint
-from bookie_stub.disk.directories import Cluster
+from bookie_stub.disk.cookie import Cluster
 from bookie_stub.disk.read_cache import POLICIES
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches

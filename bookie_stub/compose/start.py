@@ -19,7 +19,8 @@ from bookie_stub.base.posting import Post
 from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.disk.directories import Cluster, Directories, LastStop
+from bookie_stub.disk.cookie import Cluster
+from bookie_stub.disk.directories import Directories, LastStop
 from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.disk.ledger_storage import LedgerStorage, Storages

@@ -19,12 +19,12 @@ from crc32c import crc32c
 from bookie_stub.base.errors import BookieError, BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY
-from bookie_stub.disk.directories import mark_name
 from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.entry_log_reader import EntryLogReader
-from bookie_stub.disk.inventory import Listed, Written
+from bookie_stub.disk.inventory import IndexCounts, InventoryContents
 from bookie_stub.disk.ledger_index import FLAGS_KEY, decode
 from bookie_stub.disk.ledger_storage import LEDGERS, LOCATIONS
+from bookie_stub.disk.marks import mark_name
 from bookie_stub.disk.rocks import Put, read_rows, sequence_of
 from bookie_stub.disk.stored_entries import near_until
 from bookie_stub.tools.check_files import (
@@ -81,8 +81,8 @@ def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: Chec
     reader.close()
 
 
-def _check_indexes(index: Path, listed: Listed | None, findings: CheckReport) -> None:
-    written = Written() if listed is None else listed.written
+def _check_indexes(index: Path, listed: InventoryContents | None, findings: CheckReport) -> None:
+    written = IndexCounts() if listed is None else listed.counts
     for path, wanted in ((index / LOCATIONS, written.locations), (index / LEDGERS, written.ledgers)):
         try:
             found = sequence_of(path)

@@ -11,10 +11,11 @@ from pathlib import Path
 from bookie_stub.base.errors import BookieError, BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import LENGTH_BYTES
-from bookie_stub.disk.directories import COOKIE_FILE, check_cookie, read_marks
+from bookie_stub.disk.cookie import COOKIE_FILE, check_cookie
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.entry_log_writer import LAST_ID_FILE
-from bookie_stub.disk.inventory import Listed, read_inventory
+from bookie_stub.disk.inventory import InventoryContents, read_inventory
+from bookie_stub.disk.marks import replay_start
 from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_chain import flaws_of
@@ -52,7 +53,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
 def check_journals(directory: Path, marks: Sequence[Path], findings: CheckReport) -> None:
     """`marks`: its lastMark in each ledger directory."""
     try:
-        mark = read_marks(marks, directory)
+        mark = replay_start(marks, directory)
     except BookieError as error:
         findings.damaged.append(str(error))
         mark = Mark(min(journal_ids(directory), default=0), 0)
@@ -62,7 +63,7 @@ def check_journals(directory: Path, marks: Sequence[Path], findings: CheckReport
         findings.damaged.append(str(error))
 
 
-def listed_of(logs: Path, findings: CheckReport) -> Listed | None:
+def listed_of(logs: Path, findings: CheckReport) -> InventoryContents | None:
     try:
         return read_inventory(logs)
     except BookieStorageError as error:
@@ -84,7 +85,7 @@ def check_last_id(logs: Path, findings: CheckReport) -> None:
         findings.damaged.append(f"{path} at 0: it names {last_id:x}, and there is {newest:x}.log")
 
 
-def check_logs(logs: Path, listed: Listed | None, findings: CheckReport, say: Say) -> None:
+def check_logs(logs: Path, listed: InventoryContents | None, findings: CheckReport, say: Say) -> None:
     """Every log's records, header and ledgers map, and that none is missing."""
     ids = log_ids(logs)
     findings.damaged += missing_logs(logs, set(ids), listed)
@@ -100,8 +101,8 @@ def check_logs(logs: Path, listed: Listed | None, findings: CheckReport, say: Sa
             findings.notes.append(f"{log.torn}: torn by a crash, nothing names them")
 
 
-def check_tombstones(index: Path, listed: Listed | None, findings: CheckReport) -> None:
+def check_tombstones(index: Path, listed: InventoryContents | None, findings: CheckReport) -> None:
     try:
-        Tombstones(index / TOMBSTONES, FileSystem(), 0 if listed is None else listed.written.tombstones)
+        Tombstones(index / TOMBSTONES, FileSystem(), 0 if listed is None else listed.counts.tombstones)
     except BookieStorageError as error:
         findings.damaged.append(str(error))

@@ -29,8 +29,9 @@ from bookie_stub.disk.entry_log import file_name as log_name
 from bookie_stub.disk.ledger_index import FLAGS_KEY, LedgerData, decode
 from bookie_stub.disk.ledger_storage import LEDGERS, LOCATIONS
 from bookie_stub.disk.rocks import read_rows
-from bookie_stub.journal.journal_file import JournalReader, journal_ids
 from bookie_stub.journal.journal_file import file_name as journal_name
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 
 _ENTRY_BYTES_MIN = 32
 """An entry with its length field, which clients write and bookies do not need."""

@@ -22,15 +22,16 @@ from typing import NamedTuple
 from bookie_stub.base.errors import BookieError, BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY, LENGTH_BYTES
-from bookie_stub.disk.directories import MARK_FILE, NOTHING_LOST_FILE
+from bookie_stub.disk.directories import NOTHING_LOST_FILE
 from bookie_stub.disk.entry_log import file_name, location_of, log_ids
 from bookie_stub.disk.entry_log_reader import EntryLogReader
 from bookie_stub.disk.entry_log_writer import LAST_ID_FILE
 from bookie_stub.disk.inventory import FILE as INVENTORY
-from bookie_stub.disk.inventory import Inventory, Listed, Written, read_inventory
+from bookie_stub.disk.inventory import IndexCounts, Inventory, InventoryContents, read_inventory
 from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.ledger_storage import LEDGERS, LOCATIONS, REBUILDING, REPLACED
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
+from bookie_stub.disk.marks import MARK_FILE
 from bookie_stub.disk.rocks import Put, is_database
 from bookie_stub.tools.journal_salvage import JournalSalvage, differs
 from bookie_stub.tools.ledger_row_sources import LedgerRowSources
@@ -105,7 +106,7 @@ class _Rebuild:
         self._reader = EntryLogReader(logs, entry_bytes_max, self._file_system)
         self._listed, self._flaws = _listed(logs)
         old = index / (LOCATIONS if is_database(index / LOCATIONS) else REPLACED)
-        self._old = PreviousLocations(old, 0 if self._listed is None else self._listed.written.locations)
+        self._old = PreviousLocations(old, 0 if self._listed is None else self._listed.counts.locations)
         self._states: list[LogState] = []
         self._found: set[int] = set()
         self._entries = self._skipped = self._restored = 0
@@ -117,7 +118,7 @@ class _Rebuild:
 
     def learn(self, journals: Sequence[Path], share: tuple[int, int], *, ledgers_too: bool) -> None:
         """Which ledgers there are."""
-        written = Written() if self._listed is None else self._listed.written
+        written = IndexCounts() if self._listed is None else self._listed.counts
         behind = self._ledger_index.sequence < written.ledgers
         believed = None if self._missing or behind else self._ledger_index
         self._facts = LedgerRowSources(self._logs, self._index, believed, written.tombstones)
@@ -246,8 +247,8 @@ class _Rebuild:
         self._built.close()
         self._built = None
         inventory = Inventory(self._logs, file_system)
-        ledgers = 0 if facts.rows is None or self._listed is None else self._listed.written.ledgers
-        inventory.forget(Written(0, ledgers, facts.tombstone_count))
+        ledgers = 0 if facts.rows is None or self._listed is None else self._listed.counts.ledgers
+        inventory.reset_counts(IndexCounts(0, ledgers, facts.tombstone_count))
         _take_place(self._index)
         file_system.remove(self._index / REBUILDING)
         file_system.sync_directory(self._index)
@@ -277,7 +278,7 @@ class _Rebuild:
         )
 
 
-def _listed(logs: Path) -> tuple[Listed | None, list[str]]:
+def _listed(logs: Path) -> tuple[InventoryContents | None, list[str]]:
     """The inventory, and what is wrong with it; a damaged one is given up."""
     try:
         return read_inventory(logs), []

@@ -17,7 +17,8 @@ from bookie_stub.disk.entry_log_reader import EntryLogReader
 from bookie_stub.disk.entry_log_writer import EntryLogWriter
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
 from bookie_stub.disk.rocks import Put
-from bookie_stub.journal.journal_file import JournalReader, file_name, journal_ids
+from bookie_stub.journal.journal_file import file_name, journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 
 _LOG_BYTES_MAX = 1 << 30
 _BATCH = 50_000

@@ -28,7 +28,8 @@ from bookie_stub.disk.directories import NOTHING_LOST_FILE
 from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
-from bookie_stub.journal.journal_file import JournalReader, file_name, journal_ids
+from bookie_stub.journal.journal_file import file_name, journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 
 
 class LedgerRowSources:

@@ -23,7 +23,7 @@ from bookie_stub.disk.entry_log import (
     read_header,
     read_ledgers_map,
 )
-from bookie_stub.disk.inventory import Listed
+from bookie_stub.disk.inventory import InventoryContents
 
 
 class LogState(NamedTuple):
@@ -59,7 +59,7 @@ class ScannedLog:
         rest = self._scan.rest
         return f"{self.path} from {self._scan.end} on, {rest} bytes" if rest else ""
 
-    def state(self, listed: Listed | None) -> LogState:
+    def state(self, listed: InventoryContents | None) -> LogState:
         """OSError."""
         try:
             header = read_header(self.path)
@@ -85,7 +85,7 @@ class ScannedLog:
             return LogState(f"{self.path} at {header.map_offset}: its ledgers map is damaged")
         return LogState()
 
-    def _growing(self, listed: Listed | None) -> LogState:
+    def _growing(self, listed: InventoryContents | None) -> LogState:
         """A log without a map: only the inventory knows how long it was."""
         if listed is None:
             return LogState(proven=False, short=None)
@@ -105,7 +105,9 @@ class ScannedLog:
         return f"at {place}: no record that can be read"
 
 
-def missing_logs(directory: Path, found: Mapping[int, object] | set[int], listed: Listed | None) -> list[str]:
+def missing_logs(
+    directory: Path, found: Mapping[int, object] | set[int], listed: InventoryContents | None
+) -> list[str]:
     """What is wrong, a line for each log that must be there and is not."""
     if listed is None:
         return []

@@ -161,7 +161,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
-    from bookie_stub.disk.directories import COOKIE_FILE
+    from bookie_stub.disk.cookie import COOKIE_FILE
     from bookie_stub.tools.dump import current
     from bookie_stub.tools.index_rebuild import rebuild, require_directories
     from magnetar.process.bookie_metadata import closed_entries

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError, RegistrationError
-from bookie_stub.disk.directories import instance_of
+from bookie_stub.disk.cookie import instance_of
 from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
 from broker.ledger_client.placement import write_set
 from broker.model.errors import MetadataError

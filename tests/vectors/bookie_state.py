@@ -22,7 +22,8 @@ from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.entry_log import LogScan, log_ids, read_header, read_ledgers_map
 from bookie_stub.disk.ledger_index import LedgerIndex
 from bookie_stub.disk.rocks import Rocks, read_rows
-from bookie_stub.journal.journal_file import JournalReader, Mark
+from bookie_stub.journal.journal_file import Mark
+from bookie_stub.journal.journal_reader import JournalReader
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.replay import Replay
 from bookie_stub.tools.index_rebuild import rebuild

@@ -18,7 +18,8 @@ from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.disk import checkpoint
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.rocks import Rocks, read_rows
-from bookie_stub.journal.journal_file import JournalReader, journal_ids
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
 

@@ -123,7 +123,7 @@ async def test_journals_that_cannot_be_removed_hold_up_no_checkpoint(
         failing.setattr(Journals, "remove_older", refuse)
         await bench.checkpoint()
     assert bookie.stats.checkpoint_failures == 0
-    assert "old journals stay for now: [Errno 5]" in caplog.text
+    assert "old journals stay until the next checkpoint: [Errno 5]" in caplog.text
     assert journal_ids(journals) == before
     assert await bench.add(1, 20) == OK
     await bench.checkpoint()

@@ -258,7 +258,7 @@ def test_served_first_keeps_what_is_waited_for() -> None:
 
 def lengths(cache: ServedFirstCache) -> list[int]:
     """Of the waiting entries of each owner, checked to be the nearest ones."""
-    kept = [[(owner, entry_id) in cache._waiting for entry_id in range(9)] for owner in range(1, 6)]
+    kept = [[(owner, entry_id) in cache._unserved for entry_id in range(9)] for owner in range(1, 6)]
     assert all(sorted(each, reverse=True) == each for each in kept)
     return [sum(each) for each in kept]
 

@@ -25,7 +25,7 @@ MANY = 1 << 30
 def grown(load: Load, entries: list[tuple[int, int, int]]) -> list[int]:
     """The ids that the load takes of (id, place, size): place counts bytes from the start of the log."""
     rows = [(entry_id, place + 4, bytes(size)) for entry_id, place, size in entries]
-    assert load.take_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
+    assert load.add_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
     return load.ids
 
 
@@ -201,7 +201,7 @@ async def test_a_damaged_entry_ends_a_load_and_is_an_error_to_who_asks_for_it(
     damage(bench, 3, at, value)
     with caplog.at_level(logging.WARNING):
         assert await loaded_by_reading(bench, 1, 0) == 3
-    assert "a load ends early" in caplog.text
+    assert "a load of ledger entries ends early" in caplog.text
     assert await bench.read(1, 3) == (IO_ERROR, b"")
     assert await bench.batch(1, 3, 2) == (IO_ERROR, [])
     assert (await bench.batch(1, 1, 9))[1] == [b"1 payload", b"2 payload"]

@@ -84,7 +84,7 @@ def test_an_arena_wastes_a_quarter_at_most(sizes: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(arena, "_block", counted)
         cut = Arena(16 * 16_384)  # blocks of 16 KiB
-        pieces = [cut.keep(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
+        pieces = [cut.store(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
     for number, (size, piece) in enumerate(zip(sizes, pieces, strict=True)):
         assert piece == bytes([number % 251]) * size
     assert sum(blocks) <= sum(sizes) / 0.75 + 16_384

@@ -13,7 +13,8 @@ import pytest
 from bookie_stub.base.errors import BookieError
 from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_chain import flaws_of
-from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, JournalReader, Mark, header, journal_ids
+from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, Mark, header, journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 from bookie_stub.tools.check import check
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import cut, flip, zero

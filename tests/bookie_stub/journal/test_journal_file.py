@@ -13,10 +13,10 @@ from bookie_stub.journal.journal_file import (
     CLOSING_BYTES_MIN,
     HEADER_BYTES,
     NO_MARK,
-    JournalReader,
     closing,
     header,
 )
+from bookie_stub.journal.journal_reader import JournalReader
 from tests.bookie_stub.conftest import record_of
 
 ALIGNMENT = 512

@@ -15,7 +15,8 @@ import pytest
 from bookie_stub.base.errors import BookieError
 from bookie_stub.disk.entry_log import LogScan
 from bookie_stub.disk.rocks import Rocks
-from bookie_stub.journal.journal_file import JournalReader, journal_ids
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 from broker.ledger_client.digest import check as check_digest
 from broker.model.errors import PersistenceError
 from tests.bookie_stub.conftest import Bench
