@@ -17,7 +17,7 @@ from bookie_stub.base.disk_space import disk_space
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answers, Post
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.checkpoints import Checkpoints
 from bookie_stub.compose.start import Disk, Environment, Recovered, open_disk, recover
 from bookie_stub.compose.upkeep import Upkeep
@@ -95,7 +95,7 @@ class Bookie:
         *,
         file_system: FileSystem | None = None,
         cluster: Cluster | None = None,
-        metadata: LedgerMetadata | None = None,
+        metadata: ClusterLedgers | None = None,
     ) -> Bookie:
         """Checks the directories, replays the journals and starts the threads. Blocks.
 

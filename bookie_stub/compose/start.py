@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Post
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
 from bookie_stub.disk.cookie import Cluster
@@ -46,7 +46,7 @@ class Environment:
     """Writes and syncs; tests replace it by one that fails."""
     cluster: Cluster | None = None
     """Keeps the cookie of a bookie that registers; None for a bookie on its own."""
-    metadata: LedgerMetadata | None = None
+    metadata: ClusterLedgers | None = None
     """Knows which ledgers exist; None: ledgers are deleted by call only."""
 
 

@@ -18,7 +18,7 @@ from typing import Protocol
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import CollectionStats
 from bookie_stub.base.posting import Answer, Post, post_quietly
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.ledger_storage import Storages
 from bookie_stub.ledgers.ledger import Ledger
@@ -89,7 +89,7 @@ class GarbageCollectorThread:
         storages: Storages,
         ledgers: KnownLedgers,
         settings: BookieSettings,
-        metadata: LedgerMetadata | None,
+        metadata: ClusterLedgers | None,
         stats: CollectionStats,
     ) -> None:
         """Without `metadata` ledgers are deleted by call only."""
@@ -207,7 +207,7 @@ class GarbageCollectorThread:
         self._compact_wanted_indexes()
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
-    def _ask_metadata(self, metadata: LedgerMetadata) -> None:
+    def _ask_metadata(self, metadata: ClusterLedgers) -> None:
         known = sorted(
             self._ledgers.ids()
         )  # before the store is asked: a new ledger is in the store before it is here
