@@ -1,4 +1,4 @@
-"""A bookie as far as clients can tell one: what is in memory, what is on disk, and what a crash leaves of it.
+"""A bookie as its clients see it: memory, disk, and the disk after a crash.
 
 Fences, master keys and the replay after a start are the real bookie's own code; journal, disk and reads are models of
 it: an add is readable before it is durable and answered after, a group of the journal can fail, a crash keeps any
@@ -38,7 +38,7 @@ def _write_nothing(*_: object) -> None:
 
 
 class SimJournal:
-    """What `LedgerRecords` asks of its journals: one for all ledgers, records in order, an answer after the sync."""
+    """The journal as `LedgerRecords` uses it: one for all ledgers, records in order, an answer after the sync."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -72,7 +72,7 @@ class SimJournal:
             done(rc, value)
 
     def crash(self) -> list[bytes]:
-        """What is found on the disk afterwards."""
+        """Ends the journal; returns the records that are on disk afterwards."""
         self._alive = False
         kept = self._rng.randint(0, len(self.waiting))
         return self.durable + [record for record, _, _ in self.waiting[:kept]]

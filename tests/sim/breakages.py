@@ -49,7 +49,7 @@ def _old_answers_count() -> object:
 
 
 def _replaced_bookies_count() -> object:
-    """Whatever comes from a bookie that was replaced counts for the one that has its position."""
+    """Answers of a replaced bookie count for the one that has its position."""
     plain = EnsembleWriter.answered
 
     def answered(self: EnsembleWriter, member: _Member, rc: int, entry_id: int) -> None:
