@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("bookie_stub")
 
 SWITCH_INTERVAL_S = 0.001
-"""Longest wait of the loop for the interpreter while a checkpoint computes (Python's default: 0.005)."""
+"""Longest wait of the loop for the interpreter.
+
+Another thread, such as a checkpoint, gives it back after this time. Python's default is 0.005."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -138,7 +140,9 @@ async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Pat
 
 
 class _Announcer:
-    """Tells the cluster when the bookie becomes read-only or writable, one change after the other."""
+    """Tells the cluster when the bookie becomes read-only or writable.
+
+    One change waits for the other."""
 
     def __init__(self, registration: Registration, host: str, port: int) -> None:
         self._registration, self._host, self._port = registration, host, port
@@ -147,12 +151,16 @@ class _Announcer:
         self._telling: set[asyncio.Task[None]] = set()
 
     async def tell(self, read_only: bool) -> None:
-        """Registers the bookie in its present state. Raises BookieError when ZooKeeper is unreachable."""
+        """Registers the bookie in its present state.
+
+        Raises BookieError when ZooKeeper is unreachable."""
         async with self._one_at_a_time:
             await asyncio.to_thread(self._registration.announce, self._host, self._port, read_only=read_only)
 
     def changed(self, read_only: bool) -> None:
-        """Called by the upkeep in the loop; tells the cluster in the background."""
+        """Called by the upkeep in the loop.
+
+        Tells the cluster in the background."""
         task = asyncio.get_running_loop().create_task(self._tell_or_log(read_only))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

@@ -17,7 +17,9 @@ class BookieError(Exception):
 
 
 class BookieStorageError(BookieError):
-    """A file cannot be read or written as needed; its text names the file and the remedy."""
+    """A file cannot be read or written as needed.
+
+    Its text names the file and the remedy."""
 
 
 class CorruptJournal(BookieError):
@@ -35,7 +37,9 @@ class MissingLog(CorruptEntry):
 
 
 class RegistrationError(BookieError):
-    """The metadata store is unreachable, has an unknown layout, or another process holds this bookie's id."""
+    """The metadata store cannot serve this bookie.
+
+    It is unreachable, has an unknown layout, or another process holds this bookie's id."""
 
 
 class BookieInUse(BookieError):

@@ -29,7 +29,9 @@ class Summary:
         self._next = 0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Counts `times` equal observations; the quantiles see them as one, since they are one group."""
+        """Counts `times` equal observations.
+
+        The quantiles see them as one, since they are one group."""
         self.count += times
         self.sum += value * times
         if len(self._recent) < WINDOW:
@@ -39,7 +41,9 @@ class Summary:
             self._next = (self._next + 1) % WINDOW
 
     def quantiles(self, wanted: tuple[float, ...]) -> list[float]:
-        """Returns one value for each wanted quantile (0 to 1); NaN without observations, as Prometheus clients do."""
+        """Returns one value for each wanted quantile (0 to 1).
+
+        The values are NaN without observations, as Prometheus clients do."""
         ordered = sorted(self._recent)
         if not ordered:
             return [float("nan")] * len(wanted)
@@ -48,7 +52,9 @@ class Summary:
 
     @classmethod
     def merged(cls, summaries: Sequence[Summary]) -> Summary:
-        """Returns one summary of all, with quantiles of the newest observations of each.
+        """Returns one summary of all.
+
+        Its quantiles cover the newest observations of each.
 
         A single summary is returned itself; several give a new one."""
         if len(summaries) == 1:
@@ -84,7 +90,7 @@ class JournalStats:
 
     def __init__(self) -> None:
         self.adds = Outcome()
-        """Time per record, from its queueing to the end of its group's sync."""
+        """Time per record, from its queueing to its group's sync."""
         self.bytes = 0
         """Bytes of records with their lengths, without padding."""
         self.failures = 0
@@ -111,7 +117,9 @@ class JournalStats:
 
 
 class DirectoryStats:
-    """Compactions of one ledger directory; times are seconds since 1970, at first the time of the start."""
+    """Compactions of one ledger directory.
+
+    Times are seconds since 1970, at first the time of the start."""
 
     __slots__ = (
         "compacting",
@@ -165,13 +173,13 @@ class CollectionStats:
         self.compactions = Outcome()
         """Time per compaction of a directory's entry logs, minor and major."""
         self.reclaimed_by_deletion = 0
-        """Bytes of entry logs that were removed because none of their ledgers existed any more."""
+        """Bytes of entry logs removed because all their ledgers were deleted."""
         self.reclaimed_by_compaction = 0
         """Bytes of entry logs that compactions freed."""
         self.log_bytes = 0
         """Bytes of all finished entry logs, as of the last timed round."""
         self.alive_bytes = 0
-        """Bytes of existing ledgers in these logs, as of the last timed round."""
+        """Bytes of existing ledgers in these logs, at the same time."""
 
     @property
     def majors(self) -> int:
@@ -190,7 +198,9 @@ class CollectionStats:
 
 
 class BookieStats:
-    """All counters of one bookie; bytes are those of whole entries, without framing, unless said."""
+    """All counters of one bookie.
+
+    Bytes are those of whole entries, without framing, unless said."""
 
     __slots__ = (
         "adds_held",
@@ -223,7 +233,7 @@ class BookieStats:
         self.adds_refused = 0
         """Adds that were refused before they reached a journal."""
         self.adds_held = 0
-        """Adds that waited for a flush because the active and the flushing write cache were full."""
+        """Adds that waited for a flush, as both write caches were full."""
         self.adds_rejected = 0
         """Held adds that were answered "too many requests" after dbStorage_maxThrottleTimeMs."""
         self.checkpoint_failures = 0
@@ -241,7 +251,9 @@ class BookieStats:
         self.read_bytes = 0
         """Bytes of entries served."""
         self.read_cache_hits = 0
-        """Entries served from the read cache, or by a load that was started for an earlier entry."""
+        """Entries served from the read cache.
+
+        Includes those from a load that was started for an earlier entry."""
         self.read_cache_misses = 0
         """Entries that a load was started for, existing or not."""
         self.read_entries = Outcome()
@@ -255,7 +267,9 @@ class BookieStats:
         self.readahead_bytes = Summary()
         """Bytes per load, without the entry that it was started for."""
         self.readahead_entries = Summary()
-        """Entries per load, without the one that it was started for; 0 when none follows."""
+        """Entries per load, without the one that it was started for.
+
+        It is 0 when no entry follows."""
         self.readahead_ns = 0
         """Time of loads that brought more than one entry."""
         self.write_cache_hits = 0
@@ -264,7 +278,9 @@ class BookieStats:
         """Entries that were looked for elsewhere."""
 
     def served(self, entries: int, size: int, started_ns: int = 0) -> None:
-        """Counts a read that is answered with `entries` entries; `started_ns` is 0 when memory was enough."""
+        """Counts a read that is answered with `entries` entries.
+
+        `started_ns` is 0 when memory was enough."""
         requests = 1
         if started_ns:
             elapsed_ns = time.perf_counter_ns() - started_ns
@@ -277,12 +293,14 @@ class BookieStats:
         self.read_requests.ok.count += requests
 
     def refused(self) -> None:
-        """Counts a read that is answered with an error or with "no entry"."""
+        """Counts a read that ends with an error or "no entry"."""
         self.read_entries.failed.count += 1
         self.read_requests.failed.count += 1
 
     def load(self, entries: int, ahead_bytes: int, index_ns: int, logs_ns: int) -> None:
-        """Counts a load that ended; `ahead_bytes` leaves out the entry that it was started for."""
+        """Counts a load that ended.
+
+        `ahead_bytes` leaves out the entry that it was started for."""
         self.read_index_ns += index_ns
         self.read_logs_ns += logs_ns
         if entries > 1:
@@ -292,7 +310,9 @@ class BookieStats:
             self.readahead_bytes.observe(ahead_bytes)
 
     def add_entries(self) -> Outcome:
-        """Returns the time of all adds: those of the journals, and the refused ones without a time."""
+        """Returns the times of all adds.
+
+        Refused adds never reached a journal and count without a time."""
         whole = Outcome()
         whole.ok = Summary.merged([journal.adds.ok for journal in self.journals])
         whole.failed = Summary.merged([Summary(), *(journal.adds.failed for journal in self.journals)])

@@ -14,11 +14,15 @@ log = logging.getLogger(__name__)
 Answer = Callable[[], None]
 """A completion with its arguments bound."""
 Post = Callable[[Answer], object]
-"""Runs an `Answer` later in the loop's thread. Raises RuntimeError when the loop is closed."""
+"""Runs an `Answer` later in the loop's thread.
+
+Raises RuntimeError when the loop is closed."""
 
 
 def post_quietly(post: Post, callback: Answer) -> None:
-    """Posts a callback; drops it when the loop is closed, since its caller is gone."""
+    """Posts a callback.
+
+    Drops it when the loop is closed, since its caller is gone."""
     try:
         post(callback)
     except RuntimeError:
@@ -34,7 +38,7 @@ def run_safely(answer: Answer) -> None:
 
 
 class Answers:
-    """Delivers the completions of one loop callback together, after that callback has returned.
+    """Delivers the completions of a loop callback after its return.
 
     A completion that ran inside the call would surprise callers that have not finished their own work. One post for
     many completions is cheaper than one post each."""

@@ -79,7 +79,9 @@ class Bookie:
         )
         """Adds of entries."""
         self.add = self.adds.add
-        """`Adds.add` itself: a forwarding method would cost the embedding broker a call per add."""
+        """`Adds.add` itself, for the broker that embeds the bookie.
+
+        A forwarding method would cost it a call per add."""
         self.removals = Removals(state, self.records, self.checkpoints.start)
         """Deletions of ledgers."""
         self.upkeep = Upkeep(environment, disk, state, self.removals, self.adds, self.availability)
@@ -154,7 +156,9 @@ class Bookie:
 
     @property
     def highest_ledger_id(self) -> int:
-        """The highest id of all ledgers, the deleted ones included; -1 without any.
+        """The highest id of all ledgers, the deleted ones included.
+
+        It is -1 without any ledger.
 
         A new ledger must have a higher id, or it would be taken for a deleted one. Scans all ledgers: for a start
         only."""
@@ -179,7 +183,7 @@ class Bookie:
         return sum(storage.locations.bytes_on_disk() for storage in self.state.storages.all)
 
     def disk_space(self) -> tuple[int, int]:
-        """Returns the bytes of the ledger directories' disks: all, and the free ones."""
+        """Returns (all, free) bytes of the ledger directories' disks."""
         return disk_space(self._directories.ledgers)
 
     def _checkpoint_ended(self, checkpoint: Checkpoint) -> None:
@@ -205,8 +209,10 @@ class Bookie:
         self.checkpoints.close()
         self.reads.close()
         self.state.read_pool.close()
+        # The threads have ended, so the last checkpoint is written by this one.
         clean = self.checkpoints.write_last()
         self.state.storages.close()
+        # Removes the file DIRTY; with it the next start would take this stop for a crash.
         if clean:
             self._directories.end()
 

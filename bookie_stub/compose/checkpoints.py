@@ -30,7 +30,9 @@ class Checkpoints:
         marks: Marks,
         ended: Callable[[Checkpoint], None],
     ) -> None:
-        """`marks` are those on disk. `ended` is called in the loop after each checkpoint that succeeded."""
+        """`marks` are those on disk.
+
+        `ended` is called in the loop after each checkpoint that succeeded."""
         self._state = state
         self._storages = disk.storages
         self._saved_marks = marks
@@ -54,7 +56,7 @@ class Checkpoints:
 
     @property
     def running(self) -> bool:
-        """True from the start of a checkpoint until its end has reached the loop."""
+        """True from a checkpoint's start until the loop hears of its end."""
         return self._running is not None
 
     def start(self) -> None:
@@ -92,12 +94,16 @@ class Checkpoints:
         self._ended(checkpoint)
 
     def close(self) -> None:
-        """Ends the thread; a running checkpoint goes on to its end, a failing one is given up."""
+        """Ends the thread.
+
+        A running checkpoint goes on to its end, a failing one is given up."""
         self._closed = True
         self._checkpointer.close()
 
     def write_last(self) -> bool:
-        """Writes everything that is left, in the calling thread; to be called after `close`.
+        """Writes everything that is left, in the calling thread.
+
+        To be called after `close`.
 
         Returns False when the disk refuses. The journals still have the entries then, and the next start replays
         them."""

@@ -45,7 +45,9 @@ class Environment:
     file_system: FileSystem
     """Writes and syncs; tests replace it by one that fails."""
     cluster: Cluster | None = None
-    """Keeps the cookie of a bookie that registers; None for a bookie on its own."""
+    """Keeps the cookie of a bookie that registers.
+
+    None for a bookie on its own."""
     metadata: ClusterLedgers | None = None
     """Knows which ledgers exist; None: ledgers are deleted by call only."""
 
@@ -69,7 +71,7 @@ class Recovered(NamedTuple):
     marks: Marks
     """The end of each journal; the replay has applied everything before it."""
     lossy: bool
-    """True when whole ledgers may have been lost (BP-46) and nothing can tell which."""
+    """True when unknown ledgers may have been lost as a whole (BP-46)."""
 
 
 def open_disk(environment: Environment, stats: BookieStats) -> Disk:
@@ -115,7 +117,7 @@ def _report_lost_logs(storage: LedgerStorage) -> None:
 
 
 def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
-    """Reads the ledgers from index and journals, and writes out everything that was replayed.
+    """Reads the ledgers, replays the journals, writes out the result.
 
     After a loss the cluster's metadata tells which ledgers may have been lost as a whole. Raises OSError or
     BookieError, also when the metadata store cannot be asked. `started` is the `perf_counter` at which the start
@@ -172,7 +174,9 @@ def _write_replayed(
 
 
 def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool]:
-    """Returns all ledgers, the ids of half-deleted ones, and True when whole ledgers may be lost.
+    """Reads the ledger indexes of all directories.
+
+    Returns all ledgers, the ids of half-deleted ones, and True when whole ledgers may be lost.
 
     A ledger is half deleted when it has both a tombstone and a row: its checkpoint was killed in between."""
     ledgers: dict[int, Ledger] = {}
@@ -190,7 +194,9 @@ def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool
 
 
 def _note_loss(last_stop: LastStop, replay: Replay, settings: BookieSettings) -> bool:
-    """Logs a loss; returns True when the ledgers have to go into limbo for it."""
+    """Logs a loss.
+
+    Returns True when the ledgers have to go into limbo for it."""
     loss = _loss(last_stop, replay)
     if not loss:
         return False
@@ -205,7 +211,9 @@ _CONSEQUENCE = {
 
 
 def _loss(last_stop: LastStop, replay: Replay) -> str:
-    """Returns why acknowledged entries may be missing after the replay; empty when none can be."""
+    """Returns why acknowledged entries may be missing after the replay.
+
+    Empty when none can be."""
     if last_stop is LastStop.UNSYNCED:
         return "the machine went down while the journal was not synced (journalSyncData=false)"
     if replay.cut:

@@ -30,7 +30,7 @@ ALWAYS_ZERO = " Always 0 so far: "
 """Part of the HELP of a metric that cannot change."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_:]")
 _DASHBOARD_DIRECTORY = "_pulsar_data_bookkeeper_ledgers_0"
-"""The ledger directory that Pulsar's stock dashboard has in the name of a metric."""
+"""The ledger directory in a metric's name on Pulsar's stock dashboard."""
 _COUNTER_SUFFIX = re.compile(rb"^((?:# (?:HELP|TYPE) )?\w+)_total(?= )", re.MULTILINE)
 
 
@@ -52,11 +52,15 @@ class Load(Protocol):
 
 
 class _NoLoad:
+    """Stands for the server of a bookie that has none."""
+
     adds_in_progress = reads_in_progress = blocked = 0
 
 
 def render(bookie: Bookie, load: Load | None = None) -> bytes:
-    """Returns the text of one scrape; without `load` no request is in progress."""
+    """Returns the text of one scrape.
+
+    Without `load` no request is in progress."""
     text = generate_latest(BookieCollector(bookie, load or _NoLoad()))
     # prometheus_client appends `_total` to the name of every counter. BookKeeper's counters have no such suffix.
     return _COUNTER_SUFFIX.sub(rb"\1", text)

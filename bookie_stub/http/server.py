@@ -37,7 +37,9 @@ class HttpServer:
         """The port it listens on; 0 before `start`."""
 
     async def start(self, host: str, port: int) -> None:
-        """Listens; port 0 chooses a free one. Raises OSError when the port is taken."""
+        """Listens; port 0 chooses a free one.
+
+        Raises OSError when the port is taken."""
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         self.port = self._runner.addresses[0][1]

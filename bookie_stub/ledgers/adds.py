@@ -36,11 +36,15 @@ from protocol.bookie_frame import (
 )
 
 _RELEASE_SLICE = 500
-"""Held adds that are stored in one callback of the loop: about a millisecond."""
+"""Held adds that are stored in one callback of the loop.
+
+About a millisecond."""
 
 
 class Adds:
-    """Accepts, holds and refuses adds; the two public calls are the bookie's hot path."""
+    """Accepts, holds and refuses adds.
+
+    The two public calls are the bookie's hot path."""
 
     def __init__(
         self,
@@ -52,7 +56,9 @@ class Adds:
         held_s_max: float,
         start_checkpoint: Callable[[], None],
     ) -> None:
-        """`start_checkpoint` frees space in the write cache; its end is told by `resume`."""
+        """`start_checkpoint` frees space in the write cache.
+
+        Its end is told by `resume`."""
         self._ledgers = state.ledgers.by_id
         self._caches = state.write_caches
         self._read_cache = state.read_cache
@@ -66,7 +72,9 @@ class Adds:
         self._held = HeldAdds(held_s_max, state.answers.post, self._expired)
         self._closed = False
         self._always_check = availability.refuses_some
-        """True while no add may skip the checks: some are refused, some are held, or the bookie is closed."""
+        """True while no add may skip the checks.
+
+        Some are refused, some are held, or the bookie is closed."""
 
     # The fast path: the ledger is known, its key was verified, and nothing is refused or held.
 
@@ -87,6 +95,7 @@ class Adds:
         """
         ledger = self._ledgers.get(ledger_id)
         if ledger is None or ledger.writable_key != master_key or entry_id < 0 or self._always_check:
+            # A large add's record is a view of the arena's memory; a run has bytes.
             run = EntryRun(ledger_id, (entry_id,), bytes(record), (0,), master_key, recovery, done)
             self._hold_or_check(run)
             return
@@ -102,7 +111,9 @@ class Adds:
             self._active_cache_full()
 
     def add_run(self, run: EntryRun) -> None:
-        """Stores the entries of a run; they become durable together and get one answer."""
+        """Stores the entries of a run.
+
+        They become durable together and get one answer."""
         ledger = self._ledgers.get(run.ledger_id)
         if ledger is None or ledger.writable_key != run.master_key or self._always_check:
             self._hold_or_check(run)
@@ -111,7 +122,9 @@ class Adds:
 
     def _store(self, run: EntryRun, ledger: Ledger) -> None:
         ledger_id, entry_ids, records, starts, _, _, done = run
+        # The journal gets the cache's own copy of the records, so the received bytes are freed at once.
         kept = self._caches.put_run(ledger_id, entry_ids, records, starts)
+        # Nearly every run has consecutive ids; their lowest and highest one need no pass over all.
         in_order = type(entry_ids) is range
         lowest, highest = (entry_ids[0], entry_ids[-1]) if in_order else (min(entry_ids), max(entry_ids))
         if lowest <= ledger.last:
@@ -142,6 +155,7 @@ class Adds:
         if ledger is None:
             self._refuse(run, rc)
             return
+        # The key's record precedes the entry's: a replay skips entries of a ledger whose key it does not know.
         self._records.journal_key(ledger)
         self._store(run, ledger)
         self._last_confirmed.added(ledger, run.records, run.starts)
@@ -150,7 +164,7 @@ class Adds:
             ledger.writable_key = ledger.master_key
 
     def _judge(self, run: EntryRun) -> tuple[int, Ledger | None]:
-        """Returns (0, the ledger to add to), or (the result code of the refusal, None)."""
+        """Returns (0, ledger), or (result code of the refusal, None)."""
         if self._closed:
             return RC_IO_ERROR, None
         availability = self._availability
@@ -172,10 +186,11 @@ class Adds:
         if self._caches.flushing is None:
             self._start_checkpoint()
         else:
+            # From here on every add is held until the running checkpoint ends, which calls `resume`.
             self._always_check = True
 
     def resume(self) -> None:
-        """Stores the held adds, since a flush has ended and the active write cache has free space.
+        """Stores the held adds after a flush has freed space.
 
         Every held add is checked again: a fence may have come in between. The work is done in slices, so that
         thousands of held adds do not block the loop."""
@@ -202,7 +217,7 @@ class Adds:
         self._always_check = self._availability.refuses_some or self._closed or bool(self._held)
 
     def close(self) -> None:
-        """Answers all held adds, and every later one, with an I/O error (101)."""
+        """Answers held and later adds with an I/O error (101)."""
         self._closed = self._always_check = True
         while self._held:
             run = self._held.next()

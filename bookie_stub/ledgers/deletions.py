@@ -19,18 +19,20 @@ class CheckpointDeletions(NamedTuple):
     deleted: frozenset[int]
     """Ledgers that lose all their rows and get a tombstone."""
     emptied: frozenset[int]
-    """Ledgers that lose the rows of their entries and keep their row in the ledger index."""
+    """Ledgers that lose their entries and keep their ledger index row."""
 
 
 class Deletions:
-    """Ledgers that were deleted or emptied, until a checkpoint has changed the indexes."""
+    """Deleted and emptied ledgers until a checkpoint has changed the indexes."""
 
     def __init__(self) -> None:
         self._deleted: set[int] = set()
         self._emptied: set[int] = set()
         self._deleted_and_hidden: set[int] = set()
         self.hidden: dict[int, int] = {}
-        """Ledgers whose rows in the location index no longer count, with the checkpoint that removes these rows."""
+        """Ledgers whose rows in the location index no longer count.
+
+        The value is the number of the checkpoint that removes these rows."""
         self.waiting: list[Answer] = []
         """Completions to call once, when `hidden` is empty."""
         self._checkpoint = 0
@@ -46,12 +48,16 @@ class Deletions:
         self.hidden[ledger_id] = self._checkpoint + 1
 
     def empty(self, ledger_id: int) -> None:
-        """Notes that the ledger lost its entries; entries that are added from now on count."""
+        """Notes that the ledger lost its entries.
+
+        Entries that are added from now on count."""
         self._emptied.add(ledger_id)
         self.hidden[ledger_id] = self._checkpoint + 1
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """True while a deleted ledger may still have rows in the indexes; later its tombstone answers."""
+        """True while a deleted ledger may still have rows in the indexes.
+
+        Later its tombstone answers."""
         return ledger_id in self._deleted_and_hidden
 
     def begin_checkpoint(self) -> CheckpointDeletions:
@@ -63,7 +69,9 @@ class Deletions:
         return taken
 
     def checkpoint_done(self, checkpoint: int) -> None:
-        """Shows the rows again that no longer exist, and calls `waiting` when none is hidden any more.
+        """Ends the hiding of rows that this checkpoint has removed.
+
+        Calls `waiting` when nothing is hidden any more.
 
         A ledger that was deleted during the checkpoint stays hidden: it has a higher number."""
         for ledger_id in [key for key, number in self.hidden.items() if number <= checkpoint]:

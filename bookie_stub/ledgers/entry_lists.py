@@ -16,7 +16,7 @@ ListDone = Callable[[int, bytes], None]
 
 
 class EntryLists:
-    """Merges the ids in the write caches with those in the location index."""
+    """Merges the ids of write caches and location index."""
 
     def __init__(self, state: BookieState) -> None:
         self._state = state

@@ -16,14 +16,18 @@ from bookie_stub.base.posting import Post, post_quietly
 from bookie_stub.journal.entry_run import EntryRun
 
 _WAIT_S_MIN = 0.01
-"""Shortest time between two checks for expired adds: each check starts and ends a timer thread."""
+"""Shortest time between two checks for expired adds.
+
+Each check starts and ends a timer thread."""
 
 
 class HeldAdds:
-    """Runs of adds in their order, and one timer for all of them."""
+    """A queue of runs with one timer for all of them."""
 
     def __init__(self, seconds_max: float, post: Post, expired: Callable[[EntryRun], None]) -> None:
-        """`expired(run)` is called in the loop for each run that has waited longer than `seconds_max`."""
+        """`expired(run)` is called in the loop for each expired run.
+
+        A run expires when it has waited longer than `seconds_max`."""
         self._seconds_max = seconds_max
         self._post = post
         self._expired = expired
@@ -41,7 +45,9 @@ class HeldAdds:
             self._expire_after(self._seconds_max)
 
     def next(self) -> EntryRun:
-        """Removes and returns the run that has waited longest. Raises IndexError when none waits."""
+        """Removes and returns the run that has waited longest.
+
+        Raises IndexError when none waits."""
         return self._runs.popleft()[1]
 
     def _expire_after(self, seconds: float) -> None:

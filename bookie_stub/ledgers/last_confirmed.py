@@ -22,11 +22,13 @@ from protocol.bookie_frame import LAST_ENTRY, RC_NO_ENTRY, RC_NO_LEDGER, RC_OK, 
 LacDone = Callable[[int, int], None]
 """Completion of `find`: (rc, LAC)."""
 BodiesDone = Callable[[int, bytes, bytes], None]
-"""Completion of `read_bodies`: (rc, body of the explicit LAC, last entry); a missing one is empty."""
+"""Completion of `read_bodies`: (rc, body of the explicit LAC, last entry).
+
+A missing one is empty."""
 
 
 class LastConfirmed:
-    """Answers "how far is this ledger confirmed?" and wakes those who wait for more."""
+    """Finds the LAC of a ledger and wakes its watchers."""
 
     def __init__(self, ledgers: LedgerRegistry, caches: WriteCaches, reads: Reads) -> None:
         self._registry = ledgers
@@ -50,7 +52,9 @@ class LastConfirmed:
             self._reads.read(ledger_id, LAST_ENTRY, partial(self._last_read, ledger, done))
 
     def _is_up_to_date(self, ledger: Ledger) -> bool:
-        """Takes the LAC from the last entry if that is in memory; False when it must be read."""
+        """Takes the LAC from the last entry if that is in memory.
+
+        False when it must be read."""
         if ledger.lac_entry == ledger.last and ledger.last_known:
             return True
         if not ledger.last_known:
@@ -79,7 +83,9 @@ class LastConfirmed:
             done(rc, -1)
 
     def read_bodies(self, ledger_id: int, done: BodiesDone) -> None:
-        """Calls `done` with the two byte strings from which a reader takes the LAC and checks its digest.
+        """Calls `done` with the explicit LAC's body and the last entry.
+
+        A reader takes the LAC from them and checks its digest.
 
         rc is 2 when the ledger has neither."""
         ledger = self._ledgers.get(ledger_id)
@@ -93,20 +99,26 @@ class LastConfirmed:
         self._reads.read(ledger_id, LAST_ENTRY, last_read)
 
     def added(self, ledger: Ledger, records: bytes, starts: Sequence[int]) -> None:
-        """Raises the LAC to the highest one in these records, once for the whole run.
+        """Raises the LAC to the highest one in these records.
+
+        Watchers wake once for the whole run.
 
         Called for adds on the checked path only; every add of a watched ledger takes that path."""
+        # Without an earlier `find` no watch exists, and the LAC is read from the last entry when it is asked for.
         if ledger.lac_entry != NOT_COUNTED:
             lac = max([lac_of(records, start + LENGTH_BYTES) for start in starts])
             if lac > ledger.lac:
                 ledger.raise_lac(lac)
 
     def watch(self, ledger_id: int, beyond: int, woken: Callable[[], None]) -> Callable[[], object]:
-        """Calls `woken` once, when the LAC passes `beyond` or the ledger is fenced or deleted.
+        """Calls `woken` once, when the LAC passes `beyond`.
+
+        A fence and a deletion call it too.
 
         Returns the call that ends the watch early. To be used right after `find` has told the LAC: in between, an add
         could raise it unnoticed. Raises KeyError for an unknown ledger."""
         ledger = self._ledgers[ledger_id]
         ledger.watchers[woken] = beyond
+        # Sends the ledger's adds through the checked path, the only one that looks at their LAC.
         ledger.writable_key = None
         return lambda: ledger.watchers.pop(woken, None)

@@ -12,13 +12,17 @@ from bookie_stub.base.record import UNSET_KEY, explicit_lac_of
 from bookie_stub.disk.ledger_index import LedgerData
 
 NOT_COUNTED = -2
-"""Value of `Ledger.lac_entry` until someone asks for the LAC; -1 already means "no entry"."""
+"""Value of `Ledger.lac_entry` until someone asks for the LAC.
+
+-1 already means "no entry"."""
 
 _serials = count(1)
 
 
 class Ledger:
-    """One ledger of a running bookie; its row in the ledger index is `data()`."""
+    """One ledger of a running bookie.
+
+    Its row in the ledger index is `data()`."""
 
     __slots__ = (
         "_gave_up",
@@ -40,7 +44,9 @@ class Ledger:
     )
 
     def __init__(self, ledger_id: int, data: LedgerData, *, stored: bool) -> None:
-        """`stored`: the ledger was found in the index or journal, so the location index may have entries of it."""
+        """`stored` says that the start found the ledger in index or journal.
+
+        The location index may have entries of it then."""
         self.serial = next(_serials)
         """Identifies this object in the read cache; unique in the process.
 
@@ -50,33 +56,55 @@ class Ledger:
         self.master_key = data.master_key
         """The key (20 bytes) that every add and fence must present."""
         self.key_open = stored and data.master_key in (b"", UNSET_KEY)
-        """True while the key is unknown: the first key that a client presents becomes it."""
+        """True while the key is unknown.
+
+        The first key that a client presents becomes it."""
         self.fenced = data.fenced
-        """True once a fence was requested: plain adds are refused, adds of a recovery are accepted."""
+        """True once a fence was requested.
+
+        Plain adds are refused, adds of a recovery are accepted."""
         self.fence_durable = data.fenced and stored
-        """True once the fence is on disk; a fence is answered only then."""
+        """True once the fence is on disk.
+
+        A fence is answered only then."""
         self.explicit_lac = data.explicit_lac
-        """Body of the highest WRITE_LAC as its writer made it; None without one."""
+        """Body of the highest WRITE_LAC as its writer made it.
+
+        None without one."""
         self.limbo = data.limbo
-        """True when entries may be lost (BP-46): a missing entry is then unknown, never absent."""
+        """True when entries may be lost (BP-46).
+
+        A missing entry is then unknown, never absent."""
         self.key_journaled = False
-        """True once this process queued the master key record and no journal write failed since."""
+        """True once this process has queued the master key record.
+
+        A failed journal write sets it back."""
         self.writable_key: bytes | None = None
-        """The key that lets a plain add skip all checks; None sends each add through them.
+        """The key that lets a plain add skip all checks.
+
+        None sends each add through them.
 
         Set by the first add that passed the checks; cleared by a fence, a watcher and a journal failure."""
         self.last = -1
-        """The highest entry id seen since the start, or of all entries when `last_known`."""
+        """The highest entry id seen since the start.
+
+        It is the ledger's highest one when `last_known`."""
         self.last_known = not stored
         """True when no entry in the location index is higher than `last`."""
         self.lac = -1 if data.explicit_lac is None else explicit_lac_of(data.explicit_lac)
         """The highest LAC seen, taken from entries as far as `lac_entry` says."""
         self.lac_entry = NOT_COUNTED
-        """The entry whose LAC `lac` includes; while it differs from `last`, `lac` is a lower bound."""
+        """The entry whose LAC `lac` includes.
+
+        While it differs from `last`, `lac` is a lower bound."""
         self._gave_up = False
-        """Emptied by this process; entries that are added from then on raise `last` above -1."""
+        """Emptied by this process.
+
+        Entries that are added from then on raise `last` above -1."""
         self.watchers: dict[Callable[[], None], int] = {}
-        """Long polls, each with the LAC that it waits to be passed; each is called once."""
+        """Long polls, each with the LAC that it waits to be passed.
+
+        Each is called once."""
 
     def data(self) -> LedgerData:
         """Returns the row for the ledger index."""
@@ -93,18 +121,20 @@ class Ledger:
 
     @property
     def needs_logs(self) -> bool:
-        """True while an entry log may hold an entry of this ledger that must be kept.
+        """True while an entry log may hold a needed entry of this ledger.
 
         The index is no proof of the contrary: a damaged index may have lost rows that a rebuild finds again."""
         return not self._gave_up or self.last >= 0
 
     def raise_lac(self, lac: int) -> None:
-        """Sets a LAC that is higher than the known one and wakes the watchers that it passes."""
+        """Sets a higher LAC and wakes the watchers that it passes."""
         self.lac = lac
         self._wake([watcher for watcher, beyond in self.watchers.items() if beyond < lac])
 
     def wake_watchers(self) -> None:
-        """Wakes every watcher: the ledger was fenced or deleted, so its LAC may never rise again."""
+        """Wakes every watcher.
+
+        The ledger was fenced or deleted, so its LAC may never rise again."""
         self._wake(list(self.watchers))
 
     def _wake(self, watchers: list[Callable[[], None]]) -> None:

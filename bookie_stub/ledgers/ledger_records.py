@@ -62,7 +62,9 @@ class LedgerRecords:
     # Keys.
 
     def for_add(self, ledger_id: int, entry_id: int, master_key: bytes, recovery: bool) -> Ledger | int:
-        """Returns the ledger that an entry may be added to, created if need be, or the code of the refusal.
+        """Returns the ledger for this add, or the code of the refusal.
+
+        A new ledger is created with the key.
 
         A bookie that may have lost whole ledgers accepts an unknown ledger only with entry 0. Any other ledger may
         have been fenced before the loss, so its writer must go to another bookie.
@@ -76,7 +78,9 @@ class LedgerRecords:
         return ledger
 
     def authorize(self, ledger_id: int, master_key: bytes, *, begins: bool = False) -> Ledger | int:
-        """Returns the ledger, created if need be, when the key is right, else the code of the refusal.
+        """Returns the ledger for this key, or the code of the refusal.
+
+        A new ledger is created with the key.
 
         102: the key is another one, or has not 20 bytes. 104: the ledger was deleted, which is answered like a fence,
         to a recovery too. `begins` says that the caller adds the ledger's first entry; in a lossy bookie a ledger
@@ -92,6 +96,7 @@ class LedgerRecords:
             ledger = self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=False)
             self._registry.changed.add(ledger_id)
         elif ledger.key_open:
+            # The ledger's key record was lost: the first key that is presented becomes its key.
             ledger.master_key = master_key
             ledger.key_open = False
             self._registry.changed.add(ledger_id)
@@ -107,7 +112,9 @@ class LedgerRecords:
     # Fences.
 
     def fence(self, ledger_id: int, master_key: bytes, done: Done) -> None:
-        """Refuses plain adds from now on; calls `done(rc, ledger id)` once the fence is durable.
+        """Refuses plain adds from now on.
+
+        Calls `done(rc, ledger id)` once the fence is durable.
 
         rc: 0; 1 for a deleted ledger or a negative id; 102 for another key; 101 when the disk failed or the bookie is
         closed. The fence holds for this process as soon as the call returns, even when the disk fails."""
@@ -122,6 +129,7 @@ class LedgerRecords:
             ledger.fenced = True
             self._registry.changed.add(ledger_id)
             ledger.wake_watchers()
+        # From now on every add of the ledger is checked, and the check finds the fence.
         ledger.writable_key = None
         if ledger.fence_durable:
             self._answer(done, RC_OK, ledger_id)
@@ -133,7 +141,9 @@ class LedgerRecords:
     # Explicit LACs and syncs.
 
     def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
-        """Keeps an explicit LAC; calls `done(rc, ledger id)` once one at least as high is durable.
+        """Keeps an explicit LAC.
+
+        Calls `done(rc, ledger id)` once one at least as high is durable.
 
         `body` is ledger id, LAC, and the writer's digest over both. A LAC lower than the kept one changes nothing. A
         fence does not matter: what was confirmed before it stays confirmed. rc: 0; 1 deleted; 100 when `body` does
@@ -170,7 +180,9 @@ class LedgerRecords:
         return RC_OK
 
     def force(self, ledger_id: int, done: Done) -> None:
-        """Calls `done(0, ledger id)` once every earlier add of the ledger is durable; 101 when closed.
+        """Calls `done` once every earlier add of the ledger is durable.
+
+        Its arguments are rc (0; 101 when closed) and the ledger id.
 
         An empty record goes through the journal's queue: it is answered behind everything queued before it."""
         if self._closed:

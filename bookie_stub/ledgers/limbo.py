@@ -14,7 +14,9 @@ from bookie_stub.ledgers.ledger import Ledger
 
 
 def put_in_limbo(ledgers: Iterable[Ledger], changed: set[int]) -> None:
-    """Fences every ledger that the start found and marks it limbo; `changed` gets their ids."""
+    """Fences every ledger that the start found and marks it limbo.
+
+    `changed` gets their ids."""
     for ledger in ledgers:
         ledger.limbo = ledger.fenced = ledger.fence_durable = True
         changed.add(ledger.ledger_id)
@@ -26,7 +28,9 @@ def add_lost_ledgers(
     changed: set[int],
     has_deleted: Callable[[int], bool],
 ) -> int:
-    """Adds the ledgers that the cluster places on this bookie and that it does not know; returns how many.
+    """Adds unknown ledgers that the cluster has on this bookie.
+
+    Returns how many these are.
 
     Such a ledger was lost as a whole, or never had an entry here; both look alike, so each is fenced and in limbo. It
     accepts the first master key that is presented."""

@@ -42,9 +42,13 @@ from protocol.bookie_frame import (
 )
 
 ReadDone = Callable[[int, bytes], None]
-"""Completion of a read: (rc, entry); the entry is empty unless rc is 0."""
+"""Completion of a read: (rc, entry).
+
+The entry is empty unless rc is 0."""
 BatchReadDone = Callable[[int, list[bytes]], None]
-"""Completion of a batch read: (rc, entries); at least one when rc is 0."""
+"""Completion of a batch read: (rc, entries).
+
+At least one when rc is 0."""
 
 _NO_COUNT = 1 << 31
 """A count that no batch reaches."""
@@ -58,20 +62,32 @@ class _Request:
 
     def __init__(self, ledger: Ledger, first: int, count: int, bytes_left: int, done: BatchReadDone) -> None:
         self.ledger = ledger
+        """The ledger as it was when the request came; a deletion replaces the object in the registry."""
         self.next_id = first
+        """The entry that is added next."""
         self.count = count
         """Entries that may still be added."""
         self.bytes_left = bytes_left
-        """Bytes that these may have; an entry counts as its record, and the first one always fits."""
+        """Bytes that these may have.
+
+        An entry counts as its record, and the first one always fits."""
         self.entries: list[bytes] = []
+        """Entries gathered so far."""
         self.done = done
+        """The client's completion."""
         self.missed = -1
-        """The entry that a load was started for; it does not count as a hit of the read cache."""
+        """The entry that a load was started for.
+
+        It does not count as a hit of the read cache."""
         self.started_ns = 0
-        """Time at which memory turned out not to be enough; 0 while it is."""
+        """Time at which memory turned out not to be enough.
+
+        0 while it is."""
 
     def add(self, entry: bytes) -> bool:
-        """Adds the next entry; returns False when the answer has no space for it."""
+        """Adds the next entry.
+
+        Returns False when the answer has no space for it."""
         self.bytes_left -= LENGTH_BYTES + len(entry)
         if self.bytes_left < 0 and self.entries:
             return False
@@ -97,18 +113,20 @@ class Reads:
         self._stats = state.stats
         self._batch_bytes_max = batch_bytes_max
         self._waiting: dict[int, deque[_Request]] = {}
-        """Ledgers with a running load, and the requests that wait for its end."""
+        """Requests that wait for a load, by the ledger that is loaded."""
         self._flushes = 0
         self._closed = False
 
     def flush_ended(self) -> None:
-        """Notes that a write cache was dropped, so that running loads count as overtaken.
+        """Marks all running loads as overtaken by a flush.
 
         Such a load may bring a version that was replaced before the flush."""
         self._flushes += 1
 
     def close(self) -> None:
-        """Answers the waiting requests with an I/O error (101); running loads still answer theirs."""
+        """Answers the waiting requests with an I/O error (101).
+
+        Running loads still answer theirs."""
         self._closed = True
         for waiting in self._waiting.values():
             while waiting:
@@ -177,7 +195,9 @@ class Reads:
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """Calls `done(rc, entries)` with consecutive entries from `first` on, at least one when rc is 0.
+        """Calls `done(rc, entries)` with consecutive entries from `first` on.
+
+        At least one entry when rc is 0.
 
         `count_max` <= 0 sets no limit. `bytes_max` limits the whole answer on the wire: 36 bytes, and 4 more than its
         own length for each entry; `maxBatchReadSize` limits it as well. A missing or damaged entry ends the batch
@@ -197,6 +217,7 @@ class Reads:
         if self._gather(request):
             self._finish(request, RC_OK)
             return
+        # Only reads that need the disk are timed, so a hit costs no clock read.
         request.started_ns = time.perf_counter_ns()
         ledger_id = request.ledger.ledger_id
         if ledger_id in self._waiting:
@@ -205,7 +226,9 @@ class Reads:
             self._waiting[ledger_id] = deque()
 
     def _gather(self, request: _Request, loaded: Mapping[int, bytes] = _NOTHING) -> bool:
-        """Adds the next entries from memory; returns True when the request has all that it may get.
+        """Adds the next entries from memory.
+
+        Returns True when the request has all that it may get.
 
         `loaded` has the entries of the load that just ended, for which the read cache may be too small.
         """
@@ -219,6 +242,7 @@ class Reads:
                     return True
                 stats.write_cache_hits += 1
                 continue
+            # Behind the ledger's end a batch is complete. An empty one needs a load: only the index may say "absent".
             if entry_id > ledger.last and ledger.last_known and request.entries:
                 return True
             entry = self._read_cache.get(ledger.serial, entry_id) or loaded.get(entry_id)
@@ -232,7 +256,9 @@ class Reads:
         return True
 
     def _load(self, request: _Request) -> bool:
-        """Starts a load for the request's next entry; returns False when the request is answered instead."""
+        """Starts a load for the request's next entry.
+
+        Returns False when the request is answered instead."""
         ledger = request.ledger
         if self._closed:
             self._finish(request, RC_IO_ERROR)
@@ -246,6 +272,7 @@ class Reads:
             request.missed = request.next_id
             self._stats.write_cache_misses += 1
             self._stats.read_cache_misses += 1
+            # The number of flushes tells at the end of the load if one has overtaken it.
             work = partial(self._load_stored, request, self._flushes)
             self._pool.submit(work, partial(self._load_failed, request))
             return True
@@ -266,6 +293,7 @@ class Reads:
         if ids:
             ledger.last = max(ledger.last, ids[-1])
         if ids and flushes == self._flushes:
+            # The result is given along: the read cache may be smaller than one load.
             fresh = dict(zip(ids, loaded.entries, strict=True))
             complete = self._gather(request, fresh)
             # The entry right behind the load is missing or damaged. Ask again only if memory had that entry.
@@ -286,7 +314,9 @@ class Reads:
         self._serve_waiting(request.ledger, _NOTHING)
 
     def _keep(self, ledger: Ledger, loaded: Loaded, served_before: int) -> None:
-        """Puts loaded entries into the read cache; those below `served_before` were served already."""
+        """Puts loaded entries into the read cache.
+
+        Those below `served_before` were served already."""
         ids, entries = loaded.ids, loaded.entries
         for newer in self._caches.entries_of(ledger.ledger_id):
             kept = [index for index, entry_id in enumerate(ids) if entry_id not in newer]
@@ -294,13 +324,16 @@ class Reads:
         self._read_cache.put(ledger.serial, ids, entries, bisect_left(ids, served_before))
 
     def _serve_waiting(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
-        """Serves the requests that waited for a load, up to the first one that needs another load.
+        """Serves the requests that waited for a load.
+
+        Stops at the first one that needs another load.
 
         `fresh` has the loaded entries, and is empty if a flush has overtaken the load.
         """
         waiting = self._waiting[ledger.ledger_id]
         while waiting:
             request = waiting.popleft()
+            # A request for a ledger that was deleted and made anew must not get the old ledger's entries.
             if self._gather(request, fresh if request.ledger is ledger else _NOTHING):
                 self._finish(request, RC_OK)
             elif self._load(request):

@@ -20,7 +20,9 @@ from bookie_stub.ledgers.state import BookieState
 
 
 class Removals:
-    """Removes ledgers from memory and journal at once, and from the indexes with the next checkpoint."""
+    """Deletes and empties ledgers.
+
+    They leave memory and journal at once, and the indexes with the next checkpoint."""
 
     def __init__(
         self, state: BookieState, records: LedgerRecords, start_checkpoint: Callable[[], None]
@@ -36,7 +38,9 @@ class Removals:
         self._closed = False
 
     def delete(self, ledger_id: int) -> None:
-        """Deletes a ledger; it accepts no add any more. Has no effect on one that was deleted before.
+        """Deletes a ledger; it accepts no add any more.
+
+        Has no effect on one that was deleted before.
 
         The deletion is durable with the journal's next group; disk space is freed after the next checkpoint. An
         unknown ledger is noted as deleted too: its first add may be among the held ones.
@@ -52,7 +56,7 @@ class Removals:
         self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
 
     def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Deletes ledgers; calls `done` in the loop once the indexes have none of them.
+        """Deletes ledgers; calls `done` once the indexes have none of them.
 
         `done` is never called when the bookie is closed before."""
         for ledger_id in ledger_ids:
@@ -60,7 +64,9 @@ class Removals:
         self._call_when_removed(done)
 
     def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Gives up the entries of closed ledgers; calls `done` once the indexes have none of them.
+        """Gives up the entries of closed ledgers.
+
+        Calls `done` once the indexes have none of them.
 
         A ledger keeps its entries when some were just added, when its key is unknown, or when its fence cannot be
         written; `done` is called all the same."""

@@ -39,11 +39,15 @@ from bookie_stub.ledgers.ledger import Ledger
 log = logging.getLogger(__name__)
 
 Write = Callable[[WriteCache, Mapping[int, LedgerData], frozenset[int]], None]
-"""Makes replayed entries, rows of the ledger index and deletions durable. May raise OSError or BookieError."""
+"""Makes replayed entries, rows of the ledger index and deletions durable.
+
+May raise OSError or BookieError."""
 
 
 class Replay:
-    """Collects what the records change, and writes it out whenever the write cache is full."""
+    """Collects the changes of the records and flushes them in portions.
+
+    A flush follows whenever the write cache is full."""
 
     def __init__(
         self,
@@ -52,7 +56,9 @@ class Replay:
         write: Write,
         has_tombstone: Callable[[int], bool],
     ) -> None:
-        """`ledgers` are those of the index; the replay adds to them and deletes from them."""
+        """`ledgers` are those of the index.
+
+        The replay adds to them and deletes from them."""
         self._ledgers = ledgers
         self._has_tombstone = has_tombstone
         self._cache_bytes_max = cache_bytes_max
@@ -74,7 +80,9 @@ class Replay:
         self._keys_lost = False
 
     def replay_journal(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
-        """Applies the records of one journal directory after `mark`; returns the end of its last file.
+        """Applies the records of one journal directory after `mark`.
+
+        Returns the end of its last file.
 
         Raises CorruptJournal for damage, unless `skip_invalid`."""
         chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
@@ -134,7 +142,9 @@ class Replay:
             self.flush()
 
     def _add_without_key(self, ledger_id: int) -> Ledger | None:
-        """Adds a ledger that accepts the first key presented; returns None for a deleted one."""
+        """Adds a ledger that accepts the first key presented.
+
+        Returns None for a deleted one."""
         if self._is_deleted(ledger_id):
             return None
         ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)

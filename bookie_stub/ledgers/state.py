@@ -16,7 +16,9 @@ from bookie_stub.ledgers.registry import LedgerRegistry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookieState:
-    """Ledgers, caches, journals, files and counters; only lower rooms, so that every part may be given it."""
+    """Ledgers, caches, journals, files and counters.
+
+    Only lower rooms, so that every part may be given it."""
 
     ledgers: LedgerRegistry
     """Which ledgers there are, and which were deleted."""

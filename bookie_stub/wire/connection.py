@@ -31,19 +31,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_COST_BYTES = 256 << 10
-"""Smallest charge of a read until it is answered: the size of its answer is unknown before."""
+"""Smallest charge of a read until it is answered.
+
+The size of its answer is unknown before."""
 ADD_COST_BYTES = 150
-"""Charge of an add on top of its bytes: the measured size of the objects that hold its record, id and answer."""
+"""Charge of an add on top of its bytes.
+
+The measured size of the objects that hold its record, id and answer."""
 
 
 FRONT_BYTES = 64 << 10
-"""Bytes of an incomplete frame that fit in front of the next received ones."""
+"""Most bytes of an incomplete frame that wait in `Scratch`."""
 RECEIVED_BYTES = 256 << 10
 """Most bytes received in one call."""
 
 
 class Scratch:
-    """The memory into which all connections of a server receive, one after the other.
+    """The memory into which all connections of a server receive.
 
     It is empty between two calls. One for all keeps an idle connection small, and no buffer is allocated per
     arrival."""
@@ -52,7 +56,9 @@ class Scratch:
 
     def __init__(self) -> None:
         self.buffer = bytearray(FRONT_BYTES + RECEIVED_BYTES)
-        """The rest of an incomplete frame ends at FRONT_BYTES, new bytes begin there, so both form one piece."""
+        """The memory itself; new bytes begin at FRONT_BYTES.
+
+        The rest of an incomplete frame is put in front of them, so both form one piece."""
         self.view = memoryview(self.buffer)
         """All of `buffer`."""
         self.free = self.view[FRONT_BYTES:]
@@ -102,7 +108,9 @@ class BookieConnection(asyncio.BufferedProtocol):
         """Received bytes that are not yet cut into frames."""
         self._waiting_bytes = 0
         self._wanted_bytes = LENGTH_BYTES
-        """Number of waiting bytes that complete the next frame, as far as its length is known."""
+        """Number of waiting bytes that complete the next frame.
+
+        It is 4 while the frame's length is unknown."""
         self._length_max = server.frame_bytes_max - LENGTH_BYTES
         self._v3 = V3Requests(self)
         self._v2: V2Requests | None = None
@@ -114,7 +122,9 @@ class BookieConnection(asyncio.BufferedProtocol):
         """Reads that are not yet answered."""
         self._adding_bytes = 0
         self._read_cost = server.frame_bytes_max
-        """Charge of a read: the largest recent answer; before the first answer the largest possible one."""
+        """Charge of a read: the largest recent answer.
+
+        Before the first answer the largest possible one."""
         self._postponed: deque[Callable[[], None]] = deque()
         self._reading_paused = False
         self._writing_paused = False
@@ -133,13 +143,16 @@ class BookieConnection(asyncio.BufferedProtocol):
         log.debug("+ %s", self._address)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Called by asyncio at the end; completions that come later find no transport and are dropped."""
+        """Called by asyncio at the end.
+
+        Completions that come later find no transport and are dropped."""
         self._transport = None
         if self._handshaking and self._handshake is not None:
             self._handshake.cancel()
         self._v3.close()
         self._postponed.clear()
         self._forget_received()
+        # A connection that ends while it is paused would stay in the count of blocked ones.
         if self._reading_paused:
             self._server.blocked -= 1
             self._reading_paused = False
@@ -155,7 +168,9 @@ class BookieConnection(asyncio.BufferedProtocol):
     # Frames.
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by asyncio before it receives: returns the memory for the next bytes."""
+        """Called by asyncio before it receives.
+
+        Returns the memory for the next bytes."""
         if self._large is not None and self._large.active:
             return self._large.free()
         return self._scratch.free
@@ -172,10 +187,12 @@ class BookieConnection(asyncio.BufferedProtocol):
             # The usual case: frames are cut where they were received, without a copy.
             self._go_on(self._scratch.buffer, FRONT_BYTES, FRONT_BYTES + nbytes)
         elif self._waiting_bytes <= FRONT_BYTES and not self._blocked:
+            # The rest of an incomplete frame is short: copy it in front of the new bytes and cut both as one piece.
             start = FRONT_BYTES - self._waiting_bytes
             self._scratch.buffer[start:FRONT_BYTES] = b"".join(self._chunks)
             self._go_on(self._scratch.buffer, start, FRONT_BYTES + nbytes)
         else:
+            # The connection is blocked, or a long frame is incomplete: collect, as the scratch is for all.
             self._keep(bytes(self._scratch.free[:nbytes]))
 
     def _keep(self, data: bytes) -> None:
@@ -189,7 +206,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         self._go_on(data, 0, len(data))
 
     def _go_on(self, data: Received, start: int, stop: int) -> None:
-        """Runs the postponed work, then handles complete frames, until the connection is blocked."""
+        """Runs postponed work and handles frames until the connection is blocked."""
         while self._postponed and not self._blocked:
             self._postponed.popleft()()
         try:
@@ -207,6 +224,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         large = False
         requests: V2Requests | V3Requests = self._v2 or self._v3
         while not self._blocked and offset + LENGTH_BYTES <= stop:
+            # Most frames are adds of a run. A run that does not begin here returns the same offset.
             end = requests.handle_run(data, offset, stop, self._length_max)
             if end > offset:
                 offset = end
@@ -237,7 +255,9 @@ class BookieConnection(asyncio.BufferedProtocol):
         return length
 
     def _handle_first(self, packet: memoryview) -> None:
-        """Handles packets until one is not v3; that packet and all later ones are v2."""
+        """Handles packets until one is not v3.
+
+        That packet and all later ones are v2."""
         if not self._v3.handle(packet):
             self._v2 = V2Requests(self)
             arena = self.bookie.state.write_caches.arena
@@ -270,13 +290,17 @@ class BookieConnection(asyncio.BufferedProtocol):
         self.reads += 1
 
     def end_read(self, answer: bytes) -> None:
-        """See `Peer`. The charge of a read follows the answers: up at once, down by an eighth per answer."""
+        """See `Peer`. The charge of a read follows the answers.
+
+        Up at once, down by an eighth per answer."""
         self.reads -= 1
         self._read_cost = max(len(answer), self._read_cost - (self._read_cost >> 3), READ_COST_BYTES)
         self.send(answer)
 
     def send(self, frame: bytes) -> None:
-        """Queues an answer for the write at the end of the turn; drops it when the connection is gone."""
+        """Queues an answer for the write at the end of the turn.
+
+        Drops it when the connection is gone."""
         if self._transport is not None:
             if not self._answers:
                 self._server.has_answers(self)
@@ -330,13 +354,17 @@ class BookieConnection(asyncio.BufferedProtocol):
     # Answers and pace.
 
     def write_answers(self) -> None:
-        """Writes all queued answers in one call; called by the server at the end of the turn."""
+        """Writes all queued answers in one call.
+
+        Called by the server at the end of the turn."""
         if self._handshaking:
+            # The plain transport belongs to TLS now; the answers are written when the handshake has ended.
             return
         answers, self._answers = self._answers, []
         if self._transport is not None and answers:
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
         if self._reading_paused and not self._blocked:
+            # These answers have freed charges, so frames that came before the pause can be handled.
             self._go_on_with_waiting()
 
     @property
@@ -360,12 +388,16 @@ class BookieConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
-        """Called by asyncio when the peer does not read its answers: stop reading its requests."""
+        """Called by asyncio when the peer does not read its answers.
+
+        Stop reading its requests."""
         self._writing_paused = True
         self._pace()
 
     def resume_writing(self) -> None:
-        """Called by asyncio when the peer has read its answers: handle what waited."""
+        """Called by asyncio when the peer has read its answers.
+
+        Handle what waited."""
         self._writing_paused = False
         if not self._blocked:
             self._go_on_with_waiting()

@@ -37,8 +37,10 @@ class LargeAdds:
         allocate: Callable[[int], memoryview],
         handle: Callable[[bytes, memoryview], None],
     ) -> None:
-        """`handle(master key, record)` is called for each add. A frame with more than `length_max` bytes behind its
-        length ends the mode, like any other frame that is no large add."""
+        """`handle(master key, record)` is called for each add.
+
+        A frame with more than `length_max` bytes behind its length ends the mode, like any other frame that
+        is no large add."""
         self.active = False
         """True while the connection receives into `free()`."""
         self._length_max = length_max
@@ -48,10 +50,12 @@ class LargeAdds:
         self._head_view = memoryview(self._head)
         self._record: memoryview | None = None
         self._filled = 0
-        """Bytes received of the head, or of the record once it has memory."""
+        """Bytes received of the head, or of the allocated record."""
 
     def begin(self, rest: bytes) -> bool:
-        """Starts the mode with the received part of a frame; returns False when it is no large add."""
+        """Starts the mode with the received part of a frame.
+
+        Returns False when it is no large add."""
         self.active = True
         head = rest[:_HEAD_BYTES]
         self._head_view[: len(head)] = head
@@ -75,7 +79,9 @@ class LargeAdds:
         return (self._head_view if self._record is None else self._record)[self._filled :]
 
     def received(self, count: int) -> bytes | None:
-        """Notes `count` received bytes; returns all bytes of the frame when it is no large add, else None."""
+        """Notes `count` received bytes.
+
+        Returns all bytes of the frame when it is no large add, else None."""
         self._filled += count
         if self._record is None:
             if self._is_large_add():
@@ -88,7 +94,9 @@ class LargeAdds:
         return None
 
     def _is_large_add(self) -> bool:
-        """True while the head is, or may become, that of a large add; allocates the record when the head is whole."""
+        """True while the received head fits a large add.
+
+        Allocates the record when the head is complete."""
         if self._filled < LENGTH_BYTES:
             return True
         length: int = LENGTH.unpack_from(self._head)[0]
@@ -100,6 +108,7 @@ class LargeAdds:
             return False
         if self._filled == _HEAD_BYTES:
             self._record = self._allocate(LENGTH_BYTES + length - ADD_PREFIX_BYTES)
+            # A record has its length in front, which the wire's frame gives for all of the frame.
             self._record[:LENGTH_BYTES] = LENGTH.pack(length - ADD_PREFIX_BYTES)
             self._filled = LENGTH_BYTES
         return True

@@ -66,11 +66,12 @@ class LongPoll:
         self._timer = self._loop.call_later(wait_ms / 1000, self._look_again)
 
     def _woken(self) -> None:
-        """Runs inside the add or fence that woke the poll, so it only notes that.
+        """Notes that the poll was woken; runs inside that add or fence.
 
         The poll's answer is sent before that add's: the LAC in an entry speaks of the entries before it."""
         self._moved_ms = time.time_ns() // 1_000_000
         self._stop_waiting()
+        # Not at once: the add or fence that woke the poll has not returned yet.
         self._loop.call_soon(self._look_again)
 
     def _stop_waiting(self) -> None:

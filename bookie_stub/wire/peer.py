@@ -9,7 +9,9 @@ from bookie_stub.compose.bookie import Bookie
 
 
 class Peer(Protocol):
-    """Implemented by `BookieConnection`; the requests of both wire versions use nothing else of it."""
+    """Implemented by `BookieConnection`.
+
+    The requests of both wire versions use nothing else of it."""
 
     bookie: Bookie
     """Serves the requests."""
@@ -19,7 +21,7 @@ class Peer(Protocol):
         ...
 
     def end_adds(self, count: int, size: int, answers: bytes) -> None:
-        """Takes the charge off and sends the answers to all of these adds."""
+        """Takes the charge off and sends the answers to these adds."""
         ...
 
     def begin_read(self) -> None:
@@ -36,7 +38,9 @@ class Peer(Protocol):
 
     @property
     def offers_tls(self) -> bool:
-        """True while the connection may start TLS: it is configured and not yet in use."""
+        """True while the connection may start TLS.
+
+        It is configured and not yet in use."""
         ...
 
     def start_tls(self, answer: bytes) -> None:
@@ -44,7 +48,7 @@ class Peer(Protocol):
         ...
 
     def when_unblocked(self, work: Callable[[], None]) -> None:
-        """Runs `work` now, or as soon as the connection's outstanding requests allow another one.
+        """Runs `work` as soon as the connection may have another request.
 
         For requests that have waited in the bookie, such as long polls: thousands may wake together."""
         ...

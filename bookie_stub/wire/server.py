@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OUTSTANDING_BYTES_MAX = 32 << 20
-"""Charges of unanswered adds and reads above which a connection is not read from."""
+"""Most charges of unanswered requests before a connection stops reading."""
 
 
 class BookieServer:
@@ -43,7 +43,9 @@ class BookieServer:
         self.scratch = Scratch()
         """The memory that all connections receive into."""
         self.blocked = 0
-        """Number of connections that are not read from until some of their requests are answered."""
+        """Number of connections that have stopped reading.
+
+        They resume when some of their requests are answered."""
         self._connections: set[BookieConnection] = set()
         self._with_answers: list[BookieConnection] = []
         self._loop = asyncio.get_running_loop()
@@ -58,7 +60,9 @@ class BookieServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on, also when port 0 was configured. Only after `start`."""
+        """The port it listens on, also when port 0 was configured.
+
+        Only after `start`."""
         assert self._server is not None, "not started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -93,7 +97,10 @@ class BookieServer:
         self._connections.discard(connection)
 
     def has_answers(self, connection: BookieConnection) -> None:
-        """Called by a connection with its first answer of this turn; its answers are written at the turn's end."""
+        """Called by a connection with its first answer of this turn.
+
+        Its answers are written at the turn's end."""
+        # One callback per turn for all connections: their answers join into one write each.
         self._with_answers.append(connection)
         if len(self._with_answers) == 1:
             self._loop.call_soon(self._write_answers)

@@ -49,7 +49,9 @@ class V2Requests:
         self._records = peer.bookie.records
         self._availability = peer.bookie.availability
         self.adds_are_large = False
-        """True when the last run ended with an add of LARGE_BYTES or more; the next one is probably large too."""
+        """True when the last run ended with a large add.
+
+        The next add is probably large too."""
 
     def handle(self, packet: memoryview) -> None:
         """Handles one request. Raises FrameError when the packet is not v2."""
@@ -68,7 +70,7 @@ class V2Requests:
             self._peer.send(encode_auth_response(request.version, AUTH_DISABLED, b""))
 
     def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
-        """Adds the run of plain adds that begins at `start` of the received bytes.
+        """Adds the run of plain adds that begins at `start`.
 
         Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
         `length_max` bytes behind its length belongs to no run."""
@@ -161,5 +163,7 @@ class V2Requests:
 
 
 def _v2_code(rc: int) -> int:
-    """Translates "unknown" (107): BookKeeper's v2 client does not know it and would wait for its time limit."""
+    """Translates "unknown" (107).
+
+    BookKeeper's v2 client does not know it and would wait for its time limit."""
     return RC_IO_ERROR if rc == RC_UNKNOWN_LEDGER_STATE else rc

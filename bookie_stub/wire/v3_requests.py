@@ -50,7 +50,9 @@ from protocol.bookkeeper_api_pb2 import (
 )
 
 LONG_POLLS_MAX: Final = 10_000
-"""Long polls that may wait on one connection; the next one is answered "too many requests"."""
+"""Long polls that may wait on one connection.
+
+The next one is answered "too many requests"."""
 
 
 class V3Requests:
@@ -90,7 +92,7 @@ class V3Requests:
         return True
 
     def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
-        """Adds the run of plain adds that begins at `start` of the received bytes.
+        """Adds the run of plain adds that begins at `start`.
 
         Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
         `length_max` bytes behind its length belongs to no run."""
@@ -174,7 +176,7 @@ class V3Requests:
             self._end_read(request, rc)
 
     def _read_with_lac(self, request: Request, entry: bytes, rc: int, lac: int) -> None:
-        """Answers with the entry, and leaves out a LAC that could not be found."""
+        """Answers with the entry, without a LAC that was not found."""
         self._end_with_entry(request, entry, lac if rc == RC_OK else None)
 
     def _end_with_entry(self, request: Request, entry: bytes, lac: int | None) -> None:
@@ -227,7 +229,9 @@ class V3Requests:
         self._records.force(request.forceLedgerRequest.ledgerId, done)
 
     def _begin_record(self, request: Request, size: int) -> Done:
-        """Charges a request that waits for the disk like an add; returns its completion."""
+        """Charges a request that waits for the disk like an add.
+
+        Returns its completion."""
         self._peer.begin_adds(1, size)
         return lambda rc, _ledger_id: self._peer.end_adds(1, size, encode_message(answer_to(request, rc)))
 
