@@ -16,8 +16,9 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import file_name, log_ids
-from bookie_stub.upkeep.compaction import CompactionStopped, Throttler, compact_log, is_named
+from bookie_stub.upkeep.compaction import EntryLogCompactor, is_named
 from bookie_stub.upkeep.directory_compactions import ForcedRound
+from bookie_stub.upkeep.throttler import CompactionStopped, Throttler
 from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
 
@@ -107,7 +108,7 @@ async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
         return rc
 
     done: list[int] = []
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, pace)
+    await asyncio.to_thread(EntryLogCompactor(storage, lambda ledger: ledger == 1, pace).compact, old)
     assert done == [OK]
     expected = [(OK, b"flushed"), (OK, b"cached"), (OK, b"while it runs"), *EVERYTHING[3:]]
     assert await all_of(bench, 1) == expected
@@ -133,7 +134,9 @@ async def test_an_entry_rewritten_between_its_copy_and_the_index_keeps_its_new_v
 
     done: list[int] = []
     bench.file_system.link = link_late  # type: ignore[method-assign]
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    await asyncio.to_thread(
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
+    )
     assert done == [OK]
     expected = [*EVERYTHING[:2], (OK, b"new"), *EVERYTHING[3:]]
     assert await all_of(bench, 1) == expected
@@ -149,7 +152,9 @@ async def test_what_is_flushed_after_the_copy_began_is_in_a_newer_log(bench: Ben
     await bench.checkpoint()
     current = log_ids(logs_of(bench))[-1]
     (storage,) = bookie._disk.storages.all
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    await asyncio.to_thread(
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
+    )
     copied = log_ids(logs_of(bench))[-1]
     await bench.add_all(3000, range(5, 10))
     await bench.checkpoint()
@@ -192,7 +197,7 @@ async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> Non
     def late(path: Path) -> int:
         if path.name == file_name(old) and not done:
             done.append(1)
-            compact_log(storage, old, lambda ledger: ledger == 1, lambda _: None)
+            EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact(old)
         return open_to_read(path)
 
     bench.file_system.open_to_read = late
@@ -220,7 +225,7 @@ async def test_a_compaction_breathes_where_nothing_lives_and_its_rate_counts_wha
     def pause() -> None:
         breaths.append(len(paced))
 
-    compact_log(storage, first, lambda ledger: ledger == 2, paced.append, pause)
+    EntryLogCompactor(storage, lambda ledger: ledger == 2, paced.append, pause).compact(first)
     assert breaths[:7] == [0] * 7  # over ledger 1
     assert len(breaths) == (1000 + 300 + 290) // 128
     assert len(paced) == 300 + 290
@@ -238,7 +243,9 @@ async def test_a_stop_ends_a_scan_that_finds_nothing_alive(bench: Bench) -> None
     stopping = Event()
     stopping.set()
     with pytest.raises(CompactionStopped):
-        compact_log(storage, log_id, lambda _: False, lambda _: None, Throttler(0, stopping).pause)
+        EntryLogCompactor(storage, lambda _: False, lambda _: None, Throttler(0, stopping).pause).compact(
+            log_id
+        )
     assert log_ids(logs_of(bench)) == [log_id]
 
 
@@ -300,7 +307,9 @@ async def test_a_crash_at_any_step_is_finished_by_the_next_start(
         return real(*arguments)
 
     setattr(bench.file_system, stop, stopping)
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    await asyncio.to_thread(
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
+    )
     assert image.exists(), f"no {count}. {stop} in a compaction"
     after = Bench(image)
     complete = list(logs_of(after).glob("*.compacted"))
@@ -353,7 +362,7 @@ async def test_the_pace_is_asked_for_every_record(bench: Bench) -> None:
 
     (old,) = log_ids(logs_of(bench))
     with pytest.raises(BookieError, match="enough"):
-        compact_log(storage, old, lambda ledger: ledger == 1, stop_late)
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, stop_late).compact(old)
     assert sizes == [542, 542, 542, 542, 542]
     assert await all_of(bench, 1) == EVERYTHING
 

@@ -43,7 +43,7 @@ def fill(bench: Bench, share: float) -> None:
 
 def disk_states_of(bookie: Bookie) -> list[DiskState]:
     """As compactions know them."""
-    return [directory.room for directory in bookie.collection._directories]
+    return [directory.disk for directory in bookie.collection._directories]
 
 
 async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> None:
