@@ -71,6 +71,6 @@ async def test_a_damaged_header_without_a_map_proves_nothing(bench: Bench) -> No
     flip(log, CHECKSUM.start + 5)
     scanned = ScannedLog(log.parent, int(log.stem, 16))
     assert len(list(scanned)) == 50
-    state = scanned.state(None)
+    state = scanned.completeness(None)
     assert "damaged" in state.flaw
     assert not state.proven

@@ -368,7 +368,7 @@ async def test_a_ledger_index_that_is_half_made_is_not_believed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("bookie_stub.tools.index_rebuild._Rebuild.build", stop)
+        patch.setattr("bookie_stub.tools.location_index_rebuild.LocationIndexRebuild.scan", stop)
         with pytest.raises(KeyboardInterrupt):
             run(written, capsys, "index", "rebuild")
     assert (current / "ledgers/CURRENT").exists()
