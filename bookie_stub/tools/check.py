@@ -49,8 +49,9 @@ _COVERED = 32
 def check(
     journals: Sequence[Path], storages: Sequence[tuple[Path, Path]], entry_bytes_max: int, say: Say
 ) -> CheckReport:
-    """Checks all directories of a bookie; `storages` are pairs of a folder of entry logs and one of indexes.
+    """Checks all directories of a bookie.
 
+    `storages` are pairs of a folder of entry logs and one of indexes.
     OSError when a file cannot be read at all.
     """
     report = CheckReport()
@@ -131,7 +132,10 @@ class _EntriesOfLedger:
         self._progress = progress
 
     def check(self, rows: Iterator[Put]) -> None:
-        """Checks all entries of one ledger; `rows` are its rows of the location index."""
+        """Checks all entries of one ledger.
+
+        `rows` are its rows of the location index.
+        """
         report = self._report
         fits = 0
         misfits: list[_Row] = []
@@ -189,7 +193,10 @@ class _EntriesOfLedger:
 
 
 def digest_fits(entry: bytes) -> bool:
-    """Returns whether an entry fits its digest, as a CRC32C (4 bytes) or as a CRC32 (8 bytes, four of them zero)."""
+    """Returns whether an entry fits its digest.
+
+    It is tried as a CRC32C of 4 bytes and as a CRC32 of 8 bytes, four of them zero.
+    """
     if len(entry) < _COVERED + 4:
         return False
     covered = entry[:_COVERED]

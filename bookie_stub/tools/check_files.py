@@ -27,7 +27,7 @@ from bookie_stub.tools.progress import Progress, Say
 
 
 def check_cookies(directories: Sequence[Path], report: CheckReport) -> None:
-    """Checks that every directory has a cookie, that all are alike, and that each line is one of a cookie."""
+    """Checks that every directory has the same, well-formed cookie."""
     cookies: dict[Path, bytes] = {}
     for directory in directories:
         path = directory / COOKIE_FILE
@@ -52,7 +52,10 @@ def _first_difference(one: bytes, other: bytes) -> int:
 
 
 def check_journals(directory: Path, marks: Sequence[Path], report: CheckReport) -> None:
-    """Checks the journals of one directory, older ones included. `marks` are its mark files in all ledger directories."""
+    """Checks the journals of one directory, older ones included.
+
+    `marks` are its mark files in all ledger directories.
+    """
     try:
         mark = replay_start(marks, directory)
     except BookieError as error:
@@ -74,7 +77,10 @@ def inventory_of(logs: Path, report: CheckReport) -> InventoryContents | None:
 
 
 def check_last_id(logs: Path, report: CheckReport) -> None:
-    """Checks that `lastId` is a number, and that no entry log has a higher one: its id would be given out again."""
+    """Checks that `lastId` is a number no log's id exceeds.
+
+    Such a log's id would be given out again.
+    """
     path = logs / LAST_ID_FILE
     try:
         last_id = int(path.read_text(errors="replace"), 16)
@@ -89,7 +95,10 @@ def check_last_id(logs: Path, report: CheckReport) -> None:
 
 
 def check_logs(logs: Path, inventory: InventoryContents | None, report: CheckReport, say: Say) -> None:
-    """Checks each log's records, header and ledgers map, and that no listed log is missing."""
+    """Checks each log's records, header and ledgers map.
+
+    A listed log that is missing is damage too.
+    """
     ids = log_ids(logs)
     report.damaged += missing_logs(logs, ids, inventory)
     progress = Progress(f"check {logs}", "records", say)
@@ -105,7 +114,10 @@ def check_logs(logs: Path, inventory: InventoryContents | None, report: CheckRep
 
 
 def check_tombstones(index: Path, inventory: InventoryContents | None, report: CheckReport) -> None:
-    """Checks the tombstones, and that there are as many as the inventory says."""
+    """Checks the tombstones and their number.
+
+    The inventory says how many there must be.
+    """
     try:
         Tombstones(index / TOMBSTONES, FileSystem(), 0 if inventory is None else inventory.counts.tombstones)
     except BookieStorageError as error:

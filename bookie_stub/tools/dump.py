@@ -38,8 +38,9 @@ _ENTRY_BYTES_MIN = 32
 
 
 def files_in(places: list[Path], suffix: str) -> list[Path]:
-    """Returns the named files, and the journals (`.txn`) or entry logs (`.log`) in the named directories, oldest first.
+    """Returns the journals or entry logs in some places, oldest first.
 
+    A place is a file or a directory; `suffix` is `.txn` or `.log`.
     FileNotFoundError for a directory without such a file.
     """
     found: list[Path] = []
@@ -56,7 +57,7 @@ def files_in(places: list[Path], suffix: str) -> list[Path]:
 
 
 def current(directory: Path) -> Path:
-    """Returns the `current` in a directory, or the directory itself if it has none."""
+    """Returns the `current` in a directory, or the directory itself."""
     folder = directory / CURRENT
     return folder if folder.is_dir() else directory
 
@@ -65,7 +66,10 @@ def current(directory: Path) -> Path:
 
 
 def journal_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
-    """Yields the records of a journal with their offsets, with `wanted` those of one ledger."""
+    """Yields the records of a journal with their offsets.
+
+    With `wanted` only those of one ledger.
+    """
     reader = JournalReader(path, skip_invalid=True)
     size = path.stat().st_size
     heading = True
@@ -118,7 +122,10 @@ def entry_text(entry: bytes) -> str:
 
 
 def entry_log_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
-    """Yields the entries of an entry log with their offsets and its ledgers map, with `wanted` those of one ledger."""
+    """Yields a log's entries with their offsets, and its map.
+
+    With `wanted` only those of one ledger.
+    """
     size = path.stat().st_size
     try:
         header = read_header(path)
@@ -163,7 +170,10 @@ def location_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
 
 
 def ledger_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
-    """Yields key, fence, explicit LAC and entries of each ledger, from both indexes. BookieStorageError."""
+    """Yields key, fence, explicit LAC and entries of each ledger.
+
+    They come from both indexes. BookieStorageError.
+    """
     path = current(directory)
     yield f"{path / LEDGERS}: ledger index"
     ranges = _entry_ranges(path / LOCATIONS, wanted)

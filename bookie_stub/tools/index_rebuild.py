@@ -63,8 +63,9 @@ def rebuild(
     closed: ClosedEntries | None,
     say: Say,
 ) -> RebuildReport:
-    """Rebuilds the indexes of one ledger directory; the folders are those that hold the files.
+    """Rebuilds the indexes of one ledger directory.
 
+    The folders are those that hold the files.
     `ledgers_too` makes the ledger index anew although it can be read. `share` is (place, count) of the ledger directories.
     `closed` asks the cluster, None when it cannot be asked. Raises BookieError, BookieInUse among them, and OSError.
     """
@@ -137,7 +138,10 @@ def _inventory_of(logs: Path) -> tuple[InventoryContents | None, list[str]]:
 
 
 def require_directories(directories: Sequence[Path]) -> None:
-    """Raises BookieError for the first directory that does not exist: a tool must not make an empty one."""
+    """Raises BookieError for the first directory that does not exist.
+
+    A tool must not make an empty one.
+    """
     for directory in directories:
         if not directory.is_dir():
             raise BookieError(f"there is no {directory}: check the settings of this bookie")

@@ -25,7 +25,10 @@ _BATCH = 50_000
 
 
 class JournalSalvage:
-    """Reads the journals twice: which copy of each wanted entry is the newest, then these copies."""
+    """Reads the journals twice for lost entries.
+
+    First it finds the newest copy of each wanted entry, then it writes these copies.
+    """
 
     def __init__(self, journals: Sequence[Path], wanted: Callable[[bytes, bytes], bool]) -> None:
         """`wanted(key, record)` returns whether the new index lacks the entry, or has another version of it."""
@@ -35,7 +38,10 @@ class JournalSalvage:
         """The keys of the entries that were written again."""
 
     def run(self, logs: Path, into: LocationIndex) -> None:
-        """Writes the entries to a new log in `logs` and their rows to `into`. Raises BookieError or OSError."""
+        """Writes the entries to a new log, and their rows to `into`.
+
+        Raises BookieError or OSError.
+        """
         newest = self._newest()
         writer = EntryLogWriter(logs, _LOG_BYTES_MAX, FileSystem())
         puts: list[Put] = []
@@ -91,7 +97,10 @@ def _entries(directory: Path, damaged: Callable[[], None]) -> Iterator[tuple[byt
 
 
 def differs(reader: EntryLogReader, into: LocationIndex, key: bytes, record: bytes) -> bool:
-    """Returns whether the new index has no such entry, another version of it, or one that cannot be read."""
+    """Returns whether the new index lacks this version of an entry.
+
+    It does when it has another version, none, or one that cannot be read.
+    """
     location = into.get(key)
     try:
         return not location or reader.read(key, location) != record[LENGTH_BYTES:]

@@ -59,7 +59,10 @@ class LedgerRowSources:
         """True when any ledger may have been in limbo."""
 
     def read(self, journals: Sequence[Path], share: tuple[int, int]) -> None:
-        """Reads the special records of the journals. `share` is (place, count) of the ledger directories. OSError."""
+        """Reads the special records of the journals.
+
+        `share` is (place, count) of the ledger directories. OSError.
+        """
         place, count = share
         for directory in journals:
             for journal_id in journal_ids(directory):
@@ -82,11 +85,14 @@ class LedgerRowSources:
                 self._lacs[ledger_id] = body
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """Returns whether the journals or a tombstone say that a ledger was deleted."""
+        """Returns whether the journals or a tombstone name a deleted ledger."""
         return ledger_id in self._deleted or ledger_id in self._tombstones
 
     def rebuilt_rows(self, with_entries: Iterable[int]) -> dict[int, LedgerData]:
-        """Returns a row, fenced, for every ledger that has entries, an old row or a record in the journals."""
+        """Returns a fenced row for every ledger of any source.
+
+        The sources are entries, old rows, and records in the journals.
+        """
         rows = self.rows or {}
         known = {*with_entries, *rows, *self._keys, *self._fenced}
         return {each: self._row(each, rows.get(each)) for each in sorted(known) if not self.has_deleted(each)}

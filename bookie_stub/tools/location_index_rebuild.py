@@ -34,7 +34,10 @@ _BATCH = 50_000
 
 
 class LocationIndexRebuild:
-    """The new location index of one directory while a rebuild runs. Close it at the end."""
+    """The new location index of one directory while a rebuild runs.
+
+    Close it at the end.
+    """
 
     def __init__(
         self, logs: Path, index: Path, inventory: InventoryContents | None, entry_bytes_max: int, say: Say
@@ -64,7 +67,10 @@ class LocationIndexRebuild:
         """Entries that only the journals had."""
 
     def scan(self, is_known: Callable[[int], bool]) -> None:
-        """Fills a new index from all entry logs, then from the old one. Raises BookieError and OSError."""
+        """Fills a new index from the entry logs and the old one.
+
+        Raises BookieError and OSError.
+        """
         shutil.rmtree(self._index / _BUILT, ignore_errors=True)
         self._built = built = LocationIndex(self._index / _BUILT)
         ids = log_ids(self._logs)
@@ -108,7 +114,10 @@ class LocationIndexRebuild:
         built.write(puts, ())
 
     def hidden_ledgers(self) -> set[int] | None:
-        """Returns the ledgers that may have lost entries which no row names, None when any may have."""
+        """Returns the ledgers that may have lost entries no row names.
+
+        None when any ledger may.
+        """
         if self.previous.complete:
             return set()
         ids = log_ids(self._logs)
@@ -125,7 +134,10 @@ class LocationIndexRebuild:
         return hidden
 
     def salvage(self, journals: Sequence[Path], ledgers: Container[int]) -> None:
-        """Looks in the journals for lost entries of these ledgers. Raises BookieError and OSError."""
+        """Looks in the journals for lost entries of these ledgers.
+
+        Raises BookieError and OSError.
+        """
         previous, built = self.previous, self._index_built()
 
         def wanted(key: bytes, record: bytes) -> bool:
@@ -142,7 +154,10 @@ class LocationIndexRebuild:
             del previous.unreadable[key]
 
     def has_all(self, ledger_id: int, entry_ids: Iterable[int]) -> bool:
-        """Returns whether the new index has all these entries of a ledger. BookieStorageError."""
+        """Returns whether the new index has all these entries of a ledger.
+
+        BookieStorageError.
+        """
         return set(self._index_built().entry_ids(ledger_id)).issuperset(entry_ids)
 
     def _index_built(self) -> LocationIndex:
@@ -157,8 +172,9 @@ class LocationIndexRebuild:
         self._reader.close()
 
     def take_place(self) -> None:
-        """Puts the new index, which must be closed, in the place of the old one. OSError.
+        """Puts the new index in the place of the old one.
 
+        Close it first. OSError.
         A start between the two renames is refused, and the rebuild must run again.
         """
         index, file_system = self._index, FileSystem()

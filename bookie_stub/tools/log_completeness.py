@@ -61,12 +61,15 @@ class ScannedLog:
 
     @property
     def torn(self) -> str:
-        """The place and the length of bytes behind the last record, or nothing."""
+        """The bytes behind the last record, as text, or nothing."""
         rest = self._scan.rest
         return f"{self.path} from {self._scan.end} on, {rest} bytes" if rest else ""
 
     def completeness(self, inventory: InventoryContents | None) -> LogCompleteness:
-        """Returns the judgement, behind the last entry; `inventory` is None where there is none. OSError."""
+        """Returns the judgement; call it behind the last entry.
+
+        `inventory` is None where there is none. OSError.
+        """
         try:
             header = read_header(self.path)
         except CorruptEntry:
@@ -114,7 +117,7 @@ class ScannedLog:
 
 
 def missing_logs(directory: Path, found: Collection[int], inventory: InventoryContents | None) -> list[str]:
-    """Returns a line for each log that the inventory lists and that is not among the ids in `found`."""
+    """Returns a line for each listed log that is not found."""
     if inventory is None:
         return []
     wanted = {*inventory.finished, *inventory.growing}

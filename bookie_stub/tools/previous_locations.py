@@ -38,7 +38,10 @@ class PreviousLocations:
         """The location, by key, of each entry that no log has."""
 
     def keep(self, into: LocationIndex, is_known: Callable[[int], bool], reader: EntryLogReader) -> None:
-        """Adds the rows of known ledgers that the new index lacks. BookieStorageError when that cannot be written."""
+        """Adds the rows of known ledgers that the new index lacks.
+
+        BookieStorageError when that cannot be written.
+        """
         puts: list[Put] = []
         for key, location in self._rows_beyond(into, is_known):
             self.ledgers.add(KEY.unpack(key)[0])
@@ -70,7 +73,7 @@ class PreviousLocations:
             self.complete = False
 
     def logs_of_unreadable(self) -> list[str]:
-        """Returns the names of the entry logs that should have the unreadable entries."""
+        """Returns the names of the logs that lack unreadable entries."""
         return [file_name(log_id) for log_id in sorted({each >> 32 for each in self.unreadable.values()})]
 
 

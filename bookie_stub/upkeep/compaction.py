@@ -53,7 +53,10 @@ class _Move(NamedTuple):
 
 
 class EntryLogCompactor:
-    """Compacts the logs of one ledger directory, one after the other, in its caller's thread."""
+    """Compacts the logs of one ledger directory.
+
+    It works in its caller's thread, one log after the other.
+    """
 
     def __init__(
         self,
@@ -169,7 +172,10 @@ def remove_unnamed(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] |
 
 
 def is_named(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None) -> bool:
-    """Returns whether the location index names the log in a row of one of these ledgers; None stands for all."""
+    """Returns whether a row of these ledgers names the log.
+
+    None stands for all ledgers.
+    """
     if ledgers is None:
         return any(location >> 32 == log_id for _, _, location in storage.locations.all_rows())
     return any(

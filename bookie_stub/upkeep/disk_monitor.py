@@ -37,7 +37,7 @@ DiskStates = tuple[DiskState, ...]
 
 
 def judge(shares: Iterable[float], before: DiskState, settings: DiskSettings) -> DiskState:
-    """Returns the state that follows from the used shares of the disks that a directory needs.
+    """Returns the state that follows from used shares of disks.
 
     A directory that was full stays so until all its disks are below the low mark; otherwise it would change to and fro
     with each log that is written and removed.
@@ -69,7 +69,10 @@ class DiskMonitor:
         self._thread = threading.Thread(target=self._run, name="bookie-disk", daemon=True)
 
     def look(self) -> DiskStates:
-        """Looks at the disks now and returns the states. OSError. A start calls it before the first request."""
+        """Looks at the disks now and returns the states.
+
+        OSError. A start calls it before the first request.
+        """
         self._states = tuple(map(self._look_at, self._places, self._states))
         return self._states
 

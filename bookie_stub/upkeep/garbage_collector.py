@@ -43,19 +43,25 @@ _CHECKPOINT_WAIT_S = 30.0
 
 
 class Removal(Protocol):
-    """Deletes and empties ledgers, in the loop. `done` is called when they are out of the indexes."""
+    """Deletes and empties ledgers, in the loop.
+
+    `done` is called when they are out of the indexes.
+    """
 
     def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
         """Deletes ledgers for good."""
         ...
 
     def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Gives up the entries of ledgers, which stay known with key and fence."""
+        """Gives up the entries of ledgers, which keep key and fence."""
         ...
 
 
 class KnownLedgers:
-    """The bookie's ledgers as the collector's thread sees them; the loop's thread changes them meanwhile."""
+    """The bookie's ledgers as the collector's thread sees them.
+
+    The loop's thread changes them meanwhile.
+    """
 
     def __init__(
         self,
@@ -75,7 +81,7 @@ class KnownLedgers:
         return sorted(list(self._ledgers))  # noqa: C414 - the copy is made in one step, the loop goes on adding
 
     def with_entries(self) -> list[int]:
-        """Returns the ids of the ledgers that may have entries in a log, ascending."""
+        """Returns the ledgers that may have entries in a log, ascending."""
         return [ledger_id for ledger_id in self.ids() if self._needs_logs(ledger_id)]
 
     def living(self, ledger_id: int) -> bool:
@@ -90,16 +96,22 @@ class KnownLedgers:
         return ledger is not None and ledger.needs_logs
 
     def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Has the loop delete ledgers; `done` when a checkpoint has taken them out of the indexes."""
+        """Has the loop delete ledgers.
+
+        `done` runs when a checkpoint has taken them out of the indexes.
+        """
         post_quietly(self._post, partial(self._removal.delete_all, ledger_ids, done))
 
     def empty(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Has the loop give up the entries of ledgers; `done` as for `delete`."""
+        """Has the loop give up entries of ledgers; `done` as above."""
         post_quietly(self._post, partial(self._removal.empty_all, ledger_ids, done))
 
 
 class GarbageCollectorThread:
-    """Runs one round after the other. Its calls come from the loop's thread."""
+    """Runs one round after the other.
+
+    Its calls come from the loop's thread.
+    """
 
     def __init__(
         self,
@@ -154,18 +166,27 @@ class GarbageCollectorThread:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. A compaction that is copying is given up; one that changes the index comes to its end."""
+        """Ends the thread.
+
+        A compaction that is copying is given up; one that changes the index comes to its end.
+        """
         self._closing.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def nudge(self) -> None:
-        """Has dead logs removed soon. Call it when deleted ledgers are out of the indexes."""
+        """Has dead logs removed soon.
+
+        Call it when deleted ledgers are out of the indexes.
+        """
         self._wake.set()
 
     def force(self, force: ForcedRound) -> None:
-        """Asks for a complete round at once (`PUT /api/v1/bookie/gc`). Requests before its start are joined."""
+        """Asks for a complete round at once (`PUT /api/v1/bookie/gc`).
+
+        Requests before its start are joined.
+        """
         older = self._force or ForcedRound()
         self._force = ForcedRound(*(one or other for one, other in zip(older, force, strict=True)))
         self.forced = True
@@ -173,20 +194,26 @@ class GarbageCollectorThread:
 
     @property
     def index_paths(self) -> list[Path]:
-        """The directory of each location index, in the order of the ledger directories."""
+        """The directory of each location index, by ledger directory."""
         return [directory.usage.storage.locations.path for directory in self._directories]
 
     def compact_indexes(self, places: Iterable[int]) -> None:
-        """Asks for a compaction of the location indexes at these places (`PUT .../entry_location_compact`)."""
+        """Asks for a compaction of the location indexes at these places.
+
+        `PUT .../entry_location_compact` calls it.
+        """
         self._indexes_to_compact.update(places)
         self._wake.set()
 
     def is_compacting_index(self, place: int) -> bool:
-        """Returns whether a location index is being compacted, or is going to be because it was asked for."""
+        """Returns whether a location index's compaction runs or is asked for."""
         return place in self._indexes_to_compact or self.stats.directories[place].compacting_index
 
     def disks_changed(self, disks: DiskStates) -> None:
-        """Takes over the free space of the ledger directories, which decides about their compactions."""
+        """Takes over the free space of the ledger directories.
+
+        It decides about their compactions.
+        """
         for directory, disk in zip(self._directories, disks, strict=True):
             directory.disk = disk
         if self._settings.force_when_full and any(disk.almost_full for disk in disks):

@@ -26,7 +26,7 @@ Living = Callable[[int], bool]
 
 
 class LogUsage:
-    """The settled logs of one ledger directory and what is alive in them."""
+    """The settled logs of one ledger directory, with their ledgers."""
 
     def __init__(self, storage: LedgerStorage, pause: Pause, whole_log_bytes: int = 1) -> None:
         """A log smaller than `whole_log_bytes` counts as that large, with the difference dead (by_whole_logs)."""
@@ -40,7 +40,7 @@ class LogUsage:
         """Logs that are left alone until the next start."""
 
     def remove_dead(self, living: Living) -> int:
-        """Removes logs of which no ledger lives; returns the bytes that were freed."""
+        """Removes logs of which no ledger lives; returns freed bytes."""
         reclaimed = 0
         for log_id in self.storage.settled_logs():
             ledgers = self._ledgers_of(log_id)
@@ -49,7 +49,7 @@ class LogUsage:
         return reclaimed
 
     def mostly_dead(self, share_max: float, living: Living) -> list[int]:
-        """Returns the logs of which less than `share_max` is alive, the emptiest first."""
+        """Returns logs with less than `share_max` alive, the emptiest first."""
         found = []
         for log_id in self.storage.settled_logs():
             share = self.share_alive(log_id, living)
@@ -58,7 +58,7 @@ class LogUsage:
         return [log_id for _, log_id in sorted(found)]
 
     def share_alive(self, log_id: int, living: Living) -> float | None:
-        """Returns the share of a log's bytes that belongs to living ledgers, None when it is in doubt.
+        """Returns a log's living share of bytes, None in doubt.
 
         Entries of a living ledger that were written again count as alive, as at BookKeeper: the map has no more.
         """
@@ -77,7 +77,10 @@ class LogUsage:
             return 0
 
     def give_up(self, log_id: int) -> None:
-        """Leaves a log alone until the next start, because it could not be compacted."""
+        """Leaves a log alone until the next start.
+
+        It could not be compacted.
+        """
         self._in_doubt.add(log_id)
 
     def forget(self, log_id: int) -> None:
