@@ -19,7 +19,7 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answer, Answers, Post
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.availability import Availability
 from bookie_stub.compose.start import Disk, Recovered, open_disk, recover
 from bookie_stub.config.settings import BookieSettings
@@ -64,7 +64,7 @@ class Bookie:
         recovered: Recovered,
         stats: BookieStats,
         file_system: FileSystem,
-        metadata: LedgerMetadata | None,
+        metadata: ClusterLedgers | None,
     ) -> None:
         """Use `open`."""
         ledgers = recovered.ledgers
@@ -171,7 +171,7 @@ class Bookie:
         *,
         file_system: FileSystem | None = None,
         cluster: Cluster | None = None,
-        metadata: LedgerMetadata | None = None,
+        metadata: ClusterLedgers | None = None,
     ) -> Bookie:
         """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
 

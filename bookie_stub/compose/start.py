@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
 from bookie_stub.disk.cookie import Cluster
@@ -81,7 +81,7 @@ def _look_for_logs(storage: LedgerStorage) -> None:
 
 
 def recover(
-    settings: BookieSettings, disk: Disk, metadata: LedgerMetadata | None, started: float
+    settings: BookieSettings, disk: Disk, metadata: ClusterLedgers | None, started: float
 ) -> Recovered:
     """Ledgers from index and journal; what was replayed is in the logs when this returns.
 

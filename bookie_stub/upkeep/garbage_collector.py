@@ -24,7 +24,7 @@ from typing import Protocol
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import CollectionStats
 from bookie_stub.base.posting import Answer, Post, post_quietly
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.ledger_storage import Storages
 from bookie_stub.ledgers.ledger import Ledger
@@ -118,7 +118,7 @@ class GarbageCollectorThread:
         storages: Storages,
         ledgers: KnownLedgers,
         settings: BookieSettings,
-        metadata: LedgerMetadata | None,
+        metadata: ClusterLedgers | None,
         stats: CollectionStats,
     ) -> None:
         """Without `metadata` the bookie deletes ledgers only when it is told to (`Bookie.delete_ledger`)."""
@@ -253,7 +253,7 @@ class GarbageCollectorThread:
         self._compact_indexes()
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
-    def _delete_missing(self, metadata: LedgerMetadata) -> None:
+    def _delete_missing(self, metadata: ClusterLedgers) -> None:
         """Deletes the ledgers that the metadata store does not have, and waits until they are out of the indexes."""
         # The own list is made before the store is asked: a new ledger is in the store before it has an entry here.
         known = sorted(self._ledgers.ids())

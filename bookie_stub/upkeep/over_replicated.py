@@ -20,7 +20,7 @@ from contextlib import ExitStack
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.posting import Answer
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class OverReplicatedLedgers:
 
     def __init__(
         self,
-        metadata: LedgerMetadata,
+        metadata: ClusterLedgers,
         bookie_id: str,
         with_entries: Callable[[], list[int]],
         empty: Callable[[Sequence[int], Answer], None],

@@ -17,7 +17,7 @@ from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 Connect = Callable[[str], pulsar.Client]
 SESSION_MS = 2000

@@ -21,10 +21,10 @@ from kazoo.client import KazooClient
 from bookie_stub.base.record import explicit_lac_of
 from bookie_stub.disk.ledger_index import FLAGS_KEY
 from bookie_stub.disk.rocks import read_rows
-from broker.ledger_client.ledger_metadata import LedgerMetadata, Segment, encode
 from magnetar.commands.bookie_command import main
 from protocol.bookie_frame import Response, encode_add_request, encode_fence_request, encode_read_request
 from protocol.bookkeeper_api_pb2 import EOK
+from protocol.ledger_metadata import LedgerMetadata, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.compose.test_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
@@ -38,7 +38,7 @@ KEPT = (PLAIN, FENCED_LEDGER, CONFIRMED)
 """With ten entries each."""
 ENTRIES = range(10)
 
-pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]
 
 
 class Pair:

@@ -1,14 +1,13 @@
 """The same troubles for a bookie of ours and one of Apache's: full disks, ledgers that others have taken over.
 
-`MAGNETAR_BOOKKEEPER_HOME` names an unpacked distribution of Apache BookKeeper (the folder that has `lib`); without it only
-ours is asked. Small tmpfs stand for the disks; mounting them needs root, so elsewhere those tests are skipped.
+Maven fetches Apache's bookie. Small tmpfs stand for the disks; mounting them needs root, so elsewhere those tests are
+skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,6 @@ from typing import Final
 import pytest
 from kazoo.client import KazooClient
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.bookie_frame import (
     FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
@@ -30,15 +28,15 @@ from protocol.bookie_frame import (
     encode_fence_request,
     encode_read_request,
 )
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.compose.test_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
-from tests.support.apache_bookie import ApacheBookie, classes_in, java
+from tests.support.apache_bookie import ApacheBookie
 from tests.support.java import ZooKeeper, free_port
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
-HOME: Final = "MAGNETAR_BOOKKEEPER_HOME"
 OK, NO_LEDGER, NO_ENTRY, FENCED, READ_ONLY = 0, 1, 2, 104, 105
 WAIT_S: Final = 60.0
 
@@ -48,7 +46,7 @@ Settings = Mapping[str, object]
 class Ours:
     name = "ours"
 
-    def __init__(self, folder: Path, zookeeper: str, settings: Settings) -> None:
+    def __init__(self, _classes: str, folder: Path, zookeeper: str, settings: Settings) -> None:
         self.address = f"127.0.0.1:{free_port()}"
         self._process = Process(folder / "data")
         self._settings = {
@@ -70,13 +68,8 @@ class Ours:
 class Apaches(ApacheBookie):
     name = "apache"
 
-    def __init__(self, folder: Path, zookeeper: str, settings: Settings) -> None:
-        home = os.environ.get(HOME)
-        if home is None:
-            pytest.skip(f"{HOME} names no distribution of Apache BookKeeper")
-        if java() is None:
-            pytest.skip("java is not installed, and JAVA_HOME names none")
-        super().__init__(classes_in(Path(home)), folder, zookeeper)
+    def __init__(self, classes: str, folder: Path, zookeeper: str, settings: Settings) -> None:
+        super().__init__(classes, folder, zookeeper)
         self._formatted = False
         self._settings = {"diskUsageThreshold": 0.99, "diskUsageWarnThreshold": 0.98, **settings}
 
@@ -111,13 +104,14 @@ def nodes(zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[KazooClient]:
 
 @pytest.fixture(params=[Ours, Apaches], ids=["ours", "apache"])
 def begin(
-    request: pytest.FixtureRequest, tmp_path: Path, zookeeper: ZooKeeper, nodes: KazooClient
+    request: pytest.FixtureRequest, classes: str, tmp_path: Path, zookeeper: ZooKeeper, nodes: KazooClient
 ) -> Iterator[Bookies]:
     """Starts the one bookie of the cluster."""
     with ExitStack() as running:
 
         def start(settings: Settings) -> Ours | Apaches:
-            bookie: Ours | Apaches = request.param(tmp_path, f"{zookeeper.address}{nodes.chroot}", settings)
+            cluster = f"{zookeeper.address}{nodes.chroot}"
+            bookie: Ours | Apaches = request.param(classes, tmp_path, cluster, settings)
             running.callback(bookie.stop)
             bookie.start()
             return bookie

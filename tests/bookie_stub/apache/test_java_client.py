@@ -25,7 +25,7 @@ RUN_S: Final = 240
 SESSION_MS: Final = 3000
 CHECKS: Final = {"v2": 8, "v3": 12}
 
-pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(600)]
 
 
 class Bookie:

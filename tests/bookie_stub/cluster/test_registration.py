@@ -16,7 +16,6 @@ import pytest
 from bookie_stub.base.errors import ForeignDirectory, RegistrationError
 from bookie_stub.cluster.registration import LAYOUT, Registration, service_info
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.metadata_uri import MetadataUri, parse_metadata_uri
 from bookie_stub.config.settings import for_directory
 from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
 from protocol.ledger_path import ledger_path
@@ -24,6 +23,7 @@ from tests.bookie_stub.compose.test_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
+from zookeeper.url import ZookeeperUrl, parse_service_uri
 
 INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
 SESSION_S: Final = 2.0
@@ -41,13 +41,13 @@ def test_the_node_says_where_the_bookie_is() -> None:
 @pytest.mark.parametrize(
     ("text", "uri"),
     [
-        ("zk+hierarchical://one:2181/ledgers", MetadataUri("one:2181", "/ledgers")),
-        ("zk://one:2181;two:2181/a/b/", MetadataUri("one:2181,two:2181", "/a/b")),
-        ("zk+null://one,two/ledgers", MetadataUri("one,two", "/ledgers")),
+        ("zk+hierarchical://one:2181/ledgers", ZookeeperUrl("one:2181", "/ledgers")),
+        ("zk://one:2181;two:2181/a/b/", ZookeeperUrl("one:2181,two:2181", "/a/b")),
+        ("zk+null://one,two/ledgers", ZookeeperUrl("one,two", "/ledgers")),
     ],
 )
-def test_uris(text: str, uri: MetadataUri) -> None:
-    assert parse_metadata_uri(text) == uri
+def test_uris(text: str, uri: ZookeeperUrl) -> None:
+    assert parse_service_uri(text) == uri
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_uris(text: str, uri: MetadataUri) -> None:
 )
 def test_what_is_no_uri(text: str) -> None:
     with pytest.raises(ValueError, match="allowed is zk"):
-        parse_metadata_uri(text)
+        parse_service_uri(text)
 
 
 # Cookies.
@@ -118,9 +118,9 @@ def test_the_data_of_another_bookie_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def uri(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> MetadataUri:
+def uri(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> ZookeeperUrl:
     """A cluster of its own for each test."""
-    return MetadataUri(zookeeper.address, f"/{request.node.name}".replace("[", "-").replace("]", ""))
+    return ZookeeperUrl(zookeeper.address, f"/{request.node.name}".replace("[", "-").replace("]", ""))
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 class Registered(Process):
-    def __init__(self, directory: Path, uri: MetadataUri) -> None:
+    def __init__(self, directory: Path, uri: ZookeeperUrl) -> None:
         super().__init__(directory)
         self._settings = (
             f"bookiePort={free_port()}",
@@ -164,7 +164,7 @@ class Registered(Process):
 
 
 @pytest.fixture
-def process(tmp_path: Path, uri: MetadataUri) -> Iterator[Registered]:
+def process(tmp_path: Path, uri: ZookeeperUrl) -> Iterator[Registered]:
     process = Registered(tmp_path / "data", uri)
     yield process
     if process.process is not None and process.process.poll() is None:
@@ -172,9 +172,9 @@ def process(tmp_path: Path, uri: MetadataUri) -> Iterator[Registered]:
         process.process.communicate()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
-def test_a_bookie_is_found_while_it_listens(observer: object, process: Registered, uri: MetadataUri) -> None:
+def test_a_bookie_is_found_while_it_listens(observer: object, process: Registered, uri: ZookeeperUrl) -> None:
     process.begin()
     port = int(process.addresses["bookie"].split(":")[1])
     assert observer.get(f"{uri.root}/LAYOUT")[0] == LAYOUT
@@ -191,10 +191,10 @@ def test_a_bookie_is_found_while_it_listens(observer: object, process: Registere
     assert observer.exists(f"{uri.root}/available/the-bookie") is None
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_after_a_kill_the_next_process_waits_for_the_place(
-    observer: object, process: Registered, uri: MetadataUri
+    observer: object, process: Registered, uri: ZookeeperUrl
 ) -> None:
     long_session = f"zkTimeout={int(PATIENT_S * 1000)}"
     process.begin(long_session)
@@ -205,9 +205,9 @@ def test_after_a_kill_the_next_process_waits_for_the_place(
     assert observer.exists(node).owner_session_id != first
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
-def test_a_lost_session_is_replaced(observer: object, uri: MetadataUri) -> None:
+def test_a_lost_session_is_replaced(observer: object, uri: ZookeeperUrl) -> None:
     from kazoo.client import KazooClient
 
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
@@ -215,7 +215,7 @@ def test_a_lost_session_is_replaced(observer: object, uri: MetadataUri) -> None:
     node = f"{uri.root}/available/the-bookie"
     first = observer.exists(node).owner_session_id
     # Whoever takes over a session and ends it, ends it for its owner too.
-    thief = KazooClient(hosts=uri.hosts, client_id=registration._client.client_id)
+    thief = KazooClient(hosts=uri.hosts, client_id=registration.session.client.client_id)
     thief.start()
     thief.stop()
     wait_until(lambda: (stat := observer.exists(node)) is not None and stat.owner_session_id != first)
@@ -224,9 +224,9 @@ def test_a_lost_session_is_replaced(observer: object, uri: MetadataUri) -> None:
     wait_until(lambda: observer.exists(node) is None)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
-def test_two_bookies_of_one_name_do_not_share_it(uri: MetadataUri) -> None:
+def test_two_bookies_of_one_name_do_not_share_it(uri: ZookeeperUrl) -> None:
     first = Registration.connect(uri, "the-bookie", SESSION_S)
     first.announce("127.0.0.1", 3181, read_only=False)
     second = Registration.connect(uri, "the-bookie", SESSION_S)
@@ -238,9 +238,9 @@ def test_two_bookies_of_one_name_do_not_share_it(uri: MetadataUri) -> None:
     second.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
-def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUri) -> None:
+def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: ZookeeperUrl) -> None:
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
     for read_only in (False, True, True, False):
         registration.announce("127.0.0.1", 3181, read_only=read_only)
@@ -249,10 +249,10 @@ def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: MetadataUr
     registration.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:
-    process = Registered(tmp_path / "bookie", MetadataUri(mortal.address, "/ledgers"))
+    process = Registered(tmp_path / "bookie", ZookeeperUrl(mortal.address, "/ledgers"))
     process.begin(f"zkTimeout={int(PATIENT_S * 1000)}")
     try:
         mortal.stop()
@@ -265,17 +265,16 @@ async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path
     assert code == 0
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> None:
-    registration = Registration.connect(MetadataUri(mortal.address, "/ledgers"), "the-bookie", PATIENT_S)
+    registration = Registration.connect(ZookeeperUrl(mortal.address, "/ledgers"), "the-bookie", PATIENT_S)
     try:
         registration.announce("127.0.0.1", 3182, read_only=False)
         mortal.stop()
-        wait_until(lambda: not registration._client.connected)
+        wait_until(lambda: not registration.session.nodes.connected)
         mortal.start()
-        node = "/ledgers/available/the-bookie"
-        wait_until(lambda: registration._client.connected and registration._is_ours(node))
+        wait_until(lambda: registration.session.nodes.connected and registration.has_node())
     finally:
         registration.close()
 
@@ -297,15 +296,15 @@ def test_without_zookeeper_the_start_ends_with_the_reason(tmp_path: Path) -> Non
 
 
 def test_without_kazoo_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kazoo.client", None)
+    monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(RegistrationError, match=r"magnetar\[zookeeper\]"):
-        Registration.connect(MetadataUri("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
+        Registration.connect(ZookeeperUrl("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
-    observer: object, process: Registered, uri: MetadataUri
+    observer: object, process: Registered, uri: ZookeeperUrl
 ) -> None:
     process.begin("gcWaitTime=100", "flushInterval=50")
     for ledger in (7, 8):
@@ -327,9 +326,11 @@ async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
     writer.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
-def test_a_full_disk_moves_the_node_and_back(observer: object, process: Registered, uri: MetadataUri) -> None:
+def test_a_full_disk_moves_the_node_and_back(
+    observer: object, process: Registered, uri: ZookeeperUrl
+) -> None:
     """The threshold is passed by setting it below what the disk has taken."""
     process.begin("diskUsageThreshold=0.001", "diskUsageWarnThreshold=0.001", "diskCheckInterval=20")
     assert observer.exists(f"{uri.root}/available/readonly/the-bookie") is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kazoo.exceptions import ConnectionLoss, NodeExistsError, NoNodeError
@@ -17,9 +18,13 @@ from bookie_stub.upkeep.directory_compactions import ForcedRound
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_compaction import compact
+from zookeeper.nodes import ZookeeperNodes
 
 OK, NO_LEDGER = 0, 1
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+
+
+STAT = SimpleNamespace(version=0, mtime=0, numChildren=0)
 
 
 class Later:
@@ -57,7 +62,7 @@ class Store:
         self._call("get")
         if path not in self.nodes:
             raise NoNodeError
-        return self.nodes[path], None
+        return self.nodes[path], STAT
 
     def exists(self, path: str) -> object:
         self._call("exists")
@@ -92,7 +97,7 @@ class World:
         self.bookie = Bookie.open(
             for_directory(bench.directory, collection=CollectionSettings(rate=0)),
             bench.loop.call_soon_threadsafe,
-            metadata=ZooKeeperLedgers(self.store, "/ledgers", "the cluster"),
+            metadata=ZooKeeperLedgers(ZookeeperNodes(self.store), "/ledgers", "the cluster"),
         )
         bench.bookie = self.bookie
 
@@ -171,7 +176,7 @@ async def test_another_cluster_deletes_nothing(world: World, node: str, content:
 def test_a_list_that_leaves_something_out_is_checked_by_name() -> None:
     store = Store([5, 6])
     store.hidden_from_lists = {f"/ledgers/{ledger_path(5)}"}
-    ledgers = ZooKeeperLedgers(store, "/ledgers", "the cluster")
+    ledgers = ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster")
     assert ledgers.missing([5, 6, 7], verify=True) == [7]
     assert ledgers.missing([5, 6, 7], verify=False) == [5, 7]
     store.nodes["/ledgers/INSTANCEID"] = b"other"
@@ -181,7 +186,10 @@ def test_a_list_that_leaves_something_out_is_checked_by_name() -> None:
 
 def test_neighbours_are_listed_once() -> None:
     store = Store(range(30_000))
-    assert ZooKeeperLedgers(store, "/ledgers", "the cluster").missing(range(30_000), verify=True) == []
+    assert (
+        ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster").missing(range(30_000), verify=True)
+        == []
+    )
     assert store.calls.count("get_children") == 3
 
 
@@ -221,7 +229,7 @@ def placed(members: dict[int, str]) -> Store:
 
 def test_ledgers_of_a_bookie_are_found_at_any_depth() -> None:
     members = {0: "a:1", 7: "b:1", 12_345_678: "a:1", 2**31: "a:1", 2**31 + 1: "b:1", 2**62: "a:1"}
-    ledgers = ZooKeeperLedgers(placed(members), "/ledgers", "the cluster")
+    ledgers = ZooKeeperLedgers(ZookeeperNodes(placed(members)), "/ledgers", "the cluster")
     assert ledgers.naming("a:1") == [0, 12_345_678, 2**31, 2**62]
 
 
@@ -233,7 +241,7 @@ def test_a_list_in_doubt_is_none(trouble: str) -> None:
     if trouble == "other cluster":
         store.nodes["/ledgers/INSTANCEID"] = b"made anew"
     with pytest.raises(RegistrationError):
-        ZooKeeperLedgers(store, "/ledgers", "the cluster").naming("a:1")
+        ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster").naming("a:1")
 
 
 def test_a_ledger_that_goes_while_it_is_looked_at_is_none() -> None:
@@ -247,4 +255,4 @@ def test_a_ledger_that_goes_while_it_is_looked_at_is_none() -> None:
         return found
 
     store.get_children = get_children  # type: ignore[method-assign]
-    assert ZooKeeperLedgers(store, "/ledgers", "the cluster").naming("a:1") == [2]
+    assert ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster").naming("a:1") == [2]

@@ -6,16 +6,16 @@ import errno
 
 import pytest
 
-from bookie_stub.cluster.ledger_members import members_of_closed
-from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
+from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers, members_of_closed
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings, for_directory
 from bookie_stub.disk.entry_log import log_ids
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.upkeep.test_collection import Store
 from tests.bookie_stub.upkeep.test_compaction import compact
+from zookeeper.nodes import ZookeeperNodes
 
 OK, NO_LEDGER, NO_ENTRY, FENCED, UNAUTHORIZED = 0, 1, 2, 104, 102
 HERE, B, C = "127.0.0.1:3181", "127.0.0.1:31810", "b:3181"
@@ -41,6 +41,7 @@ digestType: CRC32C
 password: "secret"
 ackQuorumSize: 1
 """
+LINES = b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\tb:3181\n7\tCLOSED"
 
 
 def test_who_is_named() -> None:
@@ -49,7 +50,9 @@ def test_who_is_named() -> None:
     assert members_of_closed(closed((B,), state=LedgerState.OPEN)) is None
     assert members_of_closed(closed((B,), state=LedgerState.IN_RECOVERY)) is None
     assert members_of_closed(TEXT.replace(b"CLOSED", b"OPEN")) is None
-    assert members_of_closed(TEXT.replace(b"state: CLOSED", b"")) is None
+    assert members_of_closed(LINES.replace(b"CLOSED", b"b:3182")) is None
+    assert members_of_closed(LINES.replace(b"\n7\t", b"\n-102\t")) is None
+    assert members_of_closed(LINES) == {C}
 
 
 DOUBTFUL = [
@@ -60,7 +63,8 @@ DOUBTFUL = [
     closed((B,)) + b"\0",
     TEXT.replace(b"CLOSED", b"DONE"),
     TEXT.replace(b"\t2", b"\t4"),
-    b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\tb:3181\n-102\tCLOSED",
+    TEXT.replace(b"state: CLOSED", b""),
+    LINES.replace(b"\n7\t", b"\n\t"),
 ]
 
 
@@ -78,6 +82,7 @@ STAYS = {
     4: closed((HERE, B), (B, C)),
     5: closed((B, C), state=LedgerState.OPEN),
     6: closed((B, C), state=LedgerState.IN_RECOVERY),
+    7: LINES.replace(b"\n7\t", b"\n-102\t"),
     **{20 + number: value for number, value in enumerate(DOUBTFUL)},
 }
 EVERY = sorted({**ELSEWHERE, **STAYS})
@@ -98,7 +103,7 @@ class World:
             for_directory(self.bench.directory, bookie_id=HERE, collection=collection),
             self.bench.loop.call_soon_threadsafe,
             file_system=self.bench.file_system,
-            metadata=ZooKeeperLedgers(self.store, "/ledgers", "the cluster"),
+            metadata=ZooKeeperLedgers(ZookeeperNodes(self.store), "/ledgers", "the cluster"),
         )
         self.bench.bookie = self.bookie
         return self.bookie
