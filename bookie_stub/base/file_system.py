@@ -25,7 +25,10 @@ class FileSystem:
     """The operations of the real file system."""
 
     def create(self, path: Path) -> int:
-        """Opens a new, empty file for reading and writing. FileExistsError when there is one."""
+        """Opens a new, empty file for reading and writing.
+
+        FileExistsError when there is one.
+        """
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def open_to_read(self, path: Path) -> int:
@@ -53,7 +56,10 @@ class FileSystem:
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
-        """Returns `size` bytes from `offset` on, fewer only at the end of the file."""
+        """Returns `size` bytes from `offset` on.
+
+        Fewer come only at the end of the file.
+        """
         return os.pread(descriptor, size, offset)
 
     def allocate(self, descriptor: int, offset: int, length: int) -> None:
@@ -61,7 +67,10 @@ class FileSystem:
         os.posix_fallocate(descriptor, offset, length)
 
     def write(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
-        """Writes all of `buffers`; after an error any part of them may be in the file."""
+        """Writes all of `buffers`.
+
+        After an error any part of them may be in the file.
+        """
         total = sum(map(len, buffers))
         written = os.pwritev(descriptor, buffers, offset)
         if written < total:
@@ -71,7 +80,10 @@ class FileSystem:
                 written += os.pwrite(descriptor, rest[written:], offset + written)
 
     def sync_data(self, descriptor: int) -> None:
-        """Makes the file's content durable, and as much of its metadata as reading it needs (fdatasync)."""
+        """Makes the file's content durable (fdatasync).
+
+        So is as much of its metadata as reading it needs, such as a new length.
+        """
         os.fdatasync(descriptor)
 
     def write_and_sync(self, descriptor: int, buffers: Sequence[bytes | memoryview], offset: int) -> None:
@@ -101,7 +113,10 @@ class FileSystem:
         os.close(descriptor)
 
     def rename(self, path: Path, new: Path) -> None:
-        """Renames a file and replaces one that has the name; durable after `sync_directory`."""
+        """Renames a file and replaces one that has the name.
+
+        The new name is durable after `sync_directory`.
+        """
         path.rename(new)
 
     def link(self, path: Path, new: Path) -> None:
@@ -113,7 +128,7 @@ class FileSystem:
         path.unlink(missing_ok=True)
 
     def share_taken(self, path: Path) -> float:
-        """Returns the used share of the disk under `path`, from 0 to 1.
+        """Returns the used share of the disk under `path`, 0 to 1.
 
         Blocks that the file system reserves for root count as used: this process cannot have them.
         """
@@ -121,7 +136,10 @@ class FileSystem:
         return 1 - usage.free / usage.total
 
     def sync_directory(self, path: Path) -> None:
-        """Makes the names in a directory durable: files created, renamed, linked or removed in it."""
+        """Makes the names in a directory durable (fsync of the directory).
+
+        A file that was created, renamed, linked or removed in it may otherwise have its old name after a power cut.
+        """
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -129,7 +147,10 @@ class FileSystem:
             os.close(descriptor)
 
     def replace(self, path: Path, content: bytes) -> None:
-        """Replaces a file atomically and durably: a crash leaves the old content or the new."""
+        """Replaces a file atomically and durably.
+
+        A crash leaves the old content or the new.
+        """
         temporary = path.with_name(path.name + ".tmp")
         temporary.unlink(missing_ok=True)  # of a process that was killed here
         descriptor = self.create(temporary)

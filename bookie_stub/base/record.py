@@ -77,7 +77,7 @@ def delete_record(ledger_id: int) -> bytes:
 
 
 def lac_of(entry: bytes, start: int = 0) -> int:
-    """Returns the last add confirmed that the writer put into the entry at `start`.
+    """Returns the last add confirmed (LAC) in the entry at `start`.
 
     It is what the writer knew when it sent the entry, so it is lower than the entry's own id.
     """
@@ -86,12 +86,15 @@ def lac_of(entry: bytes, start: int = 0) -> int:
 
 
 def explicit_lac_of(body: bytes) -> int:
-    """Returns the LAC in the body of a WRITE_LAC, or -1 for a body without one."""
+    """Returns the LAC in the body of a WRITE_LAC.
+
+    It is -1 for a body that is too short for one.
+    """
     return int(KEY.unpack_from(body)[1]) if len(body) >= EXPLICIT_LAC_BYTES_MIN else -1
 
 
 def special_body(record: bytes) -> bytes:
-    """Returns the body of a master key record or an explicit LAC record.
+    """Returns the body of a special record (master key, explicit LAC).
 
     ValueError when the record is shorter than its body's size field says.
     """

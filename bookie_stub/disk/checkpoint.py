@@ -52,7 +52,7 @@ _RETRY_S = 1.0
 
 
 class Checkpoint(NamedTuple):
-    """Everything that must be on disk before the marks may move to `marks`."""
+    """Everything that must be on disk before the marks move."""
 
     number: int
     """Counts up from 1; a start uses 0 for what it replays."""
@@ -128,7 +128,10 @@ class CheckpointWriter:
 
 
 class Checkpointer:
-    """The checkpoint's thread: asks for a checkpoint every interval, and writes those that are submitted."""
+    """The checkpoint's thread, which writes the checkpoints that are submitted.
+
+    It asks for one when none was submitted for an interval.
+    """
 
     def __init__(
         self,
@@ -168,18 +171,24 @@ class Checkpointer:
         self._thread.start()
 
     def submit(self, checkpoint: Checkpoint) -> None:
-        """Has the thread write a checkpoint. The one before it must be done."""
+        """Has the thread write a checkpoint.
+
+        The one before it must be done.
+        """
         self.unfinished = checkpoint
         self._queue.put(checkpoint)
 
     def close(self) -> None:
-        """Ends the thread. A running attempt comes to its end; one that failed is not tried again."""
+        """Ends the thread.
+
+        A running attempt comes to its end; one that failed is not tried again.
+        """
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
 
     def run(self, checkpoint: Checkpoint, pause: Pause = no_pause) -> None:
-        """Writes a checkpoint in the calling thread, marks included, and removes old journals.
+        """Writes a checkpoint in the calling thread, and removes old journals.
 
         Raises OSError or BookieError. The caller must then call it again with the same checkpoint; steps that are done
         are not repeated.
@@ -257,7 +266,10 @@ class Checkpointer:
 
 
 def free_slice(records: Sequence[Record]) -> int:
-    """Returns how many records, from the end on, may be freed in one step; at least one."""
+    """Returns how many records may be freed in one step.
+
+    They are counted from the end; it is at least one.
+    """
     size = count = 0
     for record in islice(reversed(records), _FREE_SLICE):
         size += len(record)

@@ -33,7 +33,10 @@ _TAB = "\\t"
 
 
 class Configured(NamedTuple):
-    """The directories as the settings name them. Their number and order are part of the data."""
+    """The directories as the settings name them.
+
+    Their number and order are part of the data.
+    """
 
     journals: Sequence[Path]
     """`journalDirectories`"""
@@ -44,14 +47,17 @@ class Configured(NamedTuple):
 
 
 class Cluster(Protocol):
-    """The cluster of a bookie, as far as its directories must fit it. `cluster/registration.py` is one."""
+    """A bookie's cluster, as far as its directories must fit it.
+
+    `cluster/registration.py` is one.
+    """
 
     instance_id: str
     """The id that the cluster got when its metadata was made."""
 
     @property
     def cookie(self) -> str | None:
-        """The cookie that the cluster has of this bookie, None for a new bookie."""
+        """The cluster's cookie of this bookie, None for a new bookie."""
         ...
 
     def keep_cookie(self, cookie: str) -> None:
@@ -113,7 +119,7 @@ def check_cookie(path: Path) -> None:
 
 
 def instance_of(path: Path) -> str:
-    """Returns the instance id of the cluster that a cookie was written for.
+    """Returns the cluster's instance id in a cookie file.
 
     Raises OSError, and ForeignDirectory for a cookie without one.
     """

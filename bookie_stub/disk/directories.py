@@ -79,7 +79,10 @@ class Directories:
         """The folders of the indexes, one for each of `ledgers`; each may be the same folder."""
 
     def prepare(self, bookie_id: str, cluster: Cluster | None) -> None:
-        """Checks the cookies, or makes the directories of a new bookie. Raises ForeignDirectory and OSError."""
+        """Checks the cookies, or makes the directories of a new bookie.
+
+        Raises ForeignDirectory and OSError.
+        """
         current = {*self.journals, *self.ledgers, *self.indexes}
         found = {path: _read_text(path / COOKIE_FILE) for path in current}
         cookies = {text for text in found.values() if text is not None}
@@ -142,7 +145,10 @@ class Directories:
     # Marks.
 
     def read_marks(self) -> Marks:
-        """Returns the place from which each journal is replayed. Raises ForeignDirectory and CorruptJournal."""
+        """Returns the place from which each journal is replayed.
+
+        Raises ForeignDirectory and CorruptJournal.
+        """
         count = len(self.journals)
         return tuple([replay_start(self._mark_files(place), self.journals[place]) for place in range(count)])
 
@@ -168,8 +174,9 @@ class Directories:
     # The flag of an unclean end.
 
     def last_stop(self) -> LastStop:
-        """Returns how the last process ended. Raises ForeignDirectory for a damaged DIRTY file.
+        """Returns how the last process ended.
 
+        Raises ForeignDirectory for a damaged DIRTY file.
         Bytes that a killed process wrote are still there while the machine has not gone down, as the boot's id tells.
         """
         boot = _boot()
@@ -187,8 +194,9 @@ class Directories:
         return last
 
     def begin(self, *, journal_synced: bool) -> None:
-        """Writes DIRTY. Call it when the start has drawn its conclusions from the last stop; OSError.
+        """Writes DIRTY.
 
+        Call it when the start has drawn its conclusions from the last stop; OSError.
         Earlier, a start that is killed in its replay would hide from the next one that records may be lost.
         """
         text = _SYNCED if journal_synced else _UNSYNCED + _boot()

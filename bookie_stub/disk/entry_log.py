@@ -53,23 +53,32 @@ LedgerBytes = dict[int, int]
 
 
 def location_of(log_id: int, offset: int) -> int:
-    """Returns the location of the entry at `offset`, which is behind its size field."""
+    """Returns the location of the entry at `offset`.
+
+    The offset is that of the entry itself, behind its size field.
+    """
     return log_id << 32 | offset
 
 
 def file_name(log_id: int) -> str:
-    """Returns the name of an entry log: its id in hexadecimal digits and `.log`."""
+    """Returns the name of an entry log: hexadecimal id and `.log`."""
     return f"{log_id:x}{SUFFIX}"
 
 
 def log_ids(directory: Path) -> list[int]:
-    """Returns the ids of the entry logs in `directory`, oldest first. Other files are passed over."""
+    """Returns the ids of the entry logs in `directory`, oldest first.
+
+    Other files are passed over.
+    """
     names = [_NAME.fullmatch(path.name) for path in directory.glob(f"*{SUFFIX}")]
     return sorted(int(name[1], 16) for name in names if name)
 
 
 def encode_header(map_offset: int = 0, map_count: int = 0, ledgers_map: bytes = b"") -> bytes:
-    """Returns the first bytes of a log, without the zeros behind them. A log that grows has no map yet."""
+    """Returns the first bytes of a log, without the zeros behind them.
+
+    A log that grows has no map yet.
+    """
     header = _HEADER.pack(_MAGIC, VERSION, map_offset, map_count)
     return header + _CHECKED.pack(_CHECKED_MAGIC, crc32c(ledgers_map, crc32c(header)))
 
@@ -124,7 +133,7 @@ def encode_ledgers_map(ledgers: LedgerBytes) -> bytes:
 
 
 def read_ledgers_map(path: Path) -> LedgerBytes | None:
-    """Returns the ledgers map of a log, None for a log without one, which must be scanned.
+    """Returns a log's ledgers map, None for a log without one.
 
     CorruptEntry when it does not fit its checksum or its own counts. A wrong map would let a log with living entries be
     removed, so a damaged one is never taken for an empty one.
@@ -170,7 +179,10 @@ class ScannedEntry(NamedTuple):
 
 
 class LogScan:
-    """Iterates over every complete entry of a log, finished or not. Read the attributes behind the last entry."""
+    """Iterates over every complete entry of a log, finished or not.
+
+    Read the attributes behind the last entry.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -37,7 +37,10 @@ class _OpenLog:
 
 
 class EntryLogReader:
-    """Reads entries of the logs in one directory, and keeps up to `open_max` of them open."""
+    """Reads entries of the entry logs in one directory.
+
+    It keeps up to `open_max` logs open.
+    """
 
     def __init__(
         self, directory: Path, entry_bytes_max: int, file_system: FileSystem, open_max: int = 256
@@ -52,11 +55,14 @@ class EntryLogReader:
         """Logs that were forgotten; their ids are never given to other logs."""
 
     def read(self, key: bytes, location: int) -> bytes:
-        """Returns the entry whose first 16 bytes are `key`. Raises CorruptEntry and OSError."""
+        """Returns the entry whose first 16 bytes are `key`.
+
+        Raises CorruptEntry and OSError.
+        """
         return next(self.read_run([key], [location]))
 
     def read_run(self, keys: Sequence[bytes], locations: Sequence[int]) -> Iterator[bytes]:
-        """Yields entries that lie near each other in one log, in ascending order, with one read for all of them.
+        """Yields entries that lie near each other in one log.
 
         Raises CorruptEntry or OSError at the first one that cannot be read; those behind it are not tried.
         """
@@ -98,7 +104,10 @@ class EntryLogReader:
         return entry
 
     def forget(self, log_id: int) -> None:
-        """Stops keeping a removed log open. Reads that are under way may finish."""
+        """Stops keeping a removed log open.
+
+        Reads that are under way may finish.
+        """
         self._gone.add(log_id)
         self._logs.pop(log_id, None)
 

@@ -54,7 +54,10 @@ class LogFile:
             raise
 
     def append(self, record: bytes, ledger_id: int) -> int:
-        """Returns the location that the record will have. It is written by `sync` at the latest. OSError."""
+        """Returns the location that the record will have.
+
+        It is written by `sync` at the latest. OSError.
+        """
         location = location_of(self.log_id, self.end + LENGTH_BYTES)
         self._chunk.append(record)
         self.end += len(record)
@@ -87,7 +90,10 @@ class LogFile:
         self._file_system.close(self._descriptor)
 
     def abandon(self) -> None:
-        """Cuts the log to its synced part and closes it, after a write or a sync that failed."""
+        """Cuts the log to its synced part and closes it.
+
+        Call it after a write or a sync that failed.
+        """
         with contextlib.suppress(OSError):  # no index names the torn part, so it may stay
             self._file_system.truncate(self._descriptor, self._synced)
         self._file_system.close(self._descriptor)
@@ -100,7 +106,10 @@ class LogFile:
 
 
 class EntryLogWriter:
-    """Appends records to the current log of a directory, and begins the next one at `size_max` bytes."""
+    """Appends records to the current log of a directory.
+
+    At `size_max` bytes it begins the next log.
+    """
 
     def __init__(self, directory: Path, size_max: int, file_system: FileSystem) -> None:
         self._directory = directory
@@ -119,11 +128,14 @@ class EntryLogWriter:
 
     @property
     def synced(self) -> tuple[int, int] | None:
-        """The current log's id and how many of its bytes are on disk for certain; None without a current log."""
+        """The current log's id and its synced bytes, or None."""
         return None if self._file is None else (self._file.log_id, self._file.synced)
 
     def append(self, record: bytes, ledger_id: int) -> int:
-        """Returns the location that the record will have. It is written by `sync` at the latest. OSError."""
+        """Returns the location that the record will have.
+
+        It is written by `sync` at the latest. OSError.
+        """
         file = self._file
         if file is None:
             file = self._start()
@@ -145,7 +157,10 @@ class EntryLogWriter:
             self._file = None
 
     def abandon(self) -> None:
-        """Gives up the current log after a failed write or sync; the next record begins another one."""
+        """Gives up the current log after a failed write or sync.
+
+        The next record begins another log.
+        """
         if self._file is not None:
             file, self._file = self._file, None
             file.abandon()
@@ -171,7 +186,7 @@ class EntryLogWriter:
 
 
 def next_log_id(directory: Path) -> int:
-    """Returns the id behind every log that exists and every one that `lastId` has named.
+    """Returns an id above all existing logs and above `lastId`.
 
     An id is never used twice: the index may still name a log that was removed.
     """

@@ -20,7 +20,10 @@ IdRange = tuple[int, int]
 
 
 class IdSet:
-    """A set of ids, 0 and above. One thread changes it; others may look at the same time."""
+    """A set of ids, 0 and above.
+
+    One thread changes it; others may look at the same time.
+    """
 
     def __init__(self) -> None:
         self._arrays: dict[int, array[int]] = {}
@@ -73,7 +76,10 @@ class IdSet:
             first += count
 
     def add_chunk(self, chunk: int, bits: int) -> None:
-        """Adds a whole chunk that is not here yet; bit n of `bits` stands for the id `chunk` x 65,536 + n."""
+        """Adds a whole chunk that is not here yet.
+
+        Bit n of `bits` stands for the id `chunk` x 65,536 + n.
+        """
         if bits.bit_count() > _FEW:
             self._bitmaps[chunk] = bits
         else:

@@ -111,7 +111,10 @@ class Inventory:
     def flushed(
         self, finished: Collection[int], growing: tuple[int, int] | None, counts: IndexCounts
     ) -> None:
-        """Lists the state behind a flush: newly finished logs, the current log with its synced bytes, the indexes."""
+        """Lists the logs and index counts behind a flush.
+
+        `finished` are newly finished logs, `growing` is the current log with its synced bytes.
+        """
         with self._lock:
             for log_id in finished:
                 self._finish(log_id)
@@ -127,7 +130,10 @@ class Inventory:
             self._write()
 
     def removed(self, log_ids: Collection[int]) -> None:
-        """Strikes logs out. Call it before the files are removed: a listed log must be there after a crash."""
+        """Strikes logs out.
+
+        Call it before the files are removed: a listed log must be there after a crash.
+        """
         with self._lock:
             for log_id in log_ids:
                 self._finished.discard(log_id)
@@ -135,7 +141,10 @@ class Inventory:
             self._write()
 
     def reset_counts(self, counts: IndexCounts) -> None:
-        """Replaces the counts before an index is made anew: a new database counts its changes from the start."""
+        """Replaces the counts before an index is made anew.
+
+        A new database counts its changes from the start.
+        """
         with self._lock:
             self.counts = counts
             self._write()
@@ -160,7 +169,10 @@ class Inventory:
 
 
 def read_inventory(directory: Path) -> InventoryContents | None:
-    """Returns the inventory of a directory, None where there is none. BookieStorageError when it is damaged."""
+    """Returns the inventory of a directory, None where there is none.
+
+    BookieStorageError when it is damaged.
+    """
     path = directory / FILE
     try:
         content = path.read_bytes()

@@ -19,7 +19,10 @@ from bookie_stub.base.record import Record
 
 
 class Run:
-    """Records of one ledger in one piece of memory, in ascending order of their entry ids."""
+    """Records of one ledger in one piece of memory.
+
+    Their entry ids ascend.
+    """
 
     __slots__ = ("entry_ids", "records", "starts")
 
@@ -32,12 +35,15 @@ class Run:
         """The offset of each record in `records`."""
 
     def place_of(self, entry_id: int) -> int:
-        """Returns the place of an entry in the run, -1 when it is not here."""
+        """Returns the place of an entry in the run, or -1."""
         place = bisect_left(self.entry_ids, entry_id)
         return place if place < len(self.entry_ids) and self.entry_ids[place] == entry_id else -1
 
     def record_at(self, place: int) -> bytes:
-        """Returns a copy of the record at a place. A view would keep the whole block of the arena alive."""
+        """Returns a copy of the record at a place.
+
+        A view would keep the whole block of the arena alive.
+        """
         end = self.starts[place + 1] if place + 1 < len(self.starts) else len(self.records)
         return bytes(self.records[self.starts[place] : end])
 
@@ -69,7 +75,10 @@ class LedgerEntries:
             self._last = entry_id
 
     def put_run(self, run: Run) -> bool:
-        """Stores a run, or returns False when it is not behind everything; then its records are put one by one."""
+        """Stores a run if it is behind everything, else returns False.
+
+        The caller then puts its records one by one.
+        """
         if run.entry_ids[0] <= self._last:
             return False
         self._runs.append(run)
@@ -78,7 +87,7 @@ class LedgerEntries:
         return True
 
     def get(self, entry_id: int) -> bytes | None:
-        """Returns a copy of the newest record of an entry, None without one."""
+        """Returns a copy of an entry's newest record, None without one."""
         record = self._singles.get(entry_id)
         if record is not None:
             return record if type(record) is bytes else bytes(record)
@@ -115,5 +124,8 @@ class LedgerEntries:
         return len(self._singles) + sum([len(run.entry_ids) for run in self._runs])
 
     def pieces(self) -> Iterator[Record]:
-        """Yields all memory that is held, for a caller that frees it a little at a time."""
+        """Yields all memory that is held, piece by piece.
+
+        The checkpoint frees it a little at a time.
+        """
         return chain(self._singles.values(), [run.records for run in self._runs])

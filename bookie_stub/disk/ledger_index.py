@@ -88,8 +88,9 @@ class LedgerIndex:
         self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES, file_system=file_system)
 
     def load(self) -> tuple[dict[int, LedgerData], bool]:
-        """Returns all rows by ledger id, and whether other ledgers may be lost of which no row tells.
+        """Returns all rows by ledger id, and the flag "lossy".
 
+        The flag says that other ledgers may be lost of which no row tells.
         BookieStorageError for a row that cannot be read: it might have been a fence.
         """
         found = {}
@@ -103,12 +104,16 @@ class LedgerIndex:
         return found, flags & (_LOSSY | _LOST_LEDGERS_KNOWN) == _LOSSY
 
     def note_lossy(self) -> None:
-        """Sets the flag that whole ledgers may be lost; durable on return. BookieStorageError."""
+        """Sets the flag that whole ledgers may be lost; durable on return.
+
+        BookieStorageError.
+        """
         self._write_flags(self._flags() & ~_LOST_LEDGERS_KNOWN | _LOSSY)
 
     def note_lost_ledgers_known(self) -> None:
-        """Sets the flag that every ledger that may be lost has a row; durable on return. BookieStorageError.
+        """Sets the flag that every possibly lost ledger has a row.
 
+        Durable on return. BookieStorageError.
         BookKeeper's own flag stays, since the entries did not come back and its integrity check would copy them.
         """
         self._write_flags(self._flags() | _LOST_LEDGERS_KNOWN)
@@ -120,7 +125,10 @@ class LedgerIndex:
         self._rocks.write([(_KEY.pack(FLAGS_KEY), _KEY.pack(flags))], deletes=[], ranges=[])
 
     def write(self, changed: Mapping[int, LedgerData], deleted: Iterable[int]) -> None:
-        """Deletes rows, then puts rows; durable on return. BookieStorageError; then it must be repeated."""
+        """Deletes rows, then puts rows; durable on return.
+
+        BookieStorageError; then it must be repeated.
+        """
         puts = [(_KEY.pack(ledger_id), encode(data)) for ledger_id, data in changed.items()]
         self._rocks.write(puts, deletes=[_KEY.pack(ledger_id) for ledger_id in deleted], ranges=[])
 

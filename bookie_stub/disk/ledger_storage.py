@@ -117,7 +117,7 @@ class LedgerStorage:
         emptied: Sequence[int],
         pause: Pause = no_pause,
     ) -> int:
-        """Writes those of `entries` that belong to `ledger_ids`, and returns how many they were.
+        """Writes the entries of `ledger_ids` and returns their number.
 
         Rows of the ledger index in `changed` are written; `deleted` ledgers leave both indexes; of `emptied` ones the
         older rows leave the location index. Raises OSError or BookieError; then it must be called again with the same
@@ -195,7 +195,10 @@ class LedgerStorage:
                 )
 
     def settled_logs(self) -> list[int]:
-        """Returns the logs that no record is appended to and whose entries the index has."""
+        """Returns the logs that are complete and in the index.
+
+        No record is appended to them any more.
+        """
         with self.flushing:
             # A flush that failed in an index has entries in a log that no row names yet. To the caller they are dead, and
             # it may remove the log, so the flush must append them anew.
@@ -210,11 +213,17 @@ class LedgerStorage:
                 self._list()
 
     def named_logs(self, log_ids: Collection[int]) -> set[int]:
-        """Returns those of the logs that a row of the location index names. Walks the whole index."""
+        """Returns those of the logs that the location index names.
+
+        It walks the whole index.
+        """
         return {location >> 32 for _, _, location in self.locations.all_rows()}.intersection(log_ids)
 
     def remove_log(self, log_id: int) -> None:
-        """Removes a log that no row names. OSError; then it may still be there, and must be removed again."""
+        """Removes a log that no row names.
+
+        OSError; then it may still be there, and must be removed again.
+        """
         self.inventory.removed([log_id])
         self.file_system.remove(self.directory / file_name(log_id))
         self.log_reader.forget(log_id)
@@ -287,7 +296,10 @@ class Storages:
         return shares
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """Returns whether a ledger has a tombstone: it was here, was deleted, and takes no adds any more."""
+        """Returns whether a ledger has a tombstone.
+
+        It was here, was deleted, and takes no adds any more.
+        """
         return ledger_id in self.of(ledger_id).tombstones
 
     @property
@@ -301,7 +313,10 @@ class Storages:
             storage.note_lossy()
 
     def note_lost_ledgers_known(self) -> None:
-        """Notes in every storage that each ledger that may be lost has a row by now. BookieStorageError."""
+        """Notes that each ledger that may be lost has a row.
+
+        BookieStorageError.
+        """
         for storage in self.all:
             storage.ledger_index.note_lost_ledgers_known()
 

@@ -30,7 +30,10 @@ _SLICE = 128
 
 
 class Rows(NamedTuple):
-    """Some rows of one ledger, in the order of their entry ids; ids that it does not have are left out."""
+    """Some rows of one ledger, in the order of their ids.
+
+    Ids that the ledger does not have are left out.
+    """
 
     ids: list[int]
     """The entry ids, ascending."""
@@ -41,7 +44,10 @@ class Rows(NamedTuple):
 
 
 class LocationIndex:
-    """The database of one ledger directory. Any thread reads; one thread writes at a time."""
+    """The database of one ledger directory.
+
+    Any thread reads; one thread writes at a time.
+    """
 
     def __init__(self, path: Path, file_system: FileSystem | None = None) -> None:
         """Opens the database, or makes it. Raises BookieInUse and BookieStorageError."""
@@ -55,7 +61,7 @@ class LocationIndex:
         return 0 if value is None else int.from_bytes(value, "big")
 
     def rows(self, ledger_id: int, first: int, count_max: int) -> Iterator[Rows]:
-        """Yields the ledger's rows from entry `first` on, at most `count_max` of them, in non-empty slices.
+        """Yields up to `count_max` rows from entry `first` on, in slices.
 
         BookieStorageError when the first row of a slice cannot be read; rows before damage are still yielded.
         """
@@ -92,7 +98,10 @@ class LocationIndex:
             yield entry_id, location
 
     def all_rows(self, start: bytes = b"") -> Iterator[tuple[int, int, int]]:
-        """Yields (ledger id, entry id, location) from the key `start` on, ascending. BookieStorageError."""
+        """Yields (ledger id, entry id, location) from the key `start` on, ascending.
+
+        BookieStorageError.
+        """
         for key, value in self._rocks.items_from(start):
             ledger_id, entry_id = KEY.unpack(key)
             yield ledger_id, entry_id, int.from_bytes(value, "big")
@@ -106,7 +115,7 @@ class LocationIndex:
         return entry_id if found == ledger_id else -1
 
     def write(self, puts: list[Put], deleted: Iterable[int], pause: Pause = no_pause) -> None:
-        """Deletes all rows of the ledgers in `deleted`, then puts rows; durable on return.
+        """Deletes all rows of some ledgers, then puts rows; durable on return.
 
         BookieStorageError; then it must be repeated as a whole.
         """
@@ -114,8 +123,9 @@ class LocationIndex:
         self._rocks.write(puts, deletes=[], ranges=ranges, pause=pause)
 
     def compact(self) -> None:
-        """Rewrites the database's files without deleted rows. Takes seconds; reads and writes go on meanwhile.
+        """Rewrites the database's files without deleted rows.
 
+        Takes seconds; reads and writes go on meanwhile.
         A range deletion only hides rows. RocksDB rewrites a file when rows near its keys are written, and ledger ids only
         grow, so the rows of old ledgers would stay for good. BookieStorageError.
         """
@@ -126,7 +136,7 @@ class LocationIndex:
         return self._rocks.bytes_on_disk()
 
     def count(self) -> int:
-        """Returns the number of rows by walking all of them: for tests and tools."""
+        """Returns the number of rows by walking them, for tools."""
         return sum(1 for _ in self._rocks.items_from(b""))
 
     def count_estimate(self) -> int:

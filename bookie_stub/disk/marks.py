@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 def mark_name(journal: int, count: int) -> str:
-    """Returns the name of the mark file of journal number `journal` of `count`."""
+    """Returns the file name for journal number `journal` of `count`."""
     return MARK_FILE if count == 1 else f"{MARK_FILE}.{journal}"
 
 

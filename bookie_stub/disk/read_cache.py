@@ -43,7 +43,10 @@ class ReadCache(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes taken, in multiples of 64 per entry."""
+        """Bytes taken in all segments.
+
+        Evicted segments whose memory is not freed yet do not count.
+        """
         ...
 
     @property
@@ -56,14 +59,17 @@ class ReadCache(Protocol):
         ...
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Stores the entries of one load, of which the first `served` were served already.
+        """Stores the entries of one load; the first `served` were served.
 
         An entry larger than the cache, or than a segment of it, is not stored.
         """
         ...
 
     def discard(self, owner: int, entry_id: int) -> None:
-        """Removes an entry that was written again; its stored version is out of date."""
+        """Removes an entry that was written again.
+
+        The stored version is out of date.
+        """
         ...
 
 
@@ -83,7 +89,10 @@ class _Segment:
 
 
 class RingCache:
-    """The policy `ring`. An entry that is loaded again goes to the current segment, beside an older copy elsewhere."""
+    """The policy `ring`.
+
+    An entry that is loaded again goes to the current segment, beside an older copy elsewhere.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         count = max(SEGMENTS_MIN, bytes_max // SEGMENT_BYTES_MAX)
@@ -95,7 +104,10 @@ class RingCache:
 
     @property
     def size(self) -> int:
-        """Bytes taken in all segments; evicted ones whose memory is not freed yet do not count."""
+        """Bytes taken in all segments.
+
+        Evicted segments whose memory is not freed yet do not count.
+        """
         return sum(segment.size for segment in self._segments)
 
     @property
@@ -114,7 +126,10 @@ class RingCache:
         return None
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Fills the current segment; when it is full the oldest one is evicted and an empty one becomes current."""
+        """Fills the current segment.
+
+        When it is full the oldest segment is evicted and an empty one becomes current.
+        """
         current = self._segments[0]
         bytes_max = self._segment_bytes
         put = 0
@@ -157,7 +172,10 @@ class RingCache:
 
 
 class LruCache:
-    """The policy `lru`: putting and serving an entry move it to the end of the queue."""
+    """The policy `lru`, a queue of entries.
+
+    Putting and serving an entry move it to the end.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -172,7 +190,7 @@ class LruCache:
         return len(self._entries)
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
-        """Moves the entry to the end of the queue."""
+        """Moves an entry to the served ones when it is first served."""
         key = owner, entry_id
         entry = self._entries.get(key)
         if entry is not None:
@@ -240,7 +258,7 @@ class ServedFirstCache:
         return len(self._served) + len(self._unserved)
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
-        """Moves an entry that is served for the first time to the served ones."""
+        """Moves an entry to the served ones when it is first served."""
         key = owner, entry_id
         if key not in self._unserved:
             return self._served.get(key)
@@ -248,7 +266,10 @@ class ServedFirstCache:
         return entry
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Stores the load, then evicts; the far end of this load is cut last of all."""
+        """Stores the load, then evicts.
+
+        The far end of this load is cut last of all.
+        """
         load = _Load(owner)
         for number, (entry_id, entry) in enumerate(zip(ids, entries, strict=True)):
             key = owner, entry_id

@@ -19,7 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class ReadPool:
-    """Up to `threads_max` threads that run blocking work and bring its completion into the loop."""
+    """Threads that run blocking work, at most `threads_max`.
+
+    The completions of the work run in the loop.
+    """
 
     def __init__(self, threads_max: int, post: Post) -> None:
         self._threads_max = threads_max
@@ -31,8 +34,9 @@ class ReadPool:
         self._unanswered = 0
 
     def submit(self, work: Callable[[], Answer], failed: Answer) -> None:
-        """Runs `work` in a thread and its result in the loop; `failed` runs instead when `work` raises.
+        """Runs `work` in a thread and its result in the loop.
 
+        `failed` runs in the loop instead when `work` raises.
         Call it in the loop's thread.
         """
         self._unanswered += 1
@@ -48,7 +52,10 @@ class ReadPool:
         return self._queue.qsize()
 
     def close(self) -> None:
-        """Ends the threads behind the work that is queued. Completions are still posted."""
+        """Ends the threads behind the work that is queued.
+
+        Completions are still posted.
+        """
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

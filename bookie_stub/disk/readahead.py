@@ -45,7 +45,10 @@ def readahead(entries_max: int, batch_bytes_max: int, cache_bytes: int, stops_at
 
 
 class Load:
-    """One load while it grows: its entries, and whether the next row of the index belongs to it."""
+    """One load of a ledger's entries while it grows.
+
+    It says whether the next row of the index belongs to it.
+    """
 
     __slots__ = ("_ahead_bytes", "_answer_bytes", "_asked", "_end", "_readahead", "entries", "first", "ids")
 
@@ -75,12 +78,18 @@ class Load:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes that the rest of the load may have, but for its last entry."""
+        """Bytes that the rest of the load may have.
+
+        The last entry may pass them.
+        """
         wanted = self._answer_bytes if len(self.entries) < self._asked else 0
         return max(wanted, self._ahead_bytes)
 
     def wants(self, entry_id: int, location: int) -> bool:
-        """Returns whether the load goes on with this entry, the next one in the index."""
+        """Returns whether the load goes on with this entry.
+
+        It is the next one in the index.
+        """
         count = len(self.ids)
         if not count:
             return entry_id == self.first
@@ -96,7 +105,10 @@ class Load:
         )
 
     def add_run(self, ids: Sequence[int], locations: Sequence[int], entries: Iterable[bytes]) -> bool:
-        """Adds entries up to the first one that does not belong to the load; then it returns False."""
+        """Adds entries up to the first that does not belong here.
+
+        Returns False when there was one.
+        """
         limits = self._readahead
         for entry_id, location, entry in zip(ids, locations, entries, strict=False):
             touches = location - LENGTH_BYTES == self._end and entry_id == self.ids[-1] + 1

@@ -40,7 +40,10 @@ _WAL_NAME = re.compile(r"\d+\.log")
 
 
 def no_pause() -> None:
-    """The pause of work that delays no other thread, such as a start or a stop."""
+    """The pause of work that delays no other thread.
+
+    A start and a stop use it.
+    """
 
 
 class Rocks:
@@ -64,11 +67,17 @@ class Rocks:
         return value
 
     def items_from(self, key: bytes) -> Iterator[Put]:
-        """Yields rows in the order of their keys, from `key` on. BookieStorageError where a row cannot be read."""
+        """Yields rows in the order of their keys, from `key` on.
+
+        BookieStorageError where a row cannot be read.
+        """
         return _rows(self._db, key, self._path)
 
     def floor(self, key: bytes) -> bytes | None:
-        """Returns the highest key up to `key`, None without one. BookieStorageError where it cannot be read."""
+        """Returns the highest key up to `key`, None without one.
+
+        BookieStorageError where it cannot be read.
+        """
         iterator = self._db.iter()
         iterator.seek_for_prev(key)
         _check(iterator, self._path)
@@ -77,12 +86,16 @@ class Rocks:
 
     @property
     def sequence(self) -> int:
-        """RocksDB's sequence number: grows by one with every row put or deleted, and outlives the process."""
+        """RocksDB's sequence number, which outlives the process.
+
+        It grows by one with every row that is put or deleted.
+        """
         return int(self._db.latest_sequence_number())
 
     def compact(self) -> None:
-        """Rewrites all tables without deleted rows. The binding gives the interpreter's lock away meanwhile.
+        """Rewrites all tables without deleted rows.
 
+        The binding gives the interpreter's lock away meanwhile.
         The new tables are made beside the old ones, so it needs free space for both. RocksDB replaces them in one step:
         a crash leaves the old tables or the new. BookieStorageError.
         """
@@ -112,8 +125,9 @@ class Rocks:
     def write(
         self, puts: list[Put], *, deletes: list[bytes], ranges: list[Put], pause: Pause = no_pause
     ) -> None:
-        """Deletes ranges (from, up to and without) and keys, then puts rows; durable on return.
+        """Deletes ranges and keys, then puts rows; durable on return.
 
+        A range is deleted from its first key up to, and without, its second.
         BookieStorageError; then any part may have been written, and the write must be repeated as a whole.
         """
         from rocksdict import WriteBatch  # loaded by then: the database is open
@@ -173,14 +187,18 @@ class Rocks:
 
 
 def is_database(path: Path) -> bool:
-    """Returns whether a directory holds a RocksDB database, which its file CURRENT makes."""
+    """Returns whether a directory holds a RocksDB database.
+
+    The file CURRENT makes it one.
+    """
     return (path / "CURRENT").exists()
 
 
 @contextlib.contextmanager
 def read_rows(path: Path) -> Iterator[Iterator[Put]]:
-    """Opens a database to read, and gives all rows in the order of their keys; no byte of it is changed.
+    """Opens a database to read, and gives its rows in order.
 
+    No byte of it is changed.
     It may be open in a running bookie; then the rows are those of some moment. BookieStorageError.
     """
     with _to_read(path) as db:
@@ -188,7 +206,10 @@ def read_rows(path: Path) -> Iterator[Iterator[Put]]:
 
 
 def sequence_of(path: Path) -> int:
-    """Returns the sequence number of a database that is not open; see `Rocks.sequence`. BookieStorageError."""
+    """Returns the sequence number of a database that is not open.
+
+    See `Rocks.sequence`. BookieStorageError.
+    """
     with _to_read(path) as db:
         return int(db.latest_sequence_number())
 

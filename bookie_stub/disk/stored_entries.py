@@ -57,8 +57,9 @@ class StoredEntries:
         return self._locations.last_entry(ledger_id)
 
     def load(self, ledger_id: int, first: int, asked: int, answer_bytes: int) -> Loaded:
-        """Reads `asked` entries from `first` on as far as `answer_bytes` go, and reads ahead; see `Load`.
+        """Reads entries from `first` on, and reads ahead; see `Load`.
 
+        `asked` entries are wanted, as far as `answer_bytes` go.
         Raises BookieError or OSError when `first` cannot be read. A later entry that cannot be read ends the load.
         """
         for _ in range(_ATTEMPTS - 1):
@@ -101,7 +102,7 @@ class StoredEntries:
 
 
 def near_until(locations: Sequence[int], start: int, bytes_max: int) -> int:
-    """Returns the end of the run of locations from `start` on that one read should fetch.
+    """Returns the end of the run that one read should fetch.
 
     The run ends where the next entry is in another log, before the last one, or too far behind it.
     """

@@ -54,7 +54,10 @@ class WriteCache:
         self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
     def put_run(self, ledger_id: int, run: Run) -> None:
-        """Stores the entries of a run; of two with the same id the later one counts."""
+        """Stores the entries of a run.
+
+        Of two entries with the same id the later one counts.
+        """
         ledger = self.entries.get(ledger_id)
         if ledger is None:
             ledger = self._begin(ledger_id)
@@ -108,7 +111,7 @@ class WriteCaches:
     def put_run(
         self, ledger_id: int, entry_ids: Sequence[int], records: bytes, starts: Sequence[int]
     ) -> Record:
-        """Stores entries in the active write cache, and returns their records where they are now.
+        """Stores entries as active, and returns their records' new memory.
 
         The caller gives the returned memory to the journal, so that `records` itself is freed at once.
         """
@@ -126,34 +129,49 @@ class WriteCaches:
 
     @property
     def full(self) -> bool:
-        """True when the active write cache is full and the flushing one is not written out yet: adds must wait."""
+        """True when adds must wait.
+
+        The active write cache is full, and the flushing one is not written out yet.
+        """
         return self.flushing is not None and self.active_full
 
     def swap(self) -> WriteCache:
-        """Makes the active write cache the flushing one and returns it. The last flush must have ended."""
+        """Makes the active write cache the flushing one and returns it.
+
+        The last flush must have ended.
+        """
         assert self.flushing is None, "the last flush has not ended"
         self.flushing = self.active
         self.active = WriteCache()
         return self.flushing
 
     def flushed(self) -> None:
-        """Drops the flushing write cache. Call it when its checkpoint is done, marks included."""
+        """Drops the flushing write cache.
+
+        Call it when its checkpoint is done, marks included.
+        """
         self.flushing = None
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
-        """Returns a copy of an entry's newest record, None when neither has it."""
+        """Returns a copy of an entry's newest record, or None."""
         record = self.active.get(ledger_id, entry_id)
         if record is None and self.flushing is not None:
             record = self.flushing.get(ledger_id, entry_id)
         return record
 
     def entries_of(self, ledger_id: int) -> tuple[LedgerEntries, ...]:
-        """Returns the ledger's entries in each write cache that has some, the active one first."""
+        """Returns a ledger's entries in each write cache, active first.
+
+        A write cache without any of them is left out.
+        """
         caches = (self.active,) if self.flushing is None else (self.active, self.flushing)
         return tuple(cache.entries[ledger_id] for cache in caches if ledger_id in cache.entries)
 
     def forget(self, ledger_id: int) -> None:
-        """Removes a deleted ledger. Entries that a running flush has read already go with the next checkpoint."""
+        """Removes a deleted ledger.
+
+        Entries that a running flush has read already go with the next checkpoint.
+        """
         self.active.entries.pop(ledger_id, None)
         if self.flushing is not None:
             self.flushing.entries.pop(ledger_id, None)

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def read_durable_mark(directory: Path) -> Mark | None:
-    """Returns the mark of a journal directory, or None where BookKeeper wrote the journals.
+    """Returns a journal directory's mark, None for one of BookKeeper.
 
     Raises CorruptJournal when neither copy fits its checksum.
     """
@@ -84,8 +84,9 @@ class DurableMarkFile:
         self._slot = 0
 
     def open(self, mark: Mark) -> None:
-        """Maps the file, made if need be, and writes `mark` to both copies. Does nothing when it is open.
+        """Maps the file and writes `mark` to both copies.
 
+        The file is made if need be. Nothing happens when it is open already.
         `mark` is the end of the replay, so everything before it is in entry logs and indexes.
         """
         if self._mapped is not None:
@@ -105,7 +106,10 @@ class DurableMarkFile:
             self.write(mark, sync=False)
 
     def write(self, mark: Mark, *, sync: bool) -> None:
-        """Writes `mark` over the older copy; does nothing when the file could not be opened."""
+        """Writes `mark` over the older copy.
+
+        Nothing happens when the file could not be opened.
+        """
         if self._mapped is None:
             return
         self._slot = 1 - self._slot

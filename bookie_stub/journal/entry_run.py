@@ -13,7 +13,7 @@ from bookie_stub.journal.journal import Done
 
 
 class EntryRun(NamedTuple):
-    """A run of adds, as the wire cuts it out of the received bytes."""
+    """A run of adds, as the wire cuts it out."""
 
     ledger_id: int
     """The ledger of all entries, as it stands inside them."""

@@ -55,7 +55,10 @@ padding stays below the 1,024 buffers that the kernel takes in one write (IOV_MA
 
 
 def nothing(_rc: int, _number: int) -> None:
-    """The completion of a record on which no caller waits, such as a master key record."""
+    """The completion of a record on which no caller waits.
+
+    A master key record is one.
+    """
 
 
 # Told apart from each other and from records by identity, so both must be objects of their own.
@@ -64,7 +67,7 @@ _STOP: _Item = (b"", 0, nothing, 0)
 
 
 class Journal:
-    """One journal of a bookie: a queue, a thread, and the file that grows."""
+    """One journal: a queue, a thread, and the growing file."""
 
     def __init__(
         self,
@@ -100,25 +103,35 @@ class Journal:
 
     @property
     def mark(self) -> Mark:
-        """The end of the newest durable group. It moves in the journal's thread, before the group is answered."""
+        """The end of the newest durable group.
+
+        It moves in the journal's thread, before the group is answered.
+        """
         return self._channel.mark
 
     def start(self) -> None:
-        """Starts the thread, which begins a file at once so that the first add finds one."""
+        """Starts the thread, which begins a file at once.
+
+        The first add then finds one.
+        """
         if not self._sync:
             log.warning("journalSyncData=false: entries are acknowledged before they are on disk")
         self._channel.open()
         self._thread.start()
 
     def append(self, record: Record, done: Done, number: int) -> None:
-        """Queues one record; `done(rc, number)` is posted once it is durable or has failed.
+        """Queues one record, and posts `done(rc, number)` when it is durable.
 
+        It is posted with an error when the record's group has failed.
         An empty record writes nothing and is answered behind everything queued before it (FORCE_LEDGER).
         """
         self._queue.put((record, 1, done, number))
 
     def append_run(self, records: Record, count: int, done: Done, number: int) -> None:
-        """Queues `count` records in one piece, which are durable together and have one `done(rc, number)`."""
+        """Queues `count` records in one piece.
+
+        They are durable together, and have one `done(rc, number)`.
+        """
         self._queue.put((records, count, done, number))
 
     @property
@@ -132,7 +145,10 @@ class Journal:
         self._thread.join()
 
     def remove_older(self, mark: Mark, backups: int) -> None:
-        """Removes journals that a replay from `mark` does not read, but for the newest `backups` of them."""
+        """Removes journals that a replay from `mark` does not read.
+
+        The newest `backups` of them are kept.
+        """
         old = [journal_id for journal_id in journal_ids(self._directory) if journal_id < mark.journal_id]
         for journal_id in old[: max(len(old) - backups, 0)]:
             remove_quietly(self._file_system, self._directory / file_name(journal_id))
@@ -275,7 +291,10 @@ def _groups(items: list[_Item]) -> list[list[_Item]]:
 
 
 def complete(items: list[_Item], rc: int) -> None:
-    """Calls the completions of `items` with `rc`. One that raises is logged and does not stop the others."""
+    """Calls the completions of `items` with `rc`.
+
+    One that raises is logged and does not stop the others.
+    """
     for _, _, done, number in items:
         try:
             done(rc, number)

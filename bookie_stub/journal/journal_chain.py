@@ -51,8 +51,9 @@ class JournalChain:
         """The end of the newest file; known when all records are read."""
 
     def records(self, *, also_older: bool = False) -> Iterator[bytes]:
-        """Yields the records behind the mark, size field included; with `also_older` those of older files too.
+        """Yields the records behind the mark, size field included.
 
+        With `also_older` those of older files come first.
         Raises CorruptJournal with file, offset and remedy, unless `skip_invalid`; OSError.
         """
         self._refuse_strays()
@@ -149,7 +150,10 @@ class JournalChain:
 
 
 def flaws_of(directory: Path, mark: Mark) -> list[str]:
-    """Returns the damage in a journal directory, one line each, older journals included."""
+    """Returns the damage in a journal directory, one line each.
+
+    Older journals are read too.
+    """
     chain = JournalChain(directory, mark, skip_invalid=True)
     for _ in chain.records(also_older=True):
         pass

@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 class JournalChannel:
-    """Writes groups to the current journal file, and begins the next file when it is full."""
+    """Writes groups to the current journal file.
+
+    When it is full the next file is begun.
+    """
 
     def __init__(
         self,
@@ -50,12 +53,15 @@ class JournalChannel:
         self._durable = DurableMarkFile(directory, file_system)
 
     def open(self) -> None:
-        """Opens the file `durable`; the journal file is begun by `roll` or by the first group."""
+        """Opens the file `durable`.
+
+        The journal file is begun by `roll` or by the first group.
+        """
         self._durable.open(self.mark)
 
     @property
     def name(self) -> str:
-        """The name of the newest file, for messages; of the last one when none was begun."""
+        """The name of the newest file, for messages."""
         return file_name(self._last_id)
 
     def write(self, parts: list[Record], size: int) -> None:
@@ -113,8 +119,9 @@ class JournalChannel:
         self._allocated += length
 
     def leave(self) -> None:
-        """Cuts the current file to its last group, which frees reserved blocks, and closes it. Raises nothing.
+        """Cuts the current file to its last group, and closes it.
 
+        That frees the reserved blocks. It raises nothing.
         A file without a group is removed; otherwise a full disk would gain one such file with each attempt.
         """
         if self._descriptor < 0:

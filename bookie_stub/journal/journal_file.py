@@ -93,7 +93,7 @@ NO_MARK = Mark(0, 0)
 
 
 class Header(NamedTuple):
-    """The header of a journal file, as far as its reader needs it."""
+    """The header of a journal file."""
 
     version: int
     """The format version, 6 in our files; any number in a foreign one."""
@@ -122,8 +122,9 @@ def header(journal_id: int, before: Mark) -> bytes:
 
 
 def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], alignment: int) -> bytes:
-    """Returns the padding record behind the group at `offset` that consists of `parts`.
+    """Returns the padding record behind the group at `offset`.
 
+    `parts` are the pieces of the group.
     The group and its padding end on a multiple of `alignment`. If fewer bytes than the shortest padding are left before
     it, the padding takes one block more.
     """
@@ -138,7 +139,7 @@ def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], a
 
 
 def group_crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
-    """Returns the CRC32C of a group together with its journal's id and its offset."""
+    """Returns the CRC32C of a group, its journal's id and its offset."""
     crc: int = crc32c(_PLACE.pack(journal_id, offset))
     for part in parts:
         crc = crc32c(part, crc, gil_release_mode=_HOLD_INTERPRETER)
@@ -157,12 +158,12 @@ def trailer_at(data: mmap, padding: int) -> Trailer | None:
 
 
 def file_name(journal_id: int) -> str:
-    """Returns the name of a journal file: its id in hexadecimal digits and `.txn`."""
+    """Returns the name of a journal file: hexadecimal id and `.txn`."""
     return f"{journal_id:x}{SUFFIX}"
 
 
 def id_of(path: Path) -> int | None:
-    """Returns the id in a journal file's name, or None for a name without one."""
+    """Returns the id in a journal file's name, or None."""
     name = _NAME.fullmatch(path.name)
     return None if name is None else int(name[1], 16)
 
@@ -174,13 +175,17 @@ def journal_ids(directory: Path) -> list[int]:
 
 
 def strays(directory: Path) -> list[Path]:
-    """Returns the files that end in `.txn` and whose name is no id, such as a copy of a journal."""
+    """Returns the `.txn` files whose name is no id.
+
+    A copy of a journal is one.
+    """
     return sorted(path for path in directory.glob(f"*{SUFFIX}") if id_of(path) is None)
 
 
 def read_header(path: Path) -> Header | None:
-    """Returns the header of a file, or None when the file has only zeros or less than a header.
+    """Returns the header of a file, or None without one.
 
+    A file without one has only zeros, or fewer bytes than a header.
     Such a file was created, and the machine went down before its first group. Raises CorruptJournal and OSError.
     """
     with path.open("rb") as file:
@@ -188,7 +193,10 @@ def read_header(path: Path) -> Header | None:
 
 
 def parse_header(data: bytes, path: Path) -> Header | None:
-    """Returns the header in the first bytes of the file at `path`, as `read_header` does."""
+    """Returns the header in a file's first bytes, as `read_header` does.
+
+    `path` names the file in messages, and has the journal's id.
+    """
     if len(data) < HEADER_BYTES or not any(data):
         return None
     magic, version, grouped, *before = _HEADER.unpack_from(data)

@@ -43,7 +43,10 @@ class Journals:
             journal.start()
 
     def remove_older(self, marks: Marks, backups: int) -> None:
-        """Removes journals before `marks`, but for the newest `backups` in each directory. Raises OSError."""
+        """Removes journals before `marks`, but for the newest `backups` in each directory.
+
+        Raises OSError.
+        """
         for journal, mark in zip(self.all, marks, strict=True):
             journal.remove_older(mark, backups)
 
@@ -67,8 +70,9 @@ def open_journals(
     post: Post,
     on_failure: Callable[[OwnLedgers], None],
 ) -> Journals:
-    """Makes the journals, without starting them; `marks` are the ends of what was replayed.
+    """Makes the journals without starting them.
 
+    `marks` are the ends of what was replayed.
     `on_failure` runs in the loop when a group has failed, with the predicate for the ledgers of that journal.
     """
     count = len(directories)

@@ -56,21 +56,13 @@ class Ledger:
         self.master_key = data.master_key
         """The key (20 bytes) that every add and fence must present."""
         self.key_open = stored and data.master_key in (b"", UNSET_KEY)
-        """True while the key is unknown.
-
-        The first key that a client presents becomes it."""
+        """True while the key is unknown: the first one presented becomes it."""
         self.fenced = data.fenced
-        """True once a fence was requested.
-
-        Plain adds are refused, adds of a recovery are accepted."""
+        """True once a fence was requested; then only adds of a recovery are accepted."""
         self.fence_durable = data.fenced and stored
-        """True once the fence is on disk.
-
-        A fence is answered only then."""
+        """True once the fence is on disk, so that it may be answered."""
         self.explicit_lac = data.explicit_lac
-        """Body of the highest WRITE_LAC as its writer made it.
-
-        None without one."""
+        """Body of the highest WRITE_LAC as its writer made it, or None."""
         self.limbo = data.limbo
         """True when entries may be lost (BP-46).
 
@@ -80,9 +72,7 @@ class Ledger:
 
         A failed journal write sets it back."""
         self.writable_key: bytes | None = None
-        """The key that lets a plain add skip all checks.
-
-        None sends each add through them.
+        """The key that lets a plain add skip all checks; None: all are checked.
 
         Set by the first add that passed the checks; cleared by a fence, a watcher and a journal failure."""
         self.last = -1
@@ -102,9 +92,7 @@ class Ledger:
 
         Entries that are added from then on raise `last` above -1."""
         self.watchers: dict[Callable[[], None], int] = {}
-        """Long polls, each with the LAC that it waits to be passed.
-
-        Each is called once."""
+        """Long polls and the LACs that they wait to be passed; called once."""
 
     def data(self) -> LedgerData:
         """Returns the row for the ledger index."""

@@ -22,7 +22,7 @@ def bytes_in_logs(bench: Bench) -> int:
     return sum(path.stat().st_size for path in (bench.directory / "ledgers/current").glob("*.log"))
 
 
-async def test_a_mark_that_cannot_be_written_does_not_make_the_entries_be_written_again(
+async def test_checkpoint_writes_entries_once_when_only_a_mark_fails(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
@@ -50,7 +50,7 @@ async def test_a_mark_that_cannot_be_written_does_not_make_the_entries_be_writte
     assert len((await bench.batch(1, 0, 99))[1]) == 21
 
 
-async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
+async def test_close_writes_entries_once_when_marks_fail(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bookie = bench.open(flush_interval_s=3600)
@@ -76,10 +76,10 @@ async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
 
 
 @pytest.mark.parametrize("collected", [False, True])
-async def test_an_index_that_goes_on_failing_does_not_make_the_entries_be_written_each_time(
+async def test_checkpoint_appends_entries_once_while_an_index_fails(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collected: bool
 ) -> None:
-    """Whoever takes logs for garbage by the index does not see that these will be named: they are written anew."""
+    """A look for dead logs in between would take the appended log for garbage, so its entries are appended anew."""
     monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
     bookie = bench.open(flush_interval_s=3600)
     await bench.add_all(1, range(20), b"x" * 1000)
@@ -107,7 +107,7 @@ async def test_an_index_that_goes_on_failing_does_not_make_the_entries_be_writte
         bench.reopen()
 
 
-async def test_journals_that_cannot_be_removed_hold_up_no_checkpoint(
+async def test_checkpoint_ends_when_old_journals_cannot_be_removed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bookie = bench.open(journal_bytes_max=2000, journal_allocate_bytes=512, journal_backups=0)
