@@ -129,7 +129,7 @@ def _add_model(answer: Answer, readers: int, entry_bytes: float, per_request: fl
     answer.tables["readahead"] = Table(
         "The readahead to set, by the size of a bookie's read cache (one directory)",
         rows,
-        "A model: equally fast readers, all on one bookie. docs/bookie.md has what was measured.",
+        "A model: equally fast readers, all on one bookie. docs/benchmarks.md has the measurements.",
     )
     svg = lines_plot(lines, "readahead, entries", "entries read per entry asked for", log_x=True)
     answer.plots.append(Plot("Amplification over readahead", svg))

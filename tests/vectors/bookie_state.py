@@ -101,8 +101,8 @@ def _journals(root: Path, recorded: list[Row]) -> str | None:
 def _journal_alone(root: Path, manifest: Row) -> str | None:
     """The journals hold every entry of the manifest, also those of the deleted ledger."""
     ledgers: dict[int, Ledger] = {}
-    replay = Replay(ledgers, 1 << 30, lambda: None, lambda _: False)
-    replay.run(root / "journal/current", Mark(0, 0), skip_invalid=False)
+    replay = Replay(ledgers, 1 << 30, lambda *_: None, lambda _: False)
+    replay.replay_journal(root / "journal/current", Mark(0, 0), skip_invalid=False)
     for ledger in manifest["ledgers"]:
         number = ledger["ledger"]
         known = ledgers.get(number)

@@ -36,7 +36,7 @@ async def test_checkpoint_writes_entries_once_when_only_a_mark_fails(
         replace(path, content)
 
     monkeypatch.setattr(bench.file_system, "replace", replace_others)
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
     assert 20_000 < bytes_in_logs(bench) < 30_000
     assert await bench.add(1, 20, b"meanwhile") == OK
@@ -44,9 +44,9 @@ async def test_checkpoint_writes_entries_once_when_only_a_mark_fails(
     assert len((await after.batch(1, 0, 99))[1]) == 21
     after.close()
     monkeypatch.setattr(bench.file_system, "replace", replace)
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     await bench.checkpoint()  # what comes next is written
-    assert bookie.write_cache.count() == 0
+    assert bookie.state.write_caches.count() == 0
     assert len((await bench.batch(1, 0, 99))[1]) == 21
 
 
@@ -66,7 +66,7 @@ async def test_close_writes_entries_once_when_marks_fail(
         replace(path, content)
 
     monkeypatch.setattr(bench.file_system, "replace", replace_others)
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: refused > 0)
     monkeypatch.setattr(bench.file_system, "replace", replace)
     bench.close()
@@ -83,14 +83,14 @@ async def test_checkpoint_appends_entries_once_while_an_index_fails(
     monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
     bookie = bench.open(flush_interval_s=3600)
     await bench.add_all(1, range(20), b"x" * 1000)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
 
     def refuse(*_values: object) -> None:
         raise BookieStorageError("the index fails on purpose")
 
     with monkeypatch.context() as failing:
         failing.setattr(storage.locations, "write", refuse)
-        bookie.checkpoint()
+        bookie.checkpoints.start()
         await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
         assert 20_000 < bytes_in_logs(bench) < 30_000
         if collected:
@@ -101,7 +101,7 @@ async def test_checkpoint_appends_entries_once_while_an_index_fails(
         after = crash(bench, tmp_path)
         assert len((await after.batch(1, 0, 99))[1]) == 20
         after.close()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     for _ in range(2):
         assert (await bench.batch(1, 0, 99))[1] == [b"%d " % entry + b"x" * 1000 for entry in range(20)]
         bench.reopen()

@@ -25,7 +25,7 @@ async def storage(bench: Bench) -> LedgerStorage:
     bench.open()
     await bench.add_all(LEDGER, range(50))
     bookie = bench.reopen()
-    return bookie._disk.storages.all[0]
+    return bookie.state.storages.all[0]
 
 
 @pytest.mark.parametrize("by", ["us", "BookKeeper"])

@@ -230,7 +230,7 @@ async def test_batch_read_does_not_depend_on_the_read_cache_size(bench: Bench, c
     assert await bench.batch(1, 0, 300) == (OK, expected)
     assert bookie.stats.read_cache_misses == 1
     assert await bench.batch(1, 0, 300) == (OK, expected)
-    assert bookie.read_cache.size <= cache_bytes
+    assert bookie.state.read_cache.size <= cache_bytes
 
 
 async def test_readahead_brings_large_entries(bench: Bench) -> None:

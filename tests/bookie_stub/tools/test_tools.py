@@ -25,7 +25,7 @@ async def test_dump_prints_a_journal(bench: Bench, capsys: pytest.CaptureFixture
     assert bench.bookie is not None
     body = explicit_lac_record(7, KEY.pack(7, 1))[24:]
     answered = bench.loop.create_future()
-    bench.bookie.write_lac(7, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
+    bench.bookie.records.write_lac(7, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
     assert await answered == 0
     bench.bookie.delete_ledger(8)
     bench.close()

@@ -46,8 +46,8 @@ async def mostly_dead(bench: Bench, **settings: object) -> Bookie:
 
 async def compact(bench: Bench, force: ForcedRound = ForcedRound(minor=True)) -> None:  # noqa: B008 - immutable
     assert bench.bookie is not None
-    bench.bookie.collection.force(force)
-    await bench.until(lambda: bench.bookie is not None and not bench.bookie.collection.forced)
+    bench.bookie.upkeep.collector.force(force)
+    await bench.until(lambda: bench.bookie is not None and not bench.bookie.upkeep.collector.forced)
 
 
 async def all_of(bench: Bench, ledger: int) -> Sequence[tuple[int, bytes]]:
@@ -94,7 +94,7 @@ async def test_compaction_keeps_the_new_version_of_a_rewritten_entry(bench: Benc
     assert await bench.add(1, 0, b"flushed") == OK
     await bench.checkpoint()
     assert await bench.add(1, 1, b"cached") == OK
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     old = log_ids(logs_of(bench))[0]
 
     def pace(_size: int) -> None:
@@ -121,7 +121,7 @@ async def test_compaction_keeps_the_new_version_when_an_entry_is_rewritten_befor
 ) -> None:
     """The copy is complete and has its name; then another version is flushed, before the index names the copy."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     link = bench.file_system.link
 
@@ -153,7 +153,7 @@ async def test_flush_during_a_compaction_writes_to_a_newer_log(bench: Bench) -> 
     await bench.add_all(3000, range(5))
     await bench.checkpoint()
     current = log_ids(logs_of(bench))[-1]
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     await asyncio.to_thread(
         EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
     )
@@ -175,8 +175,8 @@ async def test_reads_return_the_right_entries_while_logs_are_compacted(bench: Be
         for ledger in range(2, 8):
             bookie.delete_ledger(100 * round_number + ledger)
         await bench.checkpoint()
-        bookie.collection.force(ForcedRound(minor=True))
-        while bookie.collection.forced:
+        bookie.upkeep.collector.force(ForcedRound(minor=True))
+        while bookie.upkeep.collector.forced:
             for ledger in range(1, 100 * round_number + 2, 100):
                 found = await asyncio.gather(*(bench.start_read(ledger, entry) for entry in range(ENTRIES)))
                 reads += ENTRIES
@@ -191,7 +191,7 @@ async def test_reads_return_the_right_entries_while_logs_are_compacted(bench: Be
 async def test_read_looks_into_the_index_again_when_its_log_is_removed(bench: Bench) -> None:
     """The log is compacted and removed between the look into the index and the log's opening."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     open_to_read = bench.file_system.open_to_read
     done: list[int] = []
@@ -217,7 +217,7 @@ async def test_compaction_pauses_among_dead_entries_and_paces_entries_it_looks_u
     await bench.checkpoint()
     await bench.add_all(2, range(290), b"again")  # all but ten entries are dead by that
     await bench.checkpoint()
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     first, *_ = log_ids(logs_of(bench))
     with storage.flushing:
         storage.logs.finish()
@@ -238,7 +238,7 @@ async def test_compaction_stops_while_it_scans_dead_entries(bench: Bench) -> Non
     bookie = bench.open()
     await bench.add_all(1, range(1000))
     await bench.checkpoint()
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (log_id,) = log_ids(logs_of(bench))
     with storage.flushing:
         storage.logs.finish()
@@ -295,7 +295,7 @@ async def test_start_finishes_a_compaction_killed_at_any_step(
 ) -> None:
     """The files as they were before the named operation, opened elsewhere."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     image = tmp_path.with_name(tmp_path.name + "-image")
     real = getattr(bench.file_system, stop)
@@ -322,7 +322,7 @@ async def test_start_finishes_a_compaction_killed_at_any_step(
     await compact(after)
     assert await all_of(after, 1) == EVERYTHING
     assert after.bookie is not None
-    assert not is_named(after.bookie._disk.storages.all[0], old, None) or old in log_ids(logs_of(after))
+    assert not is_named(after.bookie.state.storages.all[0], old, None) or old in log_ids(logs_of(after))
     after.close()
 
 
@@ -344,7 +344,7 @@ async def test_compaction_keeps_a_damaged_log(bench: Bench) -> None:
 
 async def test_close_gives_up_a_slow_compaction(bench: Bench) -> None:
     bookie = await mostly_dead(bench, collection=replace(FAST, rate=0.5))
-    bookie.collection.force(ForcedRound(minor=True))
+    bookie.upkeep.collector.force(ForcedRound(minor=True))
     await bench.until(lambda: bool(list(logs_of(bench).glob("*.compacting"))))
     bench.close()
     assert not list(logs_of(bench).glob("*.compacting"))
@@ -354,7 +354,7 @@ async def test_close_gives_up_a_slow_compaction(bench: Bench) -> None:
 
 async def test_compaction_paces_every_record(bench: Bench) -> None:
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     sizes: list[int] = []
 
     def stop_late(size: int) -> None:

@@ -19,7 +19,7 @@ from tests.bookie_stub.upkeep.test_compaction import FAST, OK, compact, logs_of
 async def index_rows_of_the_dead(bench: Bench, **settings: object) -> Bookie:
     """Ten ledgers' rows in files of the index, of which nine are deleted."""
     bookie = bench.open(**settings)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     for ledger in range(10):
         await bench.add_all(ledger, range(4000), b"")
     await bench.checkpoint()
@@ -32,10 +32,10 @@ async def index_rows_of_the_dead(bench: Bench, **settings: object) -> Bookie:
 
 async def test_index_compaction_drops_the_rows_of_deleted_ledgers(bench: Bench) -> None:
     bookie = await index_rows_of_the_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     tables = table_bytes(bench)
-    bookie.collection.compact_indexes([0])
-    await bench.until(lambda: not bookie.collection.is_compacting_index(0))
+    bookie.upkeep.collector.compact_indexes([0])
+    await bench.until(lambda: not bookie.upkeep.collector.is_compacting_index(0))
     assert table_bytes(bench) < 0.2 * tables
     assert bookie.stats.collection.indexes == 1
     assert storage.locations.count() == 4000
@@ -52,14 +52,14 @@ def table_bytes(bench: Bench) -> int:
 
 async def test_adds_and_reads_go_on_beside_an_index_compaction(bench: Bench) -> None:
     bookie = await index_rows_of_the_dead(bench)
-    bookie.collection.compact_indexes([0])
+    bookie.upkeep.collector.compact_indexes([0])
     number = 0
-    while bookie.collection.is_compacting_index(0) or number < 20:
+    while bookie.upkeep.collector.is_compacting_index(0) or number < 20:
         assert await bench.add(100, number) == OK
         assert await bench.read(0, number) == (OK, b"%d " % number)
         await bench.checkpoint()
         number += 1
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     assert storage.locations.last_entry(100) == number - 1
 
 

@@ -104,7 +104,7 @@ class World:
     async def left(self) -> set[int]:
         """Returns the ledgers that are left after a round."""
         await compact(self.bench)
-        return set(self.bookie._ledgers)
+        return set(self.bookie.state.ledgers.by_id)
 
 
 LEDGERS = (1, 2, 9_999, 10_000, 123_456_789, 2**31 - 2, 2**31 - 1, 2**40)
@@ -131,7 +131,7 @@ async def test_collection_deletes_ledgers_that_the_store_does_not_have(world: Wo
         world.store.remove(ledger_id)
     assert await world.left() == set()
     world.bench.reopen()
-    assert not world.bench.bookie._ledgers
+    assert not world.bench.bookie.state.ledgers.by_id
     await world.bench.checkpoint()
 
 
@@ -204,9 +204,9 @@ async def test_collection_keeps_a_ledger_created_during_the_round(world: World) 
 
 async def test_forced_is_true_until_the_forced_round_ends(bench: Bench) -> None:
     bookie = bench.open()
-    bookie.collection.force(ForcedRound(major=True))
-    assert bookie.collection.forced
-    await bench.until(lambda: not bookie.collection.forced)
+    bookie.upkeep.collector.force(ForcedRound(major=True))
+    assert bookie.upkeep.collector.forced
+    await bench.until(lambda: not bookie.upkeep.collector.forced)
     assert bookie.stats.collection.majors == 1
 
 

@@ -132,7 +132,7 @@ async def test_round_gives_up_entries_of_ledgers_that_no_ensemble_places_here(wo
     assert await world.kept() == set(STAYS)
     assert world.bookie.stats.deleted_ledgers == len(ELSEWHERE)
     assert not [node for node in world.store.nodes if "locks" in node], "the locks are given back"
-    assert set(world.bookie._ledgers) == set(EVERY), "they stay known"
+    assert set(world.bookie.state.ledgers.by_id) == set(EVERY), "they stay known"
     world.open()
     assert await world.with_entries() == set(STAYS)
     assert await world.kept() == set(STAYS)
@@ -168,12 +168,14 @@ async def test_entries_added_during_the_removal_stay(world: World) -> None:
     bench, bookie = world.bench, world.bookie
     done: list[bool] = []
     bench.file_system.may_sync.clear()
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     answered = bench.start_add(777, 0)
-    bookie._removals.empty_all([4], lambda: done.append(True))
+    bookie.removals.empty_all([4], lambda: done.append(True))
     bench.file_system.may_sync.set()
     assert await answered == OK
-    await bench.until(lambda: bookie._ledgers[4].fenced and not bookie._ledgers[4].needs_logs)
+    await bench.until(
+        lambda: bookie.state.ledgers.by_id[4].fenced and not bookie.state.ledgers.by_id[4].needs_logs
+    )
     assert await bench.add(4, 1, b"new", recovery=True) == OK
     await bench.until(lambda: bool(done))
     await bench.checkpoint()
@@ -190,7 +192,7 @@ async def test_read_during_the_removal_is_answered_no_entry(world: World) -> Non
     before = bench.file_system.reads
     reads = [bench.start_read(4, entry) for entry in (0, 2, 1)]
     await bench.until(lambda: bench.file_system.reads > before)
-    world.bookie._removals.empty_all([4], lambda: done.append(True))
+    world.bookie.removals.empty_all([4], lambda: done.append(True))
     await bench.until(lambda: bool(done))
     bench.file_system.may_read.set()
     assert {(await read)[0] for read in reads} <= {OK, NO_ENTRY}
@@ -208,7 +210,7 @@ async def test_emptied_ledgers_free_their_entry_logs(bench: Bench) -> None:
     await compact(bench)
     assert not log_ids(directory)
     assert world.bookie.stats.collection.reclaimed_by_deletion > 0
-    assert world.bookie._disk.storages.all[0].locations.count() == 0
+    assert world.bookie.state.storages.all[0].locations.count() == 0
 
 
 async def test_emptied_ledger_that_is_deleted_refuses_all_adds(world: World) -> None:
@@ -272,22 +274,22 @@ async def test_round_keeps_a_ledger_whose_fence_is_not_durable(world: World) -> 
     done: list[bool] = []
     bench.file_system.fails["write"] = errno.EIO
     bench.file_system.fails_once = True
-    world.bookie._removals.empty_all([1, 2], lambda: done.append(True))
+    world.bookie.removals.empty_all([1, 2], lambda: done.append(True))
     await bench.until(lambda: bool(done))
     assert await world.with_entries() == set(EVERY)
 
 
 async def test_round_keeps_a_ledger_without_a_known_key(world: World) -> None:
     done: list[bool] = []
-    world.bookie._ledgers[1].key_open = True
-    world.bookie._removals.empty_all([1, 2], lambda: done.append(True))
+    world.bookie.state.ledgers.by_id[1].key_open = True
+    world.bookie.removals.empty_all([1, 2], lambda: done.append(True))
     await world.bench.until(lambda: bool(done))
     assert await world.with_entries() == set(EVERY) - {2}
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 3600.0])
 async def test_look_waits_for_its_interval(world: World, wait_s: float) -> None:
-    looked = world.bookie.collection._over_replicated
+    looked = world.bookie.upkeep.collector._over_replicated
     assert looked is not None
     looked._wait_s = wait_s
     assert await world.kept() == set(EVERY)
