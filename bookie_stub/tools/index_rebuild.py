@@ -93,9 +93,13 @@ def rebuild(
     finally:
         locations.close()
         ledger_index.close()
-    limbo = sum(row.limbo for row in {**rows, **in_doubt}.values())
+    final_rows = {**rows, **in_doubt}
+    return _report(flaws, locations, sum(row.limbo for row in final_rows.values()), lossy=ledger_index.lossy)
+
+
+def _report(flaws: list[str], locations: LocationIndexRebuild, limbo: int, *, lossy: bool) -> RebuildReport:
     previous = locations.previous
-    flaws += locations.flaws
+    flaws = [*flaws, *locations.flaws]
     if previous.unreadable:
         names = ", ".join(previous.logs_of_unreadable())
         flaws.append(f"{len(previous.unreadable)} entries that were in {names} cannot be read")
@@ -108,7 +112,7 @@ def rebuild(
         restored=locations.salvaged,
         unreadable=len(previous.unreadable),
         limbo=limbo,
-        lossy=ledger_index.lossy,
+        lossy=lossy,
     )
 
 
