@@ -12,5 +12,6 @@ def disk_space(paths: Iterable[Path]) -> tuple[int, int]:
 
     Several directories on one disk count once: the device number tells. OSError when a directory is missing.
     """
+    # Keyed by device: two directories on one disk would otherwise double its free space.
     disks = {path.stat().st_dev: shutil.disk_usage(path) for path in paths}
     return sum(each.total for each in disks.values()), sum(each.free for each in disks.values())

@@ -56,6 +56,7 @@ def frame(entry: bytes) -> bytes:
     return LENGTH.pack(len(entry)) + entry
 
 
+# The special records carry no digest of their own: BookKeeper's replay reads exactly these bytes.
 def master_key_record(ledger_id: int, master_key: bytes) -> bytes:
     """Returns the special record that carries a ledger's master key."""
     return frame(KEY.pack(ledger_id, MASTER_KEY_ID) + LENGTH.pack(len(master_key)) + master_key)
@@ -90,6 +91,7 @@ def explicit_lac_of(body: bytes) -> int:
 
     It is -1 for a body that is too short for one.
     """
+    # The body is (ledger, LAC, digest), so the LAC stands where an entry has its id.
     return int(KEY.unpack_from(body)[1]) if len(body) >= EXPLICIT_LAC_BYTES_MIN else -1
 
 

@@ -32,6 +32,7 @@ class Arena:
 
     def allocate(self, size: int) -> memoryview:
         """Returns writable memory of `size` bytes."""
+        # The rest of the current block stays in use for smaller pieces.
         if size > self._block_bytes // _PIECES_MIN:
             return _block(size)
         if self._used + size > len(self._block):
@@ -48,6 +49,7 @@ class Arena:
 
 def _block(size: int) -> memoryview:
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Smaller blocks hold no whole huge page, so asking would only cost a system call.
     if _HUGE_PAGES is not None and size >= BLOCK_BYTES_MAX:
         block.madvise(_HUGE_PAGES)
     return memoryview(block)

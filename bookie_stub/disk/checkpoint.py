@@ -87,6 +87,7 @@ class CheckpointWriter:
         call it again with the same checkpoint.
         """
         started = time.perf_counter_ns()
+        # Another checkpoint: no directory has its share of this one yet.
         if checkpoint is not self._failed:
             self._done.clear()
         storages, entries = self._storages, checkpoint.cache.entries
@@ -107,6 +108,7 @@ class CheckpointWriter:
             try:
                 written += storage.flush(entries, ledger_ids, rows, deleted, emptied, pause)
             except (OSError, BookieError) as error:
+                # Go on with the other directories: each one that is done now need not be written again.
                 problem = problem or error
             else:
                 self._done.add(place)
@@ -193,6 +195,7 @@ class Checkpointer:
         Raises OSError or BookieError. The caller must then call it again with the same checkpoint; steps that are done
         are not repeated.
         """
+        # Without this a mark that cannot be written would have all entries appended again every second.
         if checkpoint is not self._written:
             self._writer.write(checkpoint, pause)
             self._written = checkpoint
@@ -215,6 +218,7 @@ class Checkpointer:
             try:
                 checkpoint = self._queue.get(timeout=self._interval_s)
             except Empty:
+                # The loop decides whether there is something to write; this thread may not look at its structures.
                 post_quietly(self._post, self._due)
                 continue
             if checkpoint is None:

@@ -99,7 +99,10 @@ def check_order(cookie: str, configured: Configured) -> None:
         kept = value.split(",") if name == "journalDir" else value.split(_TAB)[1:]
         here = [str(path) for path in here_by_name[name]]
         moved = [
-            path for place, path in enumerate(here) if path in kept and kept[place : place + 1] != [path]
+            # A new path may be a directory that was moved, which is allowed; a known path at another place is a mix-up.
+            path
+            for place, path in enumerate(here)
+            if path in kept and kept[place : place + 1] != [path]
         ]
         if len(kept) != len(here) or moved:
             raise ForeignDirectory(

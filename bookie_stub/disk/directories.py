@@ -137,9 +137,11 @@ class Directories:
         for path in sorted({*self.journals, *self.ledgers, *self.indexes}):
             path.mkdir(parents=True, exist_ok=True)
             self._file_system.replace(path / COOKIE_FILE, cookie.encode())
+        # Written with the cookie only, so a directory that began with BookKeeper or an older version never has it.
         for path in self.ledgers:
             self._file_system.replace(path / NOTHING_LOST_FILE, b"")
         if cluster is not None:
+            # Last: with the cookie in the cluster, empty directories would be taken for lost data.
             cluster.keep_cookie(cookie)
 
     # Marks.

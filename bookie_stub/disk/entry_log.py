@@ -122,6 +122,7 @@ def read_header(path: Path) -> LogHeader | None:
 
 def encode_ledgers_map(ledgers: LedgerBytes) -> bytes:
     """Returns the ledgers map of a finished log."""
+    # BookKeeper writes them in hash order and reads any order.
     pairs = sorted(ledgers.items())
     blocks = []
     for start in range(0, len(pairs), _MAP_PAIRS_MAX):

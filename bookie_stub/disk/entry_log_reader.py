@@ -74,6 +74,7 @@ class EntryLogReader:
         length_at, size_max = LENGTH.unpack_from, self._entry_bytes_max
         for key, location in zip(keys, locations, strict=True):
             at = location - base
+            # `base` is the first entry's size field, so `at` is this entry's place in `data`. -1 sends it to `_complete`.
             end = at + length_at(data, at - LENGTH_BYTES)[0] if at <= len(data) else -1
             if at < end <= len(data) and end - at <= size_max and data.startswith(key, at):
                 yield data[at:end]
@@ -97,6 +98,7 @@ class EntryLogReader:
                 f" {self._entry_bytes_max}: damaged, or nettyMaxFrameSizeBytes was larger when it was written"
             )
         entry = data[LENGTH_BYTES : LENGTH_BYTES + size]
+        # An entry longer than the first guess: its size is known now, so one read gets it.
         if len(entry) < size:
             entry = read(log.descriptor, size, offset)
         if len(entry) < size:

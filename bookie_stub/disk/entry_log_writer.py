@@ -139,6 +139,7 @@ class EntryLogWriter:
         file = self._file
         if file is None:
             file = self._start()
+        # An entry larger than `size_max` gets a log of its own rather than an endless chain of empty ones.
         elif file.log_id < self.newer_than or (file.ledgers and file.end + len(record) > self._size_max):
             self.finish()
             file = self._start()

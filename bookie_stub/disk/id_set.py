@@ -64,6 +64,7 @@ class IdSet:
         while first <= last:
             chunk, low = divmod(first, _CHUNK_IDS)
             count = min(last, chunk * _CHUNK_IDS + _CHUNK_IDS - 1) - first + 1
+            # A long range becomes a bitmap at once; id by id it would be inserted into an array that is dropped soon after.
             if chunk in self._bitmaps or count > _FEW:
                 bits = self._bitmaps.get(chunk)
                 if bits is None:

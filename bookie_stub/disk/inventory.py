@@ -1,6 +1,6 @@
 """The file `inventory`: the entry logs and the index rows that a ledger directory must have. Ours; BookKeeper ignores it.
 
-Three losses leave no trace of their own. An entry log that somebody removed looks like one that garbage collection
+Three losses leave no trace of their own. An entry log that an operator removed looks like one that garbage collection
 removed. A log that was cut where a record ends looks like one that a kill left unfinished. And RocksDB takes rows behind a
 damaged place of its write-ahead log for never written. The inventory says what there was, so that a start can report them.
 
@@ -98,6 +98,7 @@ class Inventory:
         path = self._directory / file_name(log_id)
         try:
             header = read_header(path)
+        # A damaged header says nothing; `check` reports it. The size counts, as for a log without a map.
         except CorruptEntry:
             header = None
         size = path.stat().st_size
@@ -105,6 +106,7 @@ class Inventory:
             self.shorter.append(log_id)
         elif header is not None and header.map_offset:
             self._finish(log_id)
+        # The size includes a torn end if a kill left one; the scan of `check` then finds fewer bytes than listed here.
         elif log_id not in self._growing:
             self._growing[log_id] = size
 

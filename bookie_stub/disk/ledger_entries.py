@@ -90,6 +90,7 @@ class LedgerEntries:
         """Returns a copy of an entry's newest record, None without one."""
         record = self._singles.get(entry_id)
         if record is not None:
+            # A view is copied: it would keep a whole block of the arena alive as long as the reader has it.
             return record if type(record) is bytes else bytes(record)
         run = self._run_before(entry_id)
         place = -1 if run is None else run.place_of(entry_id)
@@ -112,6 +113,7 @@ class LedgerEntries:
         alone = ((entry_id, bytes(singles[entry_id])) for entry_id in sorted(singles))
         if not self._runs:
             return alone
+        # Runs are ascending and disjoint, so joining them needs no sort. A single record replaces the one in its run.
         in_runs = chain.from_iterable([run.items() for run in self._runs])
         return merge(alone, (item for item in in_runs if item[0] not in singles)) if singles else in_runs
 

@@ -45,6 +45,7 @@ class LedgerData(NamedTuple):
 
 def encode(data: LedgerData) -> bytes:
     """Returns the protobuf of a row, with its fields in BookKeeper's order."""
+    # exists = true and fenced, both required fields of the protobuf, then the tag of masterKey.
     out = bytearray((0x08, 1, 0x10, data.fenced, 0x1A))
     out += varint(len(data.master_key)) + data.master_key
     if data.explicit_lac is not None:
@@ -61,6 +62,7 @@ def decode(value: bytes) -> LedgerData:
     offset = 0
     try:
         while offset < len(value):
+            # Fields that we do not know are read and dropped, as protobuf demands of a reader.
             tag, offset = read_varint(value, offset)
             number, offset = read_varint(value, offset)
             if tag & 7 == 0:

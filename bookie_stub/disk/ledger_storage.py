@@ -53,7 +53,7 @@ Entries = Mapping[int, LedgerEntries]
 
 
 class _Appended(NamedTuple):
-    """What a flush has in the entry logs, while its indexes are not written yet."""
+    """The appended part of a flush whose indexes are not written yet."""
 
     entries: Entries
     newer_than: int
@@ -81,9 +81,10 @@ class LedgerStorage:
         self._appended: _Appended | None = None
         """The appended part of a flush that failed later; dropped when another thread has judged the logs meanwhile."""
         _check_whole(ledgers, index)
+        # Only behind the check: an index directory made here would hide that the old one is missing.
         index.mkdir(parents=True, exist_ok=True)
         self.inventory = Inventory(ledgers, file_system)
-        """What logs and rows there must be."""
+        """The logs and rows that there must be."""
         self.tombstones = Tombstones(index / TOMBSTONES, file_system, self.inventory.counts.tombstones)
         """The ids of deleted ledgers."""
         self.locations = LocationIndex(index / LOCATIONS, file_system)
@@ -224,6 +225,7 @@ class LedgerStorage:
 
         OSError; then it may still be there, and must be removed again.
         """
+        # Struck out first: a kill between the two leaves a log too many, the other order would report a lost log.
         self.inventory.removed([log_id])
         self.file_system.remove(self.directory / file_name(log_id))
         self.log_reader.forget(log_id)
@@ -233,6 +235,7 @@ class LedgerStorage:
 
         Raises OSError or BookieStorageError; then it must be called again.
         """
+        # Before the flag: a kill between the two costs a doubt, the other order would claim that nothing was lost.
         self.file_system.remove(self.directory / NOTHING_LOST_FILE)
         self.file_system.sync_directory(self.directory)
         with self.flushing:

@@ -78,6 +78,7 @@ class LocationIndex:
             rows = _rows_of(ledger_id, found)
             if rows.ids:
                 yield rows
+            # Another ledger's row, or location 0, ended the slice.
             if len(rows.ids) < len(found):
                 return
             count_max -= len(found)

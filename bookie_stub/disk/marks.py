@@ -66,6 +66,7 @@ def replay_start(files: Sequence[Path], journals: Path) -> Mark:
     oldest journal. Raises ForeignDirectory and CorruptJournal for a damaged mark.
     """
     marks = {path: read_mark(path) for path in files if path.exists()}
+    # Directories are written one after the other, so a crash may leave different marks; all before the highest is there.
     if ours := [mark for path, mark in marks.items() if _has_checksum(path)]:
         return max(ours)
     for path, mark in marks.items():

@@ -158,6 +158,7 @@ class RingCache:
 
     def _next_segment(self) -> _Segment:
         oldest = self._segments.pop()
+        # Kept for `_free`, which drops them bit by bit while the next segment fills.
         self._given_up += oldest.owners.values()
         self._segments.insert(0, _Segment())
         return self._segments[0]
@@ -203,6 +204,7 @@ class LruCache:
         size = self.size
         for entry_id, entry in zip(ids, entries, strict=True):
             key = owner, entry_id
+            # Popped rather than replaced, so that the entry moves to the end of the queue.
             older = kept.pop(key, None)
             if older is not None:
                 size -= (len(older) + _ROUNDING) & -ALIGNMENT_BYTES

@@ -117,6 +117,7 @@ class Load:
             if not (touches and within) and not self.wants(entry_id, location):
                 return False
             size = len(entry)
+            # The entry that was asked for first is no readahead.
             if self.ids:
                 self._ahead_bytes -= size
             self._answer_bytes -= size + LENGTH_BYTES

@@ -140,6 +140,7 @@ class Rocks:
                 batch.delete_range(start, end)
             for key in deletes:
                 batch.delete(key)
+            # `or 1` writes the deletions when there is nothing to put.
             for first in range(0, len(puts) or 1, SLICE):
                 for key, value in puts[first : first + SLICE]:
                     batch.put(key, value)
@@ -277,5 +278,6 @@ def _options(buffer_bytes: int) -> Options:
     options.set_write_buffer_size(buffer_bytes)
     options.set_max_write_buffer_number(4)
     options.set_keep_log_file_num(2)
+    # Bounds the log that an open must replay, and the space it takes.
     options.set_max_total_wal_size(16 * buffer_bytes)
     return options

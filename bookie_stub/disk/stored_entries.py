@@ -63,6 +63,7 @@ class StoredEntries:
         Raises BookieError or OSError when `first` cannot be read. A later entry that cannot be read ends the load.
         """
         for _ in range(_ATTEMPTS - 1):
+            # Only a missing log is tried again; damage would be the same the next time.
             with contextlib.suppress(MissingLog):
                 return self._load(ledger_id, first, asked, answer_bytes)
         return self._load(ledger_id, first, asked, answer_bytes)
@@ -98,6 +99,7 @@ class StoredEntries:
             # the error.
             log.warning("a load of ledger entries ends early: %s", error)
             return False
+        # The load stopped inside these rows, so it wants none of the next ones.
         return start == len(rows.ids)
 
 

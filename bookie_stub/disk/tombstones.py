@@ -90,6 +90,7 @@ class Tombstones:
         for each in ranges:
             self._ids.add_range(*each)
         if self._end is None:
+            # The new ids are in the set already, so the one block has all of them.
             content = _MAGIC + _block(ranges_of(self._ids))
             self._file_system.replace(self._path, content)
             self._end = len(content)

@@ -62,6 +62,7 @@ class WriteCache:
         if ledger is None:
             ledger = self._begin(ledger_id)
         if len(run.records) >= _RUN_BYTES_MIN and _ascending(run.entry_ids) and ledger.put_run(run):
+            # Ranges take no memory per entry, tuples take a pointer and an int for each.
             even = type(run.entry_ids) is range and type(run.starts) is range
             self.size += len(run.records) + RUN_OVERHEAD_BYTES
             self.size += 0 if even else UNEVEN_OVERHEAD_BYTES * len(run.entry_ids)
@@ -141,6 +142,7 @@ class WriteCaches:
         The last flush must have ended.
         """
         assert self.flushing is None, "the last flush has not ended"
+        # Both in the loop's thread between two callbacks, so no add can fall between the two.
         self.flushing = self.active
         self.active = WriteCache()
         return self.flushing

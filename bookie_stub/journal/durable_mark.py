@@ -56,6 +56,7 @@ def read_durable_mark(directory: Path) -> Mark | None:
             f"{path} at 0: it does not fit its checksum; without the file a start takes the damaged end of a journal"
             " for one that a crash has torn"
         )
+    # A torn write leaves one copy whole: the older mark, which was durable too.
     return max(marks)
 
 
@@ -114,6 +115,7 @@ class DurableMarkFile:
             return
         self._slot = 1 - self._slot
         self._file_system.write_mapped(self._mapped, _encode(mark), _SLOTS[self._slot])
+        # A sync costs a disk write of its own, so it is not done for every group.
         if sync:
             try:
                 self._file_system.sync_mapped(self._mapped)

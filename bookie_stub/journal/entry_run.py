@@ -29,6 +29,6 @@ class EntryRun(NamedTuple):
     master_key: bytes
     """The key that the writer presents, 20 bytes unless the add is to be refused."""
     recovery: bool
-    """Whether the adds carry the recovery flag, with which a fenced ledger takes them."""
+    """True when the adds carry the recovery flag, with which a fenced ledger takes them."""
     done: Done
     """Called as `done(rc, first entry id)`, once for all entries."""

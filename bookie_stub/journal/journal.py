@@ -165,10 +165,12 @@ class Journal:
             # No clock is read per record. Records that were queued during the last group count from its beginning,
             # so the reported latency is an upper bound.
             self._oldest_ns = time.perf_counter_ns() if idle else drained_ns
+            # `qsize` is read once: records that arrive during the drain belong to the next group, or this would never end.
             items += [get() for _ in range(size())]
             if self._group.wait_s:
                 self._wait_for_more(items)
             drained_ns = time.perf_counter_ns()
+            # `close` queues it last, so it can only be the last item.
             stop = items[-1] is _STOP
             if self._failing:
                 items = self._refuse(items)
@@ -226,6 +228,7 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - whatever it is: without an answer every caller would wait for ever
             self._fail(items, error)
             return
+        # Only `_STOP`, which stands for no record, makes this 0.
         if records := _count_of(items):
             self._stats.group(records, size, time.perf_counter_ns() - self._oldest_ns)
         self._answer(items, RC_OK)

@@ -65,6 +65,7 @@ class JournalChain:
             if journal_id < self._mark.journal_id and not also_older:
                 continue
             offset = self._mark.offset if journal_id == self._mark.journal_id and not also_older else 0
+            # Bytes behind the end that the next file names are a write that failed; its clients were told so.
             stop = ends.get(journal_id)
             path = self._path(journal_id)
             reader = JournalReader(path, offset, stop=stop, skip_invalid=self._skip_invalid)
@@ -74,6 +75,7 @@ class JournalChain:
             self.damaged |= reader.damaged
             self.flaws += reader.flaws
             size = path.stat().st_size
+            # The end may lie inside the last padding when the file is cut there, so it is bounded by the size.
             if journal_id >= self._mark.journal_id:
                 self.end = max(self.end, Mark(journal_id, min(reader.end, size)))
             if stop is not None:

@@ -74,6 +74,7 @@ class JournalChannel:
             self.roll()
         padding = closing(self._last_id, self._position, parts, settings.journal_alignment)
         end = self._position + size + len(padding)
+        # Allocated ahead, the file does not grow with each group, so a sync has less metadata to write.
         if end > self._allocated:
             self._allocate(end)
         buffers = (*parts, padding)
@@ -105,6 +106,7 @@ class JournalChannel:
         self._position = HEADER_BYTES
         self._allocate(HEADER_BYTES)
         self._file_system.write(descriptor, (header(journal_id, self.mark),), 0)
+        # The name must be durable before the first group is acknowledged; a power cut could otherwise lose the whole file.
         self._file_system.sync_directory(self._directory)
 
     def _allocate(self, end: int) -> None:
@@ -127,6 +129,7 @@ class JournalChannel:
         if self._descriptor < 0:
             return
         descriptor, self._descriptor = self._descriptor, -1
+        # No group was written, so no later file names this one, and nothing in it was acknowledged.
         if self._position == HEADER_BYTES:
             remove_quietly(self._file_system, self._directory / self.name)
         try:

@@ -132,6 +132,7 @@ def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], a
     padding = -(offset + size) % alignment
     while padding < CLOSING_BYTES_MIN:
         padding += alignment
+    # The zeros behind the trailer matter: a reader of ours refuses a group whose padding has other bytes.
     start = _PADDING.pack(PADDING_MASK, padding - _PADDING.size) + _TRAILER.pack(
         _GROUPED, size, group_crc(journal_id, offset, parts)
     )
@@ -140,6 +141,7 @@ def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], a
 
 def group_crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
     """Returns the CRC32C of a group, its journal's id and its offset."""
+    # Id and offset first: a group that was copied to another place, or is part of a payload, then does not fit.
     crc: int = crc32c(_PLACE.pack(journal_id, offset))
     for part in parts:
         crc = crc32c(part, crc, gil_release_mode=_HOLD_INTERPRETER)
@@ -197,6 +199,7 @@ def parse_header(data: bytes, path: Path) -> Header | None:
 
     `path` names the file in messages, and has the journal's id.
     """
+    # Allocated blocks read as zeros, so a file whose header was never written looks like this.
     if len(data) < HEADER_BYTES or not any(data):
         return None
     magic, version, grouped, *before = _HEADER.unpack_from(data)
@@ -204,6 +207,7 @@ def parse_header(data: bytes, path: Path) -> Header | None:
         raise CorruptJournal(
             f"{path} at 0: not a journal file, it begins with {magic!r} instead of {_MAGIC!r}"
         )
+    # Only all zeros count as BookKeeper's. A damaged mark of ours must not turn the file into one without checksums.
     foreign = data[_OURS] == _FOREIGN
     if not foreign and not _fits_checksum(data, path):
         raise CorruptJournal(f"{path} at {_OURS.start}: its header does not fit its checksum")

@@ -142,6 +142,7 @@ class JournalReader:
                 self._damage(f"{self.path} at {self.end}: a record of length {length}", None)
                 return
             stop = self.end + LENGTH_BYTES + length
+            # A zero length is pre-allocated space. A record that ends behind the file is torn.
             if length == 0 or stop > len(data):
                 return
             self.record_at = self.end
@@ -156,6 +157,7 @@ class JournalReader:
                 yield from self._records(group.records)
                 self.end = group.end
                 continue
+            # Search the rest of the file for a group that fits: it decides between torn and damaged.
             following = _next_group(data, self.journal_id, self.end)
             if following is None or following >= self._stop:
                 yield from self._records(_cut_group(data, self.end))

@@ -93,4 +93,5 @@ def open_journals(
 
 
 def _is_of_journal(place: int, count: int, ledger_id: int) -> bool:
+    # The same rule as `Journals.of`, for the ledgers of a journal that failed.
     return ledger_id % count == place

@@ -56,6 +56,7 @@ def check(
     """
     report = CheckReport()
     check_cookies(sorted({*journals, *(path for pair in storages for path in pair)}), report)
+    # A journal's mark stands in every ledger directory.
     for number, directory in enumerate(journals):
         marks = [logs / mark_name(number, len(journals)) for logs, _ in storages]
         check_journals(directory, marks, report)
@@ -147,6 +148,7 @@ class _EntriesOfLedger:
             else:
                 misfits.append(row)
         report.verified += fits
+        # The digest type is per ledger: one entry that fits proves it for all.
         if fits:
             report.damaged += [f"{self._name(row)}: its digest does not fit" for row in misfits]
         else:

@@ -60,6 +60,7 @@ def check_journals(directory: Path, marks: Sequence[Path], report: CheckReport) 
         mark = replay_start(marks, directory)
     except BookieError as error:
         report.damaged.append(str(error))
+        # Without a mark all journals are needed, so all of them are checked.
         mark = Mark(min(journal_ids(directory), default=0), 0)
     try:
         report.damaged += flaws_of(directory, mark)

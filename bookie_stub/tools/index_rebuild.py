@@ -39,7 +39,7 @@ class RebuildReport(NamedTuple):
     skipped: int
     """Entries of ledgers that the ledger index does not have, or that were deleted."""
     flaws: tuple[str, ...]
-    """What is wrong with entry logs and inventory, a line each."""
+    """The damage in entry logs and inventory, a line each."""
     rescued: int
     """Entries that only the old location index could find."""
     restored: int
@@ -83,6 +83,7 @@ def rebuild(
             locations.salvage(journals, rows)
         in_doubt = _in_doubt(rows, hidden, locations, closed)
         ledger_index.write(rows, in_doubt)
+        # Closed before it is renamed: RocksDB would go on using the old path.
         locations.close()
         # The new indexes count their changes from the start, so the inventory must expect less before they are there.
         Inventory(logs, file_system).reset_counts(ledger_index.counts())
@@ -92,9 +93,13 @@ def rebuild(
     finally:
         locations.close()
         ledger_index.close()
-    limbo = sum(row.limbo for row in {**rows, **in_doubt}.values())
+    final_rows = {**rows, **in_doubt}
+    return _report(flaws, locations, sum(row.limbo for row in final_rows.values()), lossy=ledger_index.lossy)
+
+
+def _report(flaws: list[str], locations: LocationIndexRebuild, limbo: int, *, lossy: bool) -> RebuildReport:
     previous = locations.previous
-    flaws += locations.flaws
+    flaws = [*flaws, *locations.flaws]
     if previous.unreadable:
         names = ", ".join(previous.logs_of_unreadable())
         flaws.append(f"{len(previous.unreadable)} entries that were in {names} cannot be read")
@@ -107,7 +112,7 @@ def rebuild(
         restored=locations.salvaged,
         unreadable=len(previous.unreadable),
         limbo=limbo,
-        lossy=ledger_index.lossy,
+        lossy=lossy,
     )
 
 

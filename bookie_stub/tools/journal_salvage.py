@@ -52,6 +52,7 @@ class JournalSalvage:
                 location = writer.append(record, KEY.unpack(key)[0])
                 puts.append((key, LOCATION.pack(location)))
                 self.salvaged.add(key)
+        # With its ledgers map, so that the next rebuild finds the log complete.
         writer.finish()
         for start in range(0, len(puts), _BATCH):
             into.write(puts[start : start + _BATCH], ())

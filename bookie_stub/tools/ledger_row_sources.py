@@ -81,6 +81,7 @@ class LedgerRowSources:
             self._fenced.add(ledger_id)
         elif entry_id == EXPLICIT_LAC_ID:
             body = special_body(record)
+            # The highest one counts, as at a replay; an older journal may have a higher one.
             if explicit_lac_of(body) >= explicit_lac_of(self._lacs.get(ledger_id, b"")):
                 self._lacs[ledger_id] = body
 
@@ -98,6 +99,7 @@ class LedgerRowSources:
         return {each: self._row(each, rows.get(each)) for each in sorted(known) if not self.has_deleted(each)}
 
     def _row(self, ledger_id: int, old: LedgerData | None) -> LedgerData:
+        # Without a key the first one that is presented becomes the ledger's key.
         key = self._keys.get(ledger_id, UNSET_KEY) if old is None else old.master_key
         old_lac = b"" if old is None else old.explicit_lac or b""
         lac = max(old_lac, self._lacs.get(ledger_id, b""), key=explicit_lac_of) or None

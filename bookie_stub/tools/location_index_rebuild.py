@@ -56,7 +56,7 @@ class LocationIndexRebuild:
         self._built: LocationIndex | None = None
         self._completeness: list[LogCompleteness] = []
         self.flaws: list[str] = []
-        """What is wrong with entry logs, a line each."""
+        """The damage in entry logs, a line each."""
         self.ledgers: set[int] = set()
         """The ledgers of which the scan found entries."""
         self.entries = 0
@@ -182,6 +182,7 @@ class LocationIndexRebuild:
         if (index / LOCATIONS).exists():
             (index / LOCATIONS).rename(index / REPLACED)
         else:
+            # An empty one, by which a start between the two renames knows that a rebuild was interrupted.
             (index / REPLACED).mkdir()
         file_system.sync_directory(index)
         (index / _BUILT).rename(index / LOCATIONS)

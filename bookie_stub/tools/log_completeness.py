@@ -32,7 +32,7 @@ class LogCompleteness(NamedTuple):
     """The judgement on one log."""
 
     flaw: str = ""
-    """What is wrong, with the file and the offset; empty for a whole log."""
+    """The damage, with the file and the offset; empty for a whole log."""
     proven: bool = True
     """True when the scan is proven to have found every entry that was written."""
     short: frozenset[int] | None = frozenset()

@@ -62,11 +62,13 @@ class PreviousLocations:
     ) -> Iterator[tuple[bytes, int]]:
         """Yields (key, location) of rows that the new index lacks, or has with a lower location, an older copy."""
         try:
+            # A copy with fewer changes than the inventory says has lost its newest rows.
             self.complete = sequence_of(self._path) >= self._changes
             with read_rows(self._path) as rows:
                 new = _AscendingLookup(into)
                 for key, value in rows:
                     location = int.from_bytes(value, "big")
+                    # Locations grow with the log's id and the place in it, so the higher one is the newer copy.
                     if location > new.location_of(key) and is_known(KEY.unpack(key)[0]):
                         yield key, location
         except BookieStorageError:

@@ -92,10 +92,12 @@ class EntryLogCompactor:
         try:
             ledgers, moves = self._copy(old, log_id, new)
             new.finish()
+        # Also for KeyboardInterrupt: the half-written copy must go whatever ends the compaction.
         except BaseException:
             new.abandon()
             remove_quietly(self._file_system, new.path)
             raise
+        # No entry lives, so the copy is empty and there is nothing to index.
         if not moves:
             self._file_system.remove(new.path)
             self._remove_old(log_id, ledgers)
@@ -103,6 +105,7 @@ class EntryLogCompactor:
         kept = new.path.stat().st_size
         marked = storage.directory / f"{new_id:x}.log.{log_id:x}.compacted"
         self._file_system.rename(new.path, marked)
+        # The name says that the copy is complete, so it must survive a power cut before the index names the copy.
         self._file_system.sync_directory(storage.directory)
         _make_available(storage, marked, new_id)
         _update_index(storage, moves)
@@ -113,6 +116,7 @@ class EntryLogCompactor:
     def _copy(self, old: Path, log_id: int, new: LogFile) -> tuple[set[int] | None, list[_Move]]:
         """Copies the living entries; returns all ledgers of the log, None when they are not known, and the moves."""
         storage = self._storage
+        # The map also names ledgers whose entries a damaged place hides from the scan.
         ledgers = set(read_ledgers_map(old) or ())
         mapped = bool(ledgers)
         moves: list[_Move] = []

@@ -54,7 +54,7 @@ class DirectoryCompactions:
     ) -> None:
         """`totals` counts for all directories, `stats` for this one. `closing` gives up a compaction that is copying."""
         self.usage = usage
-        """What is alive in each log of the directory."""
+        """The living share of each log of the directory."""
         self.disk = DiskState()
         """The free space of the directory's disks; written by the loop's thread."""
         self.stats = stats
@@ -71,6 +71,7 @@ class DirectoryCompactions:
         if self._wants_major(force, now):
             self._compact_logs("major", self._settings.major_threshold, self._settings.major_time_s_max)
             self.stats.majors += 1
+            # A major compaction has taken the logs of a minor one too.
             self.stats.last_major_s = self.stats.last_minor_s = time.time()
         elif self._wants_minor(force, now):
             self._compact_logs("minor", self._settings.minor_threshold, self._settings.minor_time_s_max)

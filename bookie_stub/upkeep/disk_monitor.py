@@ -59,6 +59,7 @@ class DiskMonitor:
         file_system: FileSystem,
     ) -> None:
         """`places` has each ledger directory with its index directory. `changed` is called in the loop."""
+        # Without duplicates: ledgers and indexes often share a directory.
         self._places = [tuple(dict.fromkeys(place)) for place in places]
         self._settings = settings
         self._post = post

@@ -226,6 +226,7 @@ class GarbageCollectorThread:
             woken = self._wake.wait(max(self._next_s - time.monotonic(), 0))
             if self._closing.is_set():
                 return
+            # Cleared before the requests are read: one that arrives now wakes the thread again.
             self._wake.clear()
             force, self._force = self._force, None
             complete = not woken or force is not None
@@ -235,6 +236,7 @@ class GarbageCollectorThread:
                 log.exception("garbage collection failed, it goes on with the next round")
             if complete:
                 self._next_s = time.monotonic() + self._settings.wait_s
+            # A request that came during the round keeps `forced` true until its own round ends.
             if force is not None and self._force is None:
                 self.forced = False
 
@@ -268,6 +270,7 @@ class GarbageCollectorThread:
         done = threading.Event()
         for start in range(0, len(gone), _DELETED_AT_A_TIME):
             last = start + _DELETED_AT_A_TIME >= len(gone)
+            # Completions run in order, so the last one stands for all.
             self._ledgers.delete(gone[start : start + _DELETED_AT_A_TIME], done.set if last else _nothing)
         until = time.monotonic() + _CHECKPOINT_WAIT_S
         while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < until:

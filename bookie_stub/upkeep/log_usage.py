@@ -44,6 +44,7 @@ class LogUsage:
         reclaimed = 0
         for log_id in self.storage.settled_logs():
             ledgers = self._ledgers_of(log_id)
+            # The test that needs no scan comes first.
             if ledgers is not None and not any(map(living, ledgers)) and self._is_dead(log_id, living):
                 reclaimed += self._remove(log_id)
         return reclaimed
@@ -67,6 +68,7 @@ class LogUsage:
             return None
         alive = sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
         total = sum(ledgers.values())
+        # A log without dead bytes is never compacted, however small: copying it would free nothing.
         return alive / max(total, 1 if alive == total else self._whole_log_bytes)
 
     def size_of(self, log_id: int) -> int:

@@ -105,6 +105,7 @@ class OverReplicatedLedgers:
             done = threading.Event()
             self._empty(still, done.set)
             until = time.monotonic() + _CHECKPOINT_WAIT_S
+            # `done` never comes when the bookie closes, so it must not be waited for without end.
             while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < until:
                 pass
             log.info("the entries of %d over-replicated ledgers are given up", len(still))

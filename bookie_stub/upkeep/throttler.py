@@ -38,6 +38,7 @@ class Throttler:
     def acquire(self, size: int) -> None:
         """Waits until the rate allows a record of `size` bytes. Raises CompactionStopped."""
         now = monotonic()
+        # Time that was not used is not saved up: a burst after a pause would disturb the adds.
         self._due = max(self._due, now)
         if self._due > now:
             self._stopping.wait(self._due - now)
