@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError, RegistrationError
-from bookie_stub.disk.directories import instance_of
+from bookie_stub.disk.cookie import instance_of
 from broker.ledger_client.placement import write_set
 from protocol.ledger_metadata import LedgerMetadata, LedgerMetadataError, LedgerState, decode
 
