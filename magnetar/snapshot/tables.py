@@ -1,4 +1,4 @@
-"""The tables of a snapshot and their columns, one Parquet file each; `docs/audits.md` explains them."""
+"""The tables of a snapshot and their columns, one Parquet file each; `docs/audits_reference.md` explains them."""
 
 from __future__ import annotations
 
