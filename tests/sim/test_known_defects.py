@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.ledger_client.digest import master_key, seal
 from broker.ledger_client.ledger_client import AddDone, EntryAdds, EntryParts, ReadDone
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
@@ -119,7 +119,7 @@ class Scene:
             LEDGER,
             entry_id,
             parts,
-            master_key=EMPTY_PASSWORD_KEY,
+            master_key=master_key(b""),
             recovery=False,
             done=lambda rc, number: self.answers.__setitem__(number, rc),
         )
