@@ -26,7 +26,7 @@ from protocol.bookie_frame import Response, encode_add_request, encode_fence_req
 from protocol.bookkeeper_api_pb2 import EOK
 from protocol.ledger_metadata import LedgerMetadata, Segment, encode
 from protocol.ledger_path import ledger_path
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
 from tests.bookie_stub.v3_client import V3Client
 from tests.support.apache_bookie import ApacheBookie

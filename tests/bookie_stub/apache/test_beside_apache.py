@@ -30,7 +30,7 @@ from protocol.bookie_frame import (
 )
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.apache_bookie import ApacheBookie
 from tests.support.java import ZooKeeper, free_port

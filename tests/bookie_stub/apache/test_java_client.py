@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.bookie_stub.compose.test_process import Process
+from tests.bookie_stub.bookie_process import Process
 from tests.bookie_stub.conftest import JAVA
 from tests.bookie_stub.wire.test_tls import tls_settings
 from tests.support.certificates import Certificates

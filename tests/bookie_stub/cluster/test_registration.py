@@ -20,7 +20,7 @@ from bookie_stub.config.settings import for_directory
 from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
 from protocol.bookie_service_info import service_info
 from protocol.ledger_path import ledger_path
-from tests.bookie_stub.compose.test_process import ROOT, Process, answer
+from tests.bookie_stub.bookie_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port

@@ -16,17 +16,9 @@ from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_file import journal_ids
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
+from tests.bookie_stub.files import crash
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104
-
-
-def crash(bench: Bench, tmp_path: Path) -> Bench:
-    """The files as they are now, opened elsewhere: what a kill -9 leaves."""
-    image = tmp_path.with_name(tmp_path.name + f"-crash{random.random()}")
-    shutil.copytree(bench.directory, image)
-    other = Bench(image)
-    other.open()
-    return other
 
 
 async def test_clean_stop_leaves_nothing_to_replay(bench: Bench) -> None:

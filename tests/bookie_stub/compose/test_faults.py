@@ -20,8 +20,8 @@ from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.rocks import Rocks, read_rows
 from bookie_stub.journal.journal_file import journal_ids
 from bookie_stub.journal.journal_reader import JournalReader
-from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import crash
 
 OK, IO_ERROR, TOO_MANY = 0, 101, 106
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,51 +19,16 @@ from bookie_stub.base.record import explicit_lac_of
 from protocol.bookie_frame import (
     AddResponse,
     ReadResponse,
-    Response,
-    decode_response,
     encode_add_request,
     encode_fence_request,
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import ENOENTRY, EOK
+from tests.bookie_stub.bookie_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.v3_client import V3Client
 
-ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 6
-
-
-class Process:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.process: subprocess.Popen[str] | None = None
-        self.addresses: dict[str, str] = {}
-
-    def start(self, *settings: str) -> None:
-        ready = self.directory.with_suffix(".ready")
-        ready.unlink(missing_ok=True)
-        words = ["--data", str(self.directory), "--ready-file", str(ready)]
-        for setting in ("bookiePort=0", "prometheusStatsHttpPort=0", "bindAddress=127.0.0.1", *settings):
-            words += ["--set", setting]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bookie_stub", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        deadline = time.monotonic() + 20
-        while not ready.exists():
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        self.addresses = json.loads(ready.read_text())
-
-    def end(self, number: int) -> tuple[int, str]:
-        assert self.process is not None
-        self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
-        return self.process.returncode, errors
-
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        host, port = self.addresses["bookie"].split(":")
-        return await asyncio.open_connection(host, int(port))
 
 
 @pytest.fixture
@@ -75,11 +38,6 @@ def process(tmp_path: Path) -> Iterator[Process]:
     if process.process is not None and process.process.poll() is None:
         process.process.kill()
         process.process.communicate()
-
-
-async def answer(reader: asyncio.StreamReader) -> Response:
-    length = int.from_bytes(await reader.readexactly(4), "big")
-    return decode_response(await reader.readexactly(length))
 
 
 def payload_of(ledger: int, entry: int) -> bytes:

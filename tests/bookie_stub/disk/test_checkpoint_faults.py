@@ -12,8 +12,8 @@ from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.disk import checkpoint
 from bookie_stub.journal.journal_file import journal_ids
 from bookie_stub.journal.journals import Journals
-from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import crash
 
 OK = 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.commands.bookie_command import main
-from tests.bookie_stub.compose.test_process import Process
+from tests.bookie_stub.bookie_process import Process
 
 
 @pytest.fixture

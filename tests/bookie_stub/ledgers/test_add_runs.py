@@ -25,8 +25,8 @@ from protocol.bookie_frame import (
     encode_fence_request,
     encode_read_request,
 )
-from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of, record_of
+from tests.bookie_stub.files import crash
 
 OK, IO_ERROR, UNAUTHORIZED, FENCED, READ_ONLY, TOO_MANY = 0, 101, 102, 104, 105, 106
 

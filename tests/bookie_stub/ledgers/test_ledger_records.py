@@ -15,6 +15,11 @@ from bookie_stub.base.record import explicit_lac_record, master_key_record
 from bookie_stub.disk import directories
 from bookie_stub.journal.journal_file import HEADER_BYTES
 from bookie_stub.wire.server import BookieServer
+from protocol.bookie_frame import RC_FENCED as FENCED
+from protocol.bookie_frame import RC_IO_ERROR as IO_ERROR
+from protocol.bookie_frame import RC_NO_ENTRY as NO_ENTRY
+from protocol.bookie_frame import RC_NO_LEDGER as NO_LEDGER
+from protocol.bookie_frame import RC_OK as OK
 from protocol.bookie_frame import (
     BatchReadResponse,
     ReadResponse,
@@ -22,9 +27,9 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import EOK, EUNKNOWNLEDGERSTATE
-from tests.bookie_stub.compose.test_bookie import FENCED, IO_ERROR, NO_ENTRY, NO_LEDGER, OK, crash
-from tests.bookie_stub.compose.test_process import answer
+from tests.bookie_stub.bookie_process import answer
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem
+from tests.bookie_stub.files import crash
 from tests.bookie_stub.v3_client import V3Client, explicit_lac
 
 UNKNOWN = 107

@@ -18,7 +18,7 @@ import pytest
 from bookie_stub.disk.entry_log import LogScan, file_name, log_ids
 from magnetar.commands.bookie_command import main
 from protocol.bookie_frame import AddResponse, ReadResponse, encode_add_request, encode_read_request
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
 from tests.bookie_stub.files import cut
 

@@ -19,8 +19,8 @@ from bookie_stub.disk.entry_log import file_name, log_ids
 from bookie_stub.upkeep.compaction import EntryLogCompactor, is_named
 from bookie_stub.upkeep.directory_compactions import ForcedRound
 from bookie_stub.upkeep.throttler import CompactionStopped, Throttler
-from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import crash
 
 OK, NO_ENTRY, IO_ERROR = 0, 2, 101
 FAST = CollectionSettings(rate=0)

@@ -22,7 +22,7 @@ from protocol.bookie_frame import (
 )
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import EOK, READ_ENTRY
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, FaultyFileSystem, entry_of
 from tests.bookie_stub.v3_client import V3Client
 
