@@ -38,12 +38,14 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
+from broker.net.connection_context import ConnectionContext, ProducerNames
 from broker.net.listener import bind, listen
-from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
 from broker.recorder.recorder import Recorder
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
@@ -104,23 +106,26 @@ class BrokerService:
             reads_limiter=reads_limiter(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
+        self.ownership = SingleBroker()
         loop = asyncio.get_running_loop()
         self.registry = TopicRegistry(
             self.ground,
             ledger_settings(settings),
             service_settings(settings),
             self.namespaces,
+            ownership=self.ownership,
             call_later=loop.call_later,
         )
-        self.net = NetGround(
+        self.partitioned = PartitionedTopics(self.registry)
+        self.net = ConnectionContext(
             registry=self.registry,
+            partitioned=self.partitioned,
             settings=net_settings(settings),
             turn=turn,
             call_later=loop.call_later,
             spawn=self.tasks.spawn,
             wall_ms=clock.wall_ms,
-            now_ns=clock.monotonic_ns,
-            producer_name_prefix="",
+            producer_names=ProducerNames(""),
             server_version=f"Magnetar {version}",
             publish_buffer=PublishBuffer(net_settings(settings).publish_buffer_bytes_max),
         )
@@ -138,14 +143,15 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
-        self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
             self.net, self.settings.str("bindAddress"), self.settings.int("brokerServicePort")
         )
         self._web_socket = bind(self.settings.str("bindAddress"), self.settings.int("webServicePort"))
         host = self.settings.str("advertisedAddress")
-        self.net.service_url = f"pulsar://{host}:{port}"
-        self.net.listeners = _listeners(self.settings)
+        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
+        self.addresses = Addresses(f"pulsar://{host}:{port}", admin_url)
+        self.ownership.owner = TopicOwner(self.addresses.service_url, admin_url, _listeners(self.settings))
         self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
@@ -153,8 +159,6 @@ class BrokerService:
         self._every(ROLL_CHECK_S, self._roll_ledgers)
         self._every(BACKLOG_CHECK_S, self._check_backlogs)
         self._publish_counts(self.settings.str("entryCacheCountsTopic"), host)
-        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
-        self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
 
     async def start_admin(self) -> None:

@@ -80,7 +80,7 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: CommandSubscribe) -> None:
-    registry = cnx.ground.registry
+    registry = cnx.context.registry
     name = parse_topic_name(request.topic)
     if not request.subscription:
         raise ProducerBusy("Empty subscription name")
@@ -132,7 +132,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         metadata={pair.key: pair.value for pair in request.metadata},
         properties={pair.key: pair.value for pair in request.subscription_properties},
         client_version=cnx.client_version,
-        connected_at_ms=cnx.ground.wall_ms(),
+        connected_at_ms=cnx.context.wall_ms(),
     )
 
 
@@ -165,7 +165,7 @@ def flow(cnx: Connection, command: BaseCommand) -> None:
         raise ProtocolError("FLOW without permits")
     port = cnx.consumers.get(command.flow.consumer_id)
     if port is not None and port.consumer is not None and port.subscription is not None:
-        port.consumer.last_consumed_flow_ms = cnx.ground.wall_ms()
+        port.consumer.last_consumed_flow_ms = cnx.context.wall_ms()
         port.subscription.flow(port.consumer, permits)
 
 
@@ -240,7 +240,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
     subscription, consumer = port.subscription, port.consumer
     assert consumer is not None
     if isinstance(subscription, Subscription):
-        await subscription.topic.unsubscribe(subscription, consumer, force=force)
+        await subscription.topic.subscribing.delete(subscription, consumer, force=force)
     elif subscription is not None:
         subscription.remove_consumer(consumer)
     port.forget()
@@ -291,7 +291,7 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, 0, message))
         return
 
-    known = port.subscription.topic.known_last_message()
+    known = port.subscription.topic.positions.known_last_message()
     if known is not None:
         _answer_last_message(cnx, port.subscription, request.request_id, known)
         return
@@ -303,7 +303,7 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _last_message_id(cnx: Connection, subscription: Subscription, request_id: int) -> None:
-    _answer_last_message(cnx, subscription, request_id, await subscription.topic.last_message())
+    _answer_last_message(cnx, subscription, request_id, await subscription.topic.positions.last_message())
 
 
 def _answer_last_message(

@@ -21,14 +21,14 @@ def connect(cnx: Connection, command: BaseCommand) -> None:
     cnx.client_version = request.client_version
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
     cnx.accepts_entry_metadata = (
-        cnx.ground.settings.expose_entry_metadata
+        cnx.context.settings.expose_entry_metadata
         and request.protocol_version >= VERSION_WITH_ENTRY_METADATA
         and request.feature_flags.supports_broker_entry_metadata
     )
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
     cnx.send(
         answers.connected(
-            cnx.ground.server_version, cnx.protocol_version, cnx.ground.settings.message_bytes_max
+            cnx.context.server_version, cnx.protocol_version, cnx.context.settings.message_bytes_max
         )
     )
 

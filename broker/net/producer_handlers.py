@@ -54,7 +54,7 @@ def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> 
 
 
 async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandProducer) -> None:
-    registry = cnx.ground.registry
+    registry = cnx.context.registry
     name = parse_topic_name(request.topic)
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
@@ -65,7 +65,9 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         topic,
         port,
         producer_id=request.producer_id,
-        name=request.producer_name if request.HasField("producer_name") else _new_name(cnx),
+        name=request.producer_name
+        if request.HasField("producer_name")
+        else cnx.context.producer_names.next(),
         access_mode=AccessMode(request.producer_access_mode),
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         encrypted=request.encrypted,
@@ -73,7 +75,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         address=cnx.address,
         client_version=cnx.client_version,
         metadata={pair.key: pair.value for pair in request.metadata},
-        connected_at_ms=cnx.ground.wall_ms(),
+        connected_at_ms=cnx.context.wall_ms(),
     )
     if request.initial_subscription_name:
         await _create_initial_subscription(topic, request.initial_subscription_name)
@@ -108,16 +110,12 @@ async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
     return not await holder.port.cnx.still_there()
 
 
-def _new_name(cnx: Connection) -> str:
-    return f"{cnx.ground.producer_name_prefix}-{next(cnx.ground.producer_numbers)}"
-
-
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
     """What a dead-letter producer wants: messages are kept from the first one on."""
     if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
         return
     with contextlib.suppress(ConsumerBusy):  # Somebody else created it in the meantime.
-        await topic.create_subscription(name, EARLIEST)
+        await topic.subscribing.create(name, EARLIEST)
 
 
 def close_producer(cnx: Connection, command: BaseCommand) -> None:

@@ -1,109 +1,99 @@
-"""What all dispatchers share: waking once per turn, and reading an entry's message count once.
+"""Dispatcher: the frame of both dispatchers, which wakes once per turn, reads on, and reports the end of the topic.
 
-A dispatcher is level-triggered: whatever changes its situation (new entries, permits, an acknowledgement, a finished
-read, a consumer that came or left) only calls `wake`; `run_once` then looks at the whole situation and acts.
+Law: dispatch is level-triggered. New entries, permits, acknowledgements, finished reads, joining and leaving consumers
+all just call `wake`. At the end of the loop turn `run_once` looks at the whole situation and acts, so the order in
+which the events arrived has no influence.
+
+    Subscription -> SingleActiveDispatcher (Exclusive, Failover) | SharedDispatcher (Shared, Key_Shared)
+    wake -> Turn.dispatch -> run_once -> ManagedCursor.take -> Consumer.deliver
+                                      -> ManagedCursor.request, when the cache has nothing -> wake
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.model.entry import Entry
-from protocol.errors import ProtocolError
-from protocol.message_metadata import MessageFacts, read_facts
+from broker.service.read_retry import CallLater, ReadRetry
 
 if TYPE_CHECKING:
     from broker.loop.turn import Turn
     from broker.managed_ledger.managed_cursor import ManagedCursor
+    from broker.model.entry import Entry
     from broker.service.consumer import Consumer
     from broker.service.settings import ServiceSettings
 
-READ_RETRY_MS_MIN = 100
-READ_RETRY_MS_MAX = 60_000
 
-CallLater = Callable[[float, Callable[[], None]], object]
-"""(seconds, callback): the loop's call_later, or a simulation's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchContext:
+    """Everything outside of a dispatcher that it works with; the subscription builds it."""
 
-
-def facts_of(entry: Entry) -> MessageFacts | None:
-    """The entry's metadata fields, read at the first call; None where the bytes are no message."""
-    if entry.facts is None:
-        try:
-            entry.facts = read_facts(entry.body)
-        except ProtocolError:
-            return None
-    return entry.facts
-
-
-def messages_of(entry: Entry) -> int:
-    """How many messages the entry holds; an unreadable one counts as one and goes out as it is."""
-    if entry.messages == 0:
-        facts = facts_of(entry)
-        entry.messages = 1 if facts is None else facts.messages
-    return entry.messages
-
-
-def messages_left(ack_set: Iterable[int]) -> int:
-    """Set bits are messages of a batch that are still to be acknowledged."""
-    return sum((word & 0xFFFF_FFFF_FFFF_FFFF).bit_count() for word in ack_set)
+    cursor: ManagedCursor
+    """Entries are read from here; acknowledgements arrive there."""
+    topic_name: str
+    """Full name, `domain://tenant/namespace/topic`."""
+    partition: int
+    """Index of the topic among the partitions, -1 for a topic without partitions."""
+    settings: ServiceSettings
+    """Values at the start; `Dispatcher.reconfigure` brings later ones."""
+    turn: Turn
+    """Runs `run_once` at the end of the loop turn."""
+    call_later: CallLater
+    """Starts timers: delays of reads, and the Failover delay."""
+    count_delivered: Callable[[list[Entry]], object]
+    """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
 
 
 class Dispatcher:
-    """Base of the two kinds; `run_once` is theirs."""
+    """Base of the two dispatchers: one `run_once` per wake, one storage read at a time."""
 
     __slots__ = (
-        "_call_later",
-        "_handed_over",
-        "_retry_ms",
-        "_retrying",
+        "_retry",
         "_turn",
         "_woken",
         "closed",
         "consumers",
+        "count_delivered",
         "cursor",
-        "dispatched_entries",
         "settings",
         "successor",
-        "topic_name",
     )
 
-    def __init__(
-        self,
-        cursor: ManagedCursor,
-        *,
-        topic_name: str,
-        settings: ServiceSettings,
-        turn: Turn,
-        call_later: CallLater,
-        handed_over: Callable[[list[Entry]], object],
-    ) -> None:
-        self.cursor = cursor
-        self.topic_name = topic_name
-        self.settings = settings
+    def __init__(self, context: DispatchContext) -> None:
+        self.cursor = context.cursor
+        """The subscription's cursor; a successor reads from the same one."""
+        self.settings = context.settings
+        """Current values, renewed by `reconfigure`."""
         self.consumers: list[Consumer] = []
+        """Connected consumers; the subclass keeps its own order."""
+        self.count_delivered = context.count_delivered
+        """Lowers the expected reads of delivered entries in the entry cache."""
         self.closed = False
+        """True when this dispatcher delivers nothing any more."""
         self.successor: Dispatcher | None = None
-        """Who serves the cursor now; it is woken in place of this one, whose reads may still be out."""
-        self.dispatched_entries = 0
-        self._turn = turn
-        self._call_later = call_later
-        self._handed_over = handed_over
+        """The dispatcher that replaced this one. A read that this one started wakes the successor when it ends;
+        otherwise the successor, which finds the cursor busy reading, would wait for ever."""
+        self._turn = context.turn
         self._woken = False
-        self._retry_ms = 0
-        self._retrying = False
+        self._retry = ReadRetry(context.call_later, self.wake)
 
     def retire(self, successor: Dispatcher) -> None:
-        """The last consumer has left and the next one brings a dispatcher of its own."""
+        """Stops delivering and forwards every later wake to `successor`.
+
+        The subscription calls this when a consumer joins after the last one left: the new consumer may bring
+        another subscription type.
+        """
         self.closed = True
         self.successor = successor
 
     def reconfigure(self, settings: ServiceSettings) -> None:
-        """A limit that held entries back may be gone."""
+        """Takes new settings and wakes, because a limit that blocked delivery may be higher now."""
         self.settings = settings
         self.wake()
 
     def wake(self) -> None:
+        """Runs `run_once` at the end of this loop turn; further calls in the same turn change nothing."""
         if self.successor is not None:
             self.successor.wake()
         elif not self._woken:
@@ -111,47 +101,38 @@ class Dispatcher:
             self._turn.dispatch(self._run)
 
     def _run(self, now_ns: int) -> None:
+        # Cleared first: a wake during `run_once` must lead to another look.
         self._woken = False
         if not self.closed:
             self.run_once(now_ns)
 
     def run_once(self, now_ns: int) -> None:
+        """Delivers what can be delivered now. Called by the turn alone."""
         raise NotImplementedError
 
-    def _read_more(self, entries_max: int) -> None:
-        """Nothing is at hand: start a storage read, or notice that the topic has ended."""
+    def acknowledged(self) -> None:
+        """Reports the end of a terminated topic once its last entry is acknowledged."""
+        if self.cursor.ledger.is_terminated and self.cursor.backlog == 0:
+            self._report_end()
+
+    def _read_on(self, entries_max: int) -> None:
+        """Starts a storage read of the next entries, or reports that the topic has ended."""
         cursor = self.cursor
         if cursor.has_more():
-            if not cursor.reading and not self._retrying:
+            if not cursor.reading and not self._retry.waiting:
                 cursor.request(entries_max, self.settings.read_bytes_max, self._read_done)
         elif cursor.ledger.is_terminated and cursor.backlog == 0:
-            self._announce_end()
+            self._report_end()
 
     def _read_done(self) -> None:
         if self.cursor.last_error is None:
-            self._retry_ms = 0
+            self._retry.succeeded()
             self.wake()
         else:
-            self._back_off()
+            self._retry.failed()
 
-    def _back_off(self) -> None:
-        """A read has failed, or there is no memory for it now: no further read for a while, longer each time."""
-        if not self._retrying:
-            self._retry_ms = max(READ_RETRY_MS_MIN, min(self._retry_ms * 2, READ_RETRY_MS_MAX))
-            self._retrying = True
-            self._call_later(self._retry_ms / 1000, self._read_again)
-
-    def _read_again(self) -> None:
-        self._retrying = False
-        self.wake()
-
-    def _announce_end(self) -> None:
+    def _report_end(self) -> None:
         for consumer in self.consumers:
             if not consumer.end_told:
                 consumer.end_told = True
                 consumer.port.reached_end_of_topic()
-
-    def acknowledged(self) -> None:
-        """After acknowledgements: the end of a terminated topic may have been reached."""
-        if self.cursor.ledger.is_terminated and self.cursor.backlog == 0:
-            self._announce_end()

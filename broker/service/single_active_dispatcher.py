@@ -1,45 +1,50 @@
 """SingleActiveDispatcher: Exclusive and Failover, where one consumer at a time receives everything in order.
 
-Acknowledgements are not tracked per consumer; a redelivery always starts over at the first message that is not
-acknowledged, and the redelivery count stays 0, as in Pulsar.
+Entries are not tracked per consumer, unlike in Shared: the cursor alone knows what is acknowledged. A redelivery
+therefore starts over at the first unacknowledged entry, and the redelivery count stays 0, as in Pulsar.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 from broker.model.entry import Entry
+from broker.service.active_consumer import choose_active
 from broker.service.consumer import Consumer, SubscriptionType
-from broker.service.dispatcher import Dispatcher, messages_left, messages_of
-from broker.service.key_shared import sticky_key_hash
+from broker.service.dispatcher import DispatchContext, Dispatcher
+from broker.service.entry_facts import messages_left, messages_of
 
 RUNS_PER_TURN = 8
-"""Runs of entries handed out before other dispatchers and the sockets get their share of the turn."""
-
-_RING_POINTS = 100
+"""Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""
 
 
 class SingleActiveDispatcher(Dispatcher):
-    __slots__ = ("_announce", "_delayed", "_partition", "active", "kind")
+    """Sends all entries to the active consumer; the others stand by (Failover)."""
 
-    def __init__(self, *args: object, kind: SubscriptionType, partition: int, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type]
+    __slots__ = ("_announcements", "_call_later", "_delayed", "_partition", "_topic_name", "active", "kind")
+
+    def __init__(self, context: DispatchContext, kind: SubscriptionType) -> None:
+        super().__init__(context)
         self.kind = kind
+        """EXCLUSIVE or FAILOVER."""
         self.active: Consumer | None = None
-        self._partition = partition
+        """The consumer that receives; None without consumers."""
+        self._topic_name = context.topic_name
+        self._partition = context.partition
+        self._call_later = context.call_later
         self._delayed = False
-        self._announce: list[tuple[Consumer, bool]] = []
+        self._announcements: list[tuple[Consumer, bool]] = []
 
     # Consumers
 
     def add_consumer(self, consumer: Consumer) -> None:
+        """Adds a consumer, which may become the active one."""
         self.consumers.append(consumer)
         before = self.active
         self._choose()
         if self.kind is SubscriptionType.FAILOVER and self.active is before:
-            self._tell(consumer, active=False)
+            self._announce(consumer, active=False)
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer; another one becomes active when it was the active one."""
         self.consumers.remove(consumer)
         left = consumer is self.active
         if left:
@@ -47,53 +52,52 @@ class SingleActiveDispatcher(Dispatcher):
         self._choose(left=left)
 
     def _choose(self, *, left: bool = False) -> None:
-        before, chosen = self.active, self._chosen()
+        before = self.active
+        chosen = choose_active(
+            self.consumers,
+            partition=self._partition,
+            topic_name=self._topic_name,
+            consistent_hashing=self.settings.failover_consistent_hashing,
+        )
         if chosen is before or chosen is None:
             return
         self.active = chosen
         if self.kind is SubscriptionType.FAILOVER:
             if before is not None:
-                self._tell(before, active=False)
-            self._tell(chosen, active=True)
+                self._announce(before, active=False)
+            self._announce(chosen, active=True)
         if self.kind is SubscriptionType.FAILOVER and (before is not None or left):
-            self._take_over_later()
+            self._start_over_later()
         else:
             self._start_over()
 
-    def _chosen(self) -> Consumer | None:
-        """The best priority's consumers by name; a partition takes the one of its number, any other topic a ring's."""
-        if not self.consumers:
-            return None
-        best = min(consumer.options.priority for consumer in self.consumers)
-        candidates = sorted(
-            (consumer for consumer in self.consumers if consumer.options.priority == best),
-            key=lambda consumer: consumer.name,
-        )
-        if len(candidates) == 1:
-            return candidates[0]
-        if self._partition >= 0 and not self.settings.failover_consistent_hashing:
-            return candidates[self._partition % len(candidates)]
-        return _on_ring(candidates, self.topic_name)
+    def _announce(self, consumer: Consumer, *, active: bool) -> None:
+        """Notes an ACTIVE_CONSUMER_CHANGE for the end of the turn.
 
-    def _tell(self, consumer: Consumer, *, active: bool) -> None:
-        """At the end of the turn, so that the answer to SUBSCRIBE goes first."""
-        if not self._announce:
-            self._turn.dispatch(self._tell_all)
-        self._announce.append((consumer, active))
+        The answer to SUBSCRIBE is written first that way; clients ignore a change for a consumer they do not have yet.
+        """
+        if not self._announcements:
+            self._turn.dispatch(self._send_announcements)
+        self._announcements.append((consumer, active))
 
-    def _tell_all(self, now_ns: int) -> None:
-        announce, self._announce = self._announce, []
-        for consumer, active in announce:
+    def _send_announcements(self, now_ns: int) -> None:
+        announcements, self._announcements = self._announcements, []
+        for consumer, active in announcements:
             if consumer in self.consumers:
                 consumer.port.active_changed(active=active)
 
-    def _take_over_later(self) -> None:
-        """Let acknowledgements that are on their way arrive, so that little is delivered twice."""
+    def _start_over_later(self) -> None:
+        """Starts over after `activeConsumerFailoverDelayTimeMillis`.
+
+        Acknowledgements of the former consumer may still be on their way; without the delay, more messages would be
+        delivered twice.
+        """
         if not self._delayed:
             self._delayed = True
-            self._call_later(self.settings.failover_delay_ms / 1000, self._take_over)
+            self._call_later(self.settings.failover_delay_ms / 1000, self._end_delay)
 
-    def _take_over(self) -> None:
+    def _end_delay(self) -> None:
+        # A closed dispatcher must not move the cursor, which its successor reads from by now.
         if not self.closed:
             self._delayed = False
             self._start_over()
@@ -105,6 +109,7 @@ class SingleActiveDispatcher(Dispatcher):
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
+        """Sends runs of entries while the active consumer has permits and entries are in memory."""
         consumer = self.active
         if consumer is None or self._delayed:
             return
@@ -118,13 +123,16 @@ class SingleActiveDispatcher(Dispatcher):
             wanted = min(wanted, self.settings.read_entries_max)
             entries = self.cursor.take(wanted, self.settings.read_bytes_max)
             if not entries:
-                self._read_more(wanted)
+                self._read_on(wanted)
                 return
-            self._hand_over(consumer, entries)
+            self._send(consumer, entries)
         self.wake()
 
-    def _hand_over(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Send what the permits allow; the last entry may overdraw them, the rest goes back to the cursor."""
+    def _send(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """Sends entries while permits last; the cursor takes the rest back.
+
+        The last entry may use more permits than are left: a batch is sent whole.
+        """
         permits = consumer.permits
         messages = size = 0
         for index, entry in enumerate(entries):
@@ -134,14 +142,14 @@ class SingleActiveDispatcher(Dispatcher):
                 break
             messages += entry.messages or messages_of(entry)
             size += entry.size
-        self.dispatched_entries += len(entries)
         if self.cursor.partly_acknowledged:
-            self._hand_over_partly_acked(consumer, entries)
+            self._send_one_by_one(consumer, entries)
         else:
             consumer.deliver(entries, messages, size)
-        self._handed_over(entries)
+        self.count_delivered(entries)
 
-    def _hand_over_partly_acked(self, consumer: Consumer, entries: list[Entry]) -> None:
+    def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """Sends entries with their ack sets, so that the client drops acknowledged messages of a batch."""
         for entry in entries:
             ack_set = self.cursor.ack_set_of(entry.position) or ()
             messages = messages_left(ack_set) if ack_set else messages_of(entry)
@@ -150,17 +158,9 @@ class SingleActiveDispatcher(Dispatcher):
     # Redelivery
 
     def redeliver(self, consumer: Consumer) -> None:
-        """Whatever was asked for, everything unacknowledged comes again, and only to the active consumer."""
+        """Starts over at the first unacknowledged entry; ignored unless the consumer is the active one.
+
+        Single positions cannot be asked for, because order would be lost: the request stands for all of them.
+        """
         if consumer is self.active:
             self._start_over()
-
-
-def _on_ring(candidates: list[Consumer], topic_name: str) -> Consumer:
-    """Each consumer has points at the hashes of its name and a number; the topic's name picks the next point."""
-    ring: dict[int, Consumer] = {}
-    for consumer in candidates:
-        for point in range(_RING_POINTS):
-            ring[sticky_key_hash(f"{consumer.name}{point}".encode())] = consumer
-    points = sorted(ring)
-    place = bisect_left(points, sticky_key_hash(topic_name.encode()))
-    return ring[points[place % len(points)]]

@@ -70,8 +70,8 @@ async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_behind(
     assert all(found.durable for found in topic.subscriptions.values())
     assert set(topic.ledger.cursors) == set(topic.subscriptions)
     assert stage.registry._watchers == []
-    assert port.ground.connections == set()
-    assert (client.cnx.consumers, client.cnx.producers, client.cnx.out) == ({}, {}, [])
+    assert port.context.connections == set()
+    assert (client.cnx.consumers, client.cnx.producers, client.cnx.outbox.frames) == ({}, {}, [])
     assert port.tasks._tasks == set()
 
 

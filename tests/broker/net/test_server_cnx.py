@@ -88,7 +88,7 @@ async def test_reading_stops_while_too_much_is_pending(
         answer()
     assert len(await client.hear()) == 4
     assert client.transport.reading
-    assert client.port.ground.publish_buffer.used_bytes == 0
+    assert client.port.context.publish_buffer.used_bytes == 0
 
 
 async def test_the_limit_of_pending_publishes_can_be_off() -> None:
@@ -111,8 +111,8 @@ async def test_a_connection_that_breaks_gives_its_bytes_back() -> None:
     await client.lose()
     await other.hear()
     assert other.transport.reading
-    assert port.ground.publish_buffer.used_bytes == 0
-    assert client.cnx.out == []
+    assert port.context.publish_buffer.used_bytes == 0
+    assert client.cnx.outbox.frames == []
 
 
 async def test_a_client_that_does_not_read_is_sent_no_more_and_then_the_rest() -> None:

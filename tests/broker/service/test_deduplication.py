@@ -6,7 +6,7 @@ import pytest
 
 from broker.model.errors import NotAllowed, PersistenceError
 from broker.service.deduplication import Deduplication, Verdict
-from broker.service.deduplication_cursor import DEDUPLICATION_CURSOR
+from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from tests.fakes.messages import message
 from tests.fakes.stage import Stage, port_of
@@ -46,7 +46,7 @@ def test_what_is_stored_without_being_judged_counts() -> None:
 def test_only_so_many_producers_that_are_gone_are_remembered() -> None:
     known = Deduplication(dict.fromkeys("abcd", 1), producers_max=2)
     known.forget({"a"})
-    assert list(known.snapshot()) == ["a", "d"]
+    assert list(known.sequence_ids_to_save()) == ["a", "d"]
 
 
 async def published(stage: Stage, topic: PersistentTopic, *sequence_ids: int) -> list[tuple[int, int, int]]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.model.errors import ConsumerAssignError, ConsumerBusy
 from broker.model.position import Position
 from broker.service.consumer import Consumer, KeySharedMeta
-from broker.service.key_shared_dispatcher import KeySharedDispatcher
+from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
@@ -37,7 +37,7 @@ def play(steps: list[tuple[Any, ...]], *, in_order: bool, **config: int) -> None
     async def run() -> None:
         stage = Stage(round_robin_entries_max=2, **config)
         topic = await stage.open()
-        await stage.run(topic.create_subscription("s", Position(-1, -1)))
+        await stage.run(topic.subscribing.create("s", Position(-1, -1)))
         crowd = Crowd(stage, topic, KEY_SHARED, in_order=in_order)
         for step, *arguments in [*steps, ("settle",)]:
             await (stage.settle() if step == "settle" else getattr(crowd, step)(*arguments))
@@ -124,11 +124,11 @@ async def test_a_newer_message_does_not_pass_one_that_waits_for_its_redelivery()
     topic = await stage.open()
     subscription, consumer, _ = await stage.consume(topic, KEY_SHARED, permits=5)
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
-    assert dispatcher._may_take(consumer, (0, 9), 77, {}, from_replay=False)
-    dispatcher.replay.add([(0, 3)], 77)
-    assert not dispatcher._may_take(consumer, (0, 9), 77, {}, from_replay=False)
-    assert dispatcher._may_take(consumer, (0, 9), 78, {}, from_replay=False)
+    assert isinstance(dispatcher, SharedDispatcher)
+    assert dispatcher.distribution.in_order(consumer, (0, 9), 77, again=False)
+    dispatcher.redelivery.queue.add([(0, 3)], 77)
+    assert not dispatcher.distribution.in_order(consumer, (0, 9), 77, again=False)
+    assert dispatcher.distribution.in_order(consumer, (0, 9), 78, again=False)
 
 
 async def test_a_leaver_takes_its_draining_hashes_along() -> None:
@@ -151,8 +151,8 @@ async def test_reading_ahead_of_blocked_keys_ends_somewhere() -> None:
     blocked = [f"k{n}" for n in range(200) if _owner(subscription, f"k{n}") is subscription.consumers[0]]
     await stage.publish(topic, keys=blocked)
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
-    assert 20 <= len(dispatcher.replay) < 30
+    assert isinstance(dispatcher, SharedDispatcher)
+    assert 20 <= len(dispatcher.redelivery.queue) < 30
     assert port.got == []
 
 
@@ -175,8 +175,8 @@ def _owner(subscription: Subscription, key: str) -> object:
     from broker.service.key_shared import sticky_hash_of
 
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
-    return dispatcher._selector.select(sticky_hash_of(key.encode()))
+    assert isinstance(dispatcher, SharedDispatcher)
+    return dispatcher.distribution.selector.select(sticky_hash_of(key.encode()))
 
 
 async def test_an_older_message_on_its_way_from_storage_holds_back_a_newer_one_in_the_cache() -> None:
@@ -187,7 +187,7 @@ async def test_an_older_message_on_its_way_from_storage_holds_back_a_newer_one_i
     second = port.got[1]
     subscription.redeliver(first, None, None)
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
+    assert isinstance(dispatcher, SharedDispatcher)
     ledger_cache = topic.ledger.cache
     known = {(second.ledger_id, second.entry_id): second}
     subscription.cursor._cache = _OneEntry(ledger_cache, known)  # type: ignore[assignment]

@@ -70,7 +70,7 @@ async def test_who_may_create_topics_and_how_many_partitions() -> None:
     with pytest.raises(TopicNotFound):
         await stage.run(stage.registry.get(other, create=True))
     with pytest.raises(NotAllowed, match="from 1 to 2"):
-        await stage.run(stage.registry.create_partitioned(other, 3))
+        await stage.run(stage.partitioned.create(other, 3))
 
 
 async def test_subscriptions_of_an_open_topic() -> None:

@@ -58,7 +58,7 @@ def test_nothing_is_lost_and_nothing_is_with_two(
             unacked_max_per_subscription=2 * limit,
         )
         topic = await stage.open()
-        await stage.run(topic.create_subscription("s", Position(-1, -1)))
+        await stage.run(topic.subscribing.create("s", Position(-1, -1)))
         crowd = Crowd(stage, topic, SHARED, in_order=False)
         for step, *arguments in [*steps, ("settle",)]:
             await (stage.settle() if step == "settle" else getattr(crowd, step)(*arguments))
@@ -184,7 +184,7 @@ async def test_a_batch_that_is_acknowledged_in_part_comes_again_in_part() -> Non
 async def test_a_dispatcher_that_follows_another_is_not_left_waiting_for_its_read() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 3)
     subscription, first, _ = await stage.consume(topic)
     subscription.flow(first, 10)
@@ -202,7 +202,7 @@ async def test_a_dispatcher_that_follows_another_is_not_left_waiting_for_its_rea
 async def test_one_fetch_of_old_entries_at_a_time() -> None:
     stage = Stage(cache_bytes=0, read_entries_max=5)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 50)
     subscription, consumer, port = await stage.consume(topic, permits=1000)
     assert len(port.got) == 50
@@ -211,7 +211,7 @@ async def test_one_fetch_of_old_entries_at_a_time() -> None:
     assert isinstance(dispatcher, SharedDispatcher)
     for _ in range(3):
         dispatcher.run_once(0)
-    assert len(dispatcher._fetching) == 5
+    assert len(dispatcher.redelivery.fetching) == 5
     await stage.settle()
     assert len(port.got) == 100
 
@@ -220,7 +220,7 @@ async def three_pending(**options: int) -> tuple[Stage, Subscription, Consumer, 
     """Without a cache: three entries with a consumer that has asked for more, none acknowledged."""
     stage = Stage(cache_bytes=0, **options)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 3)
     subscription, consumer, port = await stage.consume(topic, permits=100)
     assert len(port.got) == 3
@@ -238,7 +238,7 @@ def take_all(stage: Stage) -> Callable[[], None]:
 async def test_a_read_that_is_refused_is_tried_again_ever_later() -> None:
     stage = Stage(cache_bytes=0, reads_budget=1 << 20, reads_queue=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 3)
     give_back = take_all(stage)
     subscription, consumer, port = await stage.consume(topic, permits=10)
@@ -267,7 +267,7 @@ async def test_a_replay_that_is_refused_is_tried_again_ever_later_and_loses_noth
         await stage.fire()
     assert asked == [0.1, 0.2, 0.4]
     assert isinstance(subscription.dispatcher, SharedDispatcher)
-    assert len(subscription.dispatcher.replay) == 3
+    assert len(subscription.dispatcher.redelivery.queue) == 3
     give_back()
     await stage.fire()
     assert port.keys[3:] == port.keys[:3]
@@ -281,7 +281,7 @@ async def test_what_comes_from_storage_for_a_client_that_is_slow_now_waits_as_po
     port.writable = False
     await stage.settle()
     assert isinstance(subscription.dispatcher, SharedDispatcher)
-    assert len(subscription.dispatcher.replay) == 3
+    assert len(subscription.dispatcher.redelivery.queue) == 3
     assert stage.ground.reads_limiter.remaining_bytes == 1 << 20
     port.becomes_writable()
     await stage.settle()

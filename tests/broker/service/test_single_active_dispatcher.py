@@ -124,7 +124,7 @@ async def test_a_delay_that_outlives_its_dispatcher_rewinds_nothing() -> None:
 async def test_what_permits_do_not_allow_is_taken_next_without_reading_again() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=3)
     assert port.keys == [(0, 0), (0, 1)]

@@ -37,7 +37,7 @@ async def test_what_may_not_be_made() -> None:
     topic = await stage.open()
     with pytest.raises(SubscriptionNotFound):
         await stage.consume(topic)
-    await stage.run(topic.create_subscription("s", EARLIEST))
+    await stage.run(topic.subscribing.create("s", EARLIEST))
     with pytest.raises(NotAllowed, match="Durable"):
         await stage.consume(topic, durable=False)
     with pytest.raises(NotAllowed, match="maximum number"):
@@ -131,9 +131,9 @@ async def test_unsubscribe_needs_to_be_alone_or_forced() -> None:
     subscription, first, _ = await stage.consume(topic)
     _, _, other = await stage.consume(topic)
     with pytest.raises(MetadataError):
-        await stage.run(topic.unsubscribe(subscription, first, force=False))
+        await stage.run(topic.subscribing.delete(subscription, first, force=False))
     assert len(subscription.consumers) == 2
-    await stage.run(topic.unsubscribe(subscription, first, force=True))
+    await stage.run(topic.subscribing.delete(subscription, first, force=True))
     assert other.events == ["closed"]
     assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
 
@@ -146,7 +146,7 @@ async def test_whoever_subscribes_while_the_subscription_is_deleted_gets_a_new_o
     import asyncio
 
     stage.metadata.gate = asyncio.Event()
-    deleting = asyncio.ensure_future(topic.unsubscribe(subscription, first, force=False))
+    deleting = asyncio.ensure_future(topic.subscribing.delete(subscription, first, force=False))
     joining = asyncio.ensure_future(stage.consume(topic, permits=5))
     await stage.settle()
     stage.metadata.gate.set()
@@ -189,7 +189,7 @@ async def test_a_failed_add_sends_the_producers_back() -> None:
 async def test_nothing_read_is_kept_for_nobody() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", EARLIEST))
+    await stage.run(topic.subscribing.create("s", EARLIEST))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
     assert subscription.cursor._ready

@@ -67,7 +67,7 @@ async def test_a_subscription_that_is_being_made_when_the_topic_closes_is_closed
     _, _, port = await stage.run(joining)
     assert port.events == ["closed"]
     with pytest.raises(ServiceNotReady):
-        await stage.run(topic.create_subscription("other", EARLIEST))
+        await stage.run(topic.subscribing.create("other", EARLIEST))
 
 
 async def test_a_topic_that_another_broker_took_over_is_closed_and_opened_again() -> None:
@@ -92,12 +92,12 @@ async def test_partitions_that_nobody_made_are_not_remembered() -> None:
     await stage.namespaces.open()
     for number in range(10):
         with pytest.raises(TopicNotFound):
-            await stage.registry.partitions_or_create(
+            await stage.partitioned.count_or_create(
                 parse_topic_name(f"persistent://public/default/x{number}"), create=False
             )
     assert stage.registry._partitions == {}
-    await stage.run(stage.registry.create_partitioned(NAME, 3))
-    assert await stage.registry.partitions(NAME) == 3
+    await stage.run(stage.partitioned.create(NAME, 3))
+    assert await stage.registry.partitions.count(NAME) == 3
     assert len(stage.registry.topics) == 3
 
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.model.entry import Entry
 from broker.model.position import Position
-from broker.service import shared_dispatcher
+from broker.service import redelivery
 from broker.service.consumer import Consumer
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.replay import Key, Replay
+from broker.service.redelivery_queue import Key, RedeliveryQueue
 from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from protocol.bookie_frame import RC_IO_ERROR
@@ -51,7 +51,7 @@ steps = st.lists(
 )
 
 
-class WatchedReplay(Replay):
+class WatchedQueue(RedeliveryQueue):
     """Notes what the cache held of each position when it came."""
 
     __slots__ = ("held",)
@@ -65,7 +65,7 @@ class WatchedReplay(Replay):
         asked = list(keys)
         super().add(asked, sticky_hash)
         for key in asked:
-            self.held[key] = WatchedReplay.peek(*key)
+            self.held[key] = WatchedQueue.peek(*key)
 
     def claimed(self) -> set[Entry]:
         held = [self.held[key] for key in self.keys()]
@@ -94,8 +94,8 @@ class Life:
             if isinstance(subscription.dispatcher, SharedDispatcher):
                 self.dispatchers.add(subscription.dispatcher)
         for dispatcher in self.dispatchers:
-            assert isinstance(dispatcher.replay, WatchedReplay)
-            for entry in dispatcher.replay.claimed():
+            assert isinstance(dispatcher.redelivery.queue, WatchedQueue)
+            for entry in dispatcher.redelivery.queue.claimed():
                 model.setdefault(entry, set()).add(dispatcher.cursor.reader.number)
         found = {entry: readers for entry, readers in self.policy._queue.waiting.items() if entry.cached}
         assert found == model
@@ -134,7 +134,7 @@ class Life:
         if consumer := self._consumer(which):
             dispatcher = self.subscriptions[which].dispatcher
             assert isinstance(dispatcher, SharedDispatcher)
-            keys = [*list(consumer.pending)[:count], *dispatcher.replay.keys()[:2]]
+            keys = [*list(consumer.pending)[:count], *dispatcher.redelivery.queue.keys()[:2]]
             self.subscriptions[which].acknowledge(consumer, keys)
 
     async def acknowledge_behind_the_back(self, which: str, count: int) -> None:
@@ -173,7 +173,7 @@ class Life:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_dispatcher, "Replay", WatchedReplay)
+    monkeypatch.setattr(redelivery, "RedeliveryQueue", WatchedQueue)
 
 
 @settings(
@@ -187,9 +187,9 @@ def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ..
         stage = Stage(policy="magnetar", cache_bytes=1 << 20)
         topic = await stage.open()
         subscriptions = {
-            name: await stage.run(topic.create_subscription(name, Position(-1, -1))) for name in SUBSCRIPTIONS
+            name: await stage.run(topic.subscribing.create(name, Position(-1, -1))) for name in SUBSCRIPTIONS
         }
-        WatchedReplay.peek = topic.ledger.cache.peek
+        WatchedQueue.peek = topic.ledger.cache.peek
         life = Life(stage, topic, subscriptions)
         for step in [("publish", list("xyxz")), *[("join", name, 3) for name in SUBSCRIPTIONS], *steps]:
             await life.step(*step)

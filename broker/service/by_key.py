@@ -1,0 +1,220 @@
+"""ByKey: the distribution of Key_Shared, where all messages of a key go to one consumer, in order (PIP-379).
+
+The selector names the owner of each key hash. Three things keep an entry from its owner: the owner cannot take a message
+now, another consumer still has unacknowledged messages of the hash (the hash is draining), or an older entry of the hash
+waits for redelivery. Such an entry waits for redelivery too, and reading goes on behind it as far as the look-ahead
+limits allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, cast
+
+from broker.model.entry import Entry
+from broker.model.errors import ConsumerBusy
+from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions
+from broker.service.draining_hashes import DrainingHashes
+from broker.service.entry_facts import facts_of
+from broker.service.key_shared import (
+    AutoSplitSelector,
+    ConsistentHashingSelector,
+    StickyRangesSelector,
+    sticky_hash_of,
+)
+from broker.service.redelivery_queue import Key
+from broker.service.settings import ServiceSettings
+from protocol.message_metadata import NO_KEY
+
+if TYPE_CHECKING:
+    from broker.service.consumer_set import ConsumerSet
+    from broker.service.redelivery import Redelivery
+    from broker.service.shared_delivery import SharedDelivery
+
+Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
+
+_by_position = attrgetter("ledger_id", "entry_id")
+
+
+class ByKey:
+    """Key_Shared: each key hash has one owner among the consumers."""
+
+    __slots__ = (
+        "_consumers",
+        "_delivery",
+        "_draining",
+        "_meta",
+        "_out_of_order",
+        "_redelivery",
+        "selector",
+        "settings",
+    )
+
+    passes_over = True
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        meta: KeySharedMeta,
+        consumers: ConsumerSet,
+        redelivery: Redelivery,
+        delivery: SharedDelivery,
+    ) -> None:
+        """`meta` is that of the first consumer; all later ones must bring the same mode."""
+        self.settings = settings
+        self._meta = meta
+        # Without PIP-379's rules: the client gave up order, or declared ranges that never change their owner.
+        self._out_of_order = meta.out_of_order or meta.sticky
+        self.selector: Selector = self._new_selector()
+        """Names the owner of each key hash."""
+        self._draining = DrainingHashes()
+        self._consumers = consumers
+        self._redelivery = redelivery
+        self._delivery = delivery
+
+    def _new_selector(self) -> Selector:
+        if self._meta.sticky:
+            return StickyRangesSelector()
+        if self.settings.key_shared_consistent_hashing:
+            return ConsistentHashingSelector(self.settings.key_shared_points)
+        return AutoSplitSelector()
+
+    # Consumers
+
+    def check(self, options: SubscribeOptions) -> None:
+        """ConsumerBusy unless the consumer asks for the same mode and order as the present ones."""
+        meta = options.key_shared
+        if meta.sticky != self._meta.sticky or meta.out_of_order != self._meta.out_of_order:
+            raise ConsumerBusy(
+                "Subscription is of different type: the active key_shared policy differs from the connecting consumer's"
+            )
+
+    def add(self, consumer: Consumer) -> None:
+        """Gives the consumer its share of the key hashes."""
+        selector = self.selector
+        if isinstance(selector, StickyRangesSelector):
+            selector.add(consumer, consumer.options.key_shared.ranges)
+        else:
+            selector.add(consumer, consumer.name)
+
+    def remove(self, consumer: Consumer) -> None:
+        """Gives the consumer's key hashes to others; they wait for its messages no longer."""
+        self.selector.remove(consumer)
+        self._draining.forget(consumer)
+
+    def rearranged(self) -> None:
+        """Collects the hashes that have a new owner while the former one has unacknowledged messages.
+
+        This forgets which consumers wait for a hash, so the dispatcher has to wake and try them all again.
+        """
+        if self._out_of_order:
+            return
+        self._draining = DrainingHashes()
+        for consumer in self._consumers.consumers:
+            for sticky_hash in consumer.hashes.values():
+                if self.selector.select(sticky_hash) is not consumer:
+                    self._draining.add(consumer, sticky_hash)
+
+    def settled(self, consumer: Consumer, key: Key) -> bool:
+        """Returns True when the hash of the message is free now and its new owner waited for it."""
+        sticky_hash = consumer.hashes.pop(key, 0)
+        return bool(sticky_hash) and self._draining.settled(consumer, sticky_hash)
+
+    # Entries
+
+    def hash_of(self, entry: Entry) -> int:
+        """The hash of the entry's key in the selector's range, 1 or above."""
+        facts = facts_of(entry)
+        key = NO_KEY if facts is None else facts.key
+        return sticky_hash_of(key, self.selector.range_size, self.selector.range_start)
+
+    def may_read_on(self) -> bool:
+        """Compares the waiting positions with the look-ahead limits.
+
+        Where both limits are off, those of unacknowledged messages are used instead (PIP-379): without any limit one
+        blocked key would fill the memory with positions.
+        """
+        settings = self.settings
+        count = len(self._consumers.consumers)
+        limits = [settings.look_ahead_per_consumer * count, settings.look_ahead_per_subscription]
+        if max(limits) <= 0:
+            limits = [settings.unacked_max_per_consumer * count, settings.unacked_max_per_subscription]
+        limits = [limit for limit in limits if limit > 0]
+        return not limits or len(self._redelivery.queue) < min(limits)
+
+    def redelivery_filter(self) -> Callable[[Key, int], bool]:
+        """Accepts, for each consumer, about as many positions as it may be sent.
+
+        More would be read in vain: they could only be queued again.
+        """
+        capacities: dict[Consumer, int] = {}
+        fetching = () if self._out_of_order else set(self._redelivery.fetching.values())
+
+        def can_be_sent(_key: Key, sticky_hash: int) -> bool:
+            consumer = self._owner(sticky_hash)
+            if consumer is None:
+                return False
+            if not self._has_capacity(consumer, capacities):
+                return False
+            # A hash whose older messages are being fetched waits as a whole, so that none overtakes another.
+            if not self._out_of_order and (
+                sticky_hash in fetching or self._draining.blocks(consumer, sticky_hash)
+            ):
+                return False
+            capacities[consumer] -= max(1, int(consumer.messages_per_entry))
+            return True
+
+        return can_be_sent
+
+    def send(self, entries: list[Entry], *, again: bool) -> list[Entry]:
+        """Sends each entry to the owner of its key; entries of one consumer are sent together."""
+        if again:
+            entries.sort(key=_by_position)
+        shares: dict[Consumer, list[Entry]] = {}
+        unsent: list[Entry] = []
+        capacities: dict[Consumer, int] = {}
+        # Once an entry of a hash has to wait, all later ones of the hash in this run wait too.
+        blocked: set[int] = set()
+        for entry in entries:
+            sticky_hash = self.hash_of(entry)
+            consumer = self._owner(sticky_hash)
+            key = (entry.ledger_id, entry.entry_id)
+            if (
+                consumer is None
+                or sticky_hash in blocked
+                or not self._has_capacity(consumer, capacities)
+                or not self.in_order(consumer, key, sticky_hash, again=again)
+            ):
+                blocked.add(sticky_hash)
+                unsent.append(entry)
+                continue
+            capacities[consumer] -= max(1, entry.messages)
+            consumer.hashes[key] = sticky_hash
+            shares.setdefault(consumer, []).append(entry)
+        for consumer, share in shares.items():
+            sent = self._delivery.send(consumer, share)
+            for entry in share[sent:]:
+                del consumer.hashes[entry.ledger_id, entry.entry_id]
+                unsent.append(entry)
+        return unsent
+
+    def in_order(self, consumer: Consumer, key: Key, sticky_hash: int, *, again: bool) -> bool:
+        """Returns False while sending the entry would break the order of its key."""
+        if self._out_of_order:
+            return True
+        if self._draining.blocks(consumer, sticky_hash):
+            return False
+        redelivery = self._redelivery
+        if redelivery.fetching and redelivery.older_is_fetched(key, sticky_hash):
+            return False
+        return again or not redelivery.queue.waits(sticky_hash)
+
+    def _owner(self, sticky_hash: int) -> Consumer | None:
+        return cast("Consumer | None", self.selector.select(sticky_hash))
+
+    def _has_capacity(self, consumer: Consumer, capacities: dict[Consumer, int]) -> bool:
+        """`capacities`: messages that each consumer may still be sent in this pass; filled on first use."""
+        if consumer not in capacities:
+            capacities[consumer] = self._consumers.capacity_of(consumer) if consumer.may_receive() else 0
+        return capacities[consumer] > 0
