@@ -38,9 +38,8 @@ from broker.loop.turn import Turn
 from broker.managed_ledger.ground import Ground
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
-from broker.net.connection_context import ConnectionContext, ProducerNames
+from broker.net.connection_context import ConnectionContext
 from broker.net.listener import bind, listen
-from broker.net.publish_buffer import PublishBuffer
 from broker.recorder.recorder import Recorder
 from broker.service.namespaces import Namespaces
 from broker.service.partitioned_topics import PartitionedTopics
@@ -107,14 +106,14 @@ class BrokerService:
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
         self.ownership = SingleBroker()
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         self.registry = TopicRegistry(
             self.ground,
             ledger_settings(settings),
             service_settings(settings),
             self.namespaces,
             ownership=self.ownership,
-            call_later=loop.call_later,
+            call_later=self._loop.call_later,
         )
         self.partitioned = PartitionedTopics(self.registry)
         self.net = ConnectionContext(
@@ -122,15 +121,12 @@ class BrokerService:
             partitioned=self.partitioned,
             settings=net_settings(settings),
             turn=turn,
-            call_later=loop.call_later,
+            call_later=self._loop.call_later,
             spawn=self.tasks.spawn,
             wall_ms=clock.wall_ms,
-            producer_names=ProducerNames(""),
             server_version=f"Magnetar {version}",
-            publish_buffer=PublishBuffer(net_settings(settings).publish_buffer_bytes_max),
         )
         self.addresses = Addresses("", "")
-        self._loop = loop
         self._server: asyncio.Server | None = None
         self._web_socket: socket.socket | None = None
         self._admin: Admin | None = None

@@ -72,16 +72,19 @@ class ConnectionContext:
     """Runs requests that have to wait."""
     wall_ms: Callable[[], int]
     """Milliseconds since 1970."""
-    producer_names: ProducerNames
-    """Names for producers without one."""
     server_version: str
     """Sent in CONNECTED."""
-    publish_buffer: PublishBuffer = field(default_factory=lambda: PublishBuffer(0))
+    producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
+    """Names for producers without one; the prefix is set before the port opens."""
+    publish_buffer: PublishBuffer = field(init=False)
     """Limits the unconfirmed bytes of all connections together."""
     connections: set[OpenConnection] = field(default_factory=set)
     """Open connections."""
     counters: ConnectionCounters = field(default_factory=ConnectionCounters)
     """For /metrics."""
+
+    def __post_init__(self) -> None:
+        self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
 
     def reconfigure(self, settings: NetSettings) -> None:
         """Takes new settings; open connections follow."""

@@ -11,7 +11,6 @@ from typing import cast
 
 from broker.compose.background_tasks import BackgroundTasks
 from broker.net.connection_context import ConnectionContext, ProducerNames
-from broker.net.publish_buffer import PublishBuffer
 from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
 from protocol.frame import command_frame
@@ -94,7 +93,6 @@ class Port:
             wall_ms=lambda: stage.wall_ms,
             producer_names=ProducerNames("standalone-0"),
             server_version="test",
-            publish_buffer=PublishBuffer(config.publish_buffer_bytes_max),
         )
 
     async def client(self, *, connect: bool = True, version: int = 19) -> Client:

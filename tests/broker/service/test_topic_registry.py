@@ -21,7 +21,7 @@ async def test_a_topic_is_opened_once() -> None:
     asked = [asyncio.ensure_future(stage.registry.get(NAME, create=True)) for _ in range(3)]
     topics = await stage.run(asyncio.wait_for(asyncio.gather(*asked), 5))
     assert len(set(map(id, topics))) == 1
-    assert stage.registry._loading == {}
+    assert stage.registry._opening == {}
 
 
 async def test_who_may_create_is_not_refused_because_another_may_not() -> None:
@@ -51,7 +51,7 @@ async def test_a_topic_that_is_being_closed_is_opened_afterwards() -> None:
     assert again is stage.registry.topics[TOPIC]
     await stage.publish(again, 1)  # type: ignore[arg-type]
     assert again.ledger.number_of_entries == 3  # type: ignore[attr-defined]
-    assert stage.registry._leaving == {}
+    assert stage.registry._closing == {}
 
 
 async def test_a_subscription_that_is_being_made_when_the_topic_closes_is_closed_with_it() -> None:
@@ -95,7 +95,7 @@ async def test_partitions_that_nobody_made_are_not_remembered() -> None:
             await stage.partitioned.count_or_create(
                 parse_topic_name(f"persistent://public/default/x{number}"), create=False
             )
-    assert stage.registry._partitions == {}
+    assert stage.registry.partitions._counts == {}
     await stage.run(stage.partitioned.create(NAME, 3))
     assert await stage.registry.partitions.count(NAME) == 3
     assert len(stage.registry.topics) == 3
