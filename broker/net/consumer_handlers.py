@@ -1,4 +1,4 @@
-"""What a consumer says: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and the questions about its subscription."""
+"""Handlers of a consumer's commands: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and requests about its subscription."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOP_BIT = 1 << 63
 
 
 def _signed(number: int) -> int:
-    """Ids are int64 to Pulsar and uint64 on the wire."""
+    # Ids are int64 in Pulsar and uint64 on the wire: -1, "before everything", arrives as 2**64 - 1.
     return number - (1 << 64) if number & _TOP_BIT else number
 
 
@@ -52,6 +52,10 @@ def _position(message_id: MessageIdData) -> Position:
 
 
 def subscribe(cnx: Connection, command: BaseCommand) -> None:
+    """Handles SUBSCRIBE: opens the topic and adds a consumer to the subscription.
+
+    A repeated request for an open consumer is answered with success, as in Pulsar.
+    """
     request = command.subscribe
     port = cnx.consumers.get(request.consumer_id)
     if port is not None:
@@ -105,7 +109,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
 
 
 async def _place_is_free(cnx: Connection, topic: Topic, subscription: str) -> bool:
-    """Whether the one consumer that is in the way turns out to be gone, as with producers."""
+    """Returns True when the one consumer in the way is gone: its client did not answer a PING."""
     held = topic.consumers_of(subscription)
     if len(held) != 1 or not isinstance(held[0].port, ConsumerOnConnection) or held[0].port.cnx is cnx:
         return False
@@ -149,7 +153,7 @@ def _key_shared(request: CommandSubscribe) -> KeySharedMeta:
 
 
 def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Consumer] | None:
-    """The consumer of a persistent topic, None where there is nothing to do or to answer."""
+    """Returns an open consumer of a persistent topic, else None: commands for others are ignored."""
     port = cnx.consumers.get(consumer_id)
     if port is None or port.consumer is None or not isinstance(port.subscription, Subscription):
         return None
@@ -160,6 +164,7 @@ def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Con
 
 
 def flow(cnx: Connection, command: BaseCommand) -> None:
+    """Handles FLOW: adds permits. ProtocolError for 0 permits; an unknown consumer is ignored."""
     permits = command.flow.messagePermits
     if permits == 0:
         raise ProtocolError("FLOW without permits")
@@ -170,7 +175,7 @@ def flow(cnx: Connection, command: BaseCommand) -> None:
 
 
 def ack(cnx: Connection, command: BaseCommand) -> None:
-    """An unknown consumer's acknowledgement is ignored, even with a request id, as in Pulsar."""
+    """Handles ACK. One of an unknown consumer is ignored, even with a request id, as in Pulsar."""
     request = command.ack
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -210,6 +215,7 @@ def _acknowledge(subscription: Subscription, consumer: Consumer, request: Comman
 
 
 def redeliver(cnx: Connection, command: BaseCommand) -> None:
+    """Handles REDELIVER_UNACKNOWLEDGED_MESSAGES; without positions it stands for all pending ones."""
     request = command.redeliverUnacknowledgedMessages
     found = _open_consumer(cnx, request.consumer_id)
     if found is None:
@@ -224,6 +230,7 @@ def redeliver(cnx: Connection, command: BaseCommand) -> None:
 
 
 def unsubscribe(cnx: Connection, command: BaseCommand) -> None:
+    """Handles UNSUBSCRIBE: deletes the subscription."""
     request = command.unsubscribe
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -248,6 +255,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
 
 
 def close_consumer(cnx: Connection, command: BaseCommand) -> None:
+    """Handles CLOSE_CONSUMER; an unknown consumer is answered with success too."""
     request = command.close_consumer
     port = cnx.consumers.pop(request.consumer_id, None)
     if port is not None and port.consumer is not None and port.subscription is not None:
@@ -257,6 +265,7 @@ def close_consumer(cnx: Connection, command: BaseCommand) -> None:
 
 
 def seek(cnx: Connection, command: BaseCommand) -> None:
+    """Handles SEEK: moves the cursor to a position or a time. Success is sent after the consumers are closed."""
     request = command.seek
     found = _open_consumer(cnx, request.consumer_id)
     if found is None or not (request.HasField("message_id") or request.HasField("message_publish_time")):
@@ -281,6 +290,7 @@ async def _seek(cnx: Connection, subscription: Subscription, request: CommandSee
 
 
 def last_message_id(cnx: Connection, command: BaseCommand) -> None:
+    """Handles GET_LAST_MESSAGE_ID; waits only when the last entry has to be read."""
     request = command.getLastMessageId
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -322,7 +332,7 @@ def _answer_last_message(
 
 
 def consumer_stats(cnx: Connection, command: BaseCommand) -> None:
-    """Rates are left at zero: the broker counts, and whoever scrapes /metrics divides."""
+    """Handles CONSUMER_STATS. Rates are 0: the broker keeps counters, and /metrics shows them."""
     request = command.consumerStats
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:

@@ -1,4 +1,4 @@
-"""CONNECT, authentication (none yet: every method is accepted), PING and PONG."""
+"""Handlers of CONNECT, AUTH_RESPONSE, PING and PONG. There is no authentication yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("magnetar.net")
 
 
 def connect(cnx: Connection, command: BaseCommand) -> None:
-    """Without authentication every method and every role is welcome, as in Pulsar."""
+    """Handles CONNECT. Without authentication every method and role is accepted, as in Pulsar."""
     if cnx.connected:
         raise ProtocolError("a second CONNECT")
     request = command.connect
@@ -34,12 +34,14 @@ def connect(cnx: Connection, command: BaseCommand) -> None:
 
 
 def ping(cnx: Connection, command: BaseCommand) -> None:
+    """Handles PING."""
     cnx.send(answers.PONG)
 
 
 def pong(cnx: Connection, command: BaseCommand) -> None:
-    """That bytes arrived is all there is to know."""
+    """Handles PONG: nothing to do, because `ServerCnx` noted the arrival of bytes."""
 
 
 def auth_response(cnx: Connection, command: BaseCommand) -> None:
+    """Handles AUTH_RESPONSE, which no client should send here: the broker never asks for it."""
     cnx.send(answers.error(answers.NO_REQUEST_ID, AuthenticationError, "Failed to authenticate"))

@@ -1,4 +1,4 @@
-"""PRODUCER and CLOSE_PRODUCER: a client's right to publish on a topic."""
+"""Handlers of PRODUCER and CLOSE_PRODUCER."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ log = logging.getLogger("magnetar.net")
 
 
 def producer(cnx: Connection, command: BaseCommand) -> None:
+    """Handles PRODUCER: opens the topic and adds a producer. A repeated request gets the answer again."""
     request = command.producer
     port = cnx.producers.get(request.producer_id)
     if port is not None:
@@ -36,7 +37,7 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
 
 
 def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> None:
-    """The client did not wait for the first answer, or lost it."""
+    """Repeats the answer for a client that lost it or did not wait for it."""
     if port.producer is None:
         message = "Producer is already present on the connection and being opened"
         cnx.send(answers.error(request_id, ServiceNotReady.code, message))
@@ -103,7 +104,10 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
 
 
 async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
-    """Whether the one that is in the way turns out to be gone: a client that comes back may be faster than TCP."""
+    """Returns True when the producer in the way is gone: its client did not answer a PING.
+
+    A client that reconnects is often faster than TCP, which reports the old connection as open.
+    """
     holder = topic.access.producers.get(name) or topic.access.exclusive
     if holder is None or holder.connection is cnx or not isinstance(holder.port, ProducerOnConnection):
         return False
@@ -111,15 +115,18 @@ async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
-    """What a dead-letter producer wants: messages are kept from the first one on."""
+    """Creates a subscription for a dead-letter producer, so that messages are kept from the first one on."""
     if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
         return
-    with contextlib.suppress(ConsumerBusy):  # Somebody else created it in the meantime.
+    with contextlib.suppress(ConsumerBusy):  # Another client created it in the meantime.
         await topic.subscribing.create(name, EARLIEST)
 
 
 def close_producer(cnx: Connection, command: BaseCommand) -> None:
-    """Receipts that are still to come go first: a client gives up on what has none when the answer is there."""
+    """Handles CLOSE_PRODUCER, after the receipts that are still to come.
+
+    A client that has the answer treats messages without a receipt as failed.
+    """
     request = command.close_producer
     port = cnx.producers.pop(request.producer_id, None)
     if port is None or port.producer is None:

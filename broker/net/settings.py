@@ -1,4 +1,4 @@
-"""What the edge needs of broker.conf; each field names its key."""
+"""NetSettings: the values of broker.conf for the data port; each field names its key."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetSettings:
+    """Settings of client connections."""
+
     message_bytes_max: int = 5 * 1024 * 1024
     """`maxMessageSize`"""
     keep_alive_s: float = 30
     """`keepAliveIntervalSeconds`; 0 = off"""
     liveness_timeout_s: float = 5
-    """`connectionLivenessCheckTimeoutMillis`: how long a client may take to answer the PING that is sent when another
-    one wants its place; 0 or less = it is not asked"""
+    """`connectionLivenessCheckTimeoutMillis`: time to answer the PING that is sent when another client needs
+    its place; 0 or less = no PING is sent"""
     pending_publishes_max: int = 1000
-    """`maxPendingPublishRequestsPerConnection`: beyond it the connection is not read until half of them are done."""
+    """`maxPendingPublishRequestsPerConnection`: from this number on the connection is not read until half are
+    confirmed."""
     publish_buffer_bytes_max: int = 512 * 1024 * 1024
     """`maxMessagePublishBufferSizeInMB`: the same for all connections together; 0 or less = no limit."""
     receive_buffer_min: int = 1024
@@ -31,7 +34,7 @@ class NetSettings:
     connections_max: int = 0
     """`brokerMaxConnections`; 0 = no limit"""
     write_buffer_high_bytes: int = 64 * 1024
-    """`pulsarChannelWriteBufferHighWaterMark`: unsent bytes at which a client counts as slow: nothing more is
-    dispatched to it, and it is not read."""
+    """`pulsarChannelWriteBufferHighWaterMark`: unsent bytes from which a client counts as slow; it gets no more
+    entries and is not read."""
     write_buffer_low_bytes: int = 32 * 1024
-    """`pulsarChannelWriteBufferLowWaterMark`: unsent bytes at which it goes on."""
+    """`pulsarChannelWriteBufferLowWaterMark`: unsent bytes from which a slow client is served again."""

@@ -31,7 +31,7 @@ def facts_of(entry: Entry) -> MessageFacts | None:
 def messages_of(entry: Entry) -> int:
     """Returns the number of messages in the entry, at least 1.
 
-    An unreadable entry counts as one message and is delivered unchanged, as Pulsar does.
+    An unreadable entry counts as one message and is delivered unchanged.
     """
     if entry.messages == 0:
         facts = facts_of(entry)

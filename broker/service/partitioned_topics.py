@@ -41,7 +41,7 @@ class PartitionedTopics:
         if name.partition >= 0 and (siblings := await self._metadata.count(name.base)):
             if name.partition < siblings:
                 return 0
-            # Without words, as Pulsar's answer.
+            # The empty text is Pulsar's, as recorded on the wire.
             raise TopicNotFound("")
         if not create or not self._policies.may_create_topics(name.namespace):
             raise TopicNotFound("")

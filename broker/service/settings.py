@@ -1,4 +1,4 @@
-"""What the service room needs of broker.conf; each field names its key."""
+"""ServiceSettings: the values of broker.conf for topics and subscriptions; each field names its key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSettings:
+    """Settings of topics, subscriptions and dispatchers."""
+
     cluster: str = "standalone"
     """`clusterName`"""
     auto_topic_creation: bool = True

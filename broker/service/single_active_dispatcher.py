@@ -74,7 +74,7 @@ class SingleActiveDispatcher(Dispatcher):
     def _announce(self, consumer: Consumer, *, active: bool) -> None:
         """Notes an ACTIVE_CONSUMER_CHANGE for the end of the turn.
 
-        The answer to SUBSCRIBE is written first that way; clients ignore a change for a consumer they do not have yet.
+        The answer to SUBSCRIBE must be written first: the client does not know its consumer before.
         """
         if not self._announcements:
             self._turn.dispatch(self._send_announcements)
@@ -160,7 +160,7 @@ class SingleActiveDispatcher(Dispatcher):
     def redeliver(self, consumer: Consumer) -> None:
         """Starts over at the first unacknowledged entry; ignored unless the consumer is the active one.
 
-        Single positions cannot be asked for, because order would be lost: the request stands for all of them.
+        The positions of the request do not matter: everything unacknowledged is delivered again, in order.
         """
         if consumer is self.active:
             self._start_over()
