@@ -47,3 +47,4 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.END_TXN_ON_PARTITION: refusals.transactions,
     BaseCommand.END_TXN_ON_SUBSCRIPTION: refusals.transactions,
 }
+"""Handler of each command type."""

@@ -205,7 +205,9 @@ class ConsumerOnConnection:
         self.subscription: SubscriptionLike | None = None
         """None while the request is under way."""
         self.protocol_version = cnx.protocol_version
+        """Protocol version of the connection."""
         self.address = cnx.address
+        """`host:port` of the client."""
         self._outbox = cnx.outbox
         self._writer = MessageWriter(
             consumer_id,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from broker.service.shared_delivery import SharedDelivery
 
 Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
+"""Assigns key hashes to consumers."""
 
 _by_position = attrgetter("ledger_id", "entry_id")
 
@@ -52,6 +53,7 @@ class ByKey:
     )
 
     passes_over = True
+    """Entries of other keys may be sent before one that has to wait."""
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class ByKey:
     ) -> None:
         """`meta` is that of the first consumer; all later ones must bring the same mode."""
         self.settings = settings
+        """Current values, renewed by the dispatcher."""
         self._meta = meta
         # Without PIP-379's rules: the client gave up order, or declared ranges that never change their owner.
         self._out_of_order = meta.out_of_order or meta.sticky

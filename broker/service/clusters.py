@@ -22,6 +22,7 @@ class ClusterNotFound(BrokerError):
     """No data is stored for a cluster other than the broker's own."""
 
     status = 404
+    """HTTP status of the answer."""
 
 
 class Clusters:

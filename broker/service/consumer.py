@@ -15,9 +15,13 @@ class SubscriptionType(enum.IntEnum):
     """Pulsar's SubType, with the numbers of the wire."""
 
     EXCLUSIVE = 0
+    """One consumer."""
     SHARED = 1
+    """Entries are dealt to consumers in turns."""
     FAILOVER = 2
+    """One consumer receives, the others stand by."""
     KEY_SHARED = 3
+    """All messages of a key go to one consumer."""
 
     @property
     def label(self) -> str:

@@ -74,9 +74,11 @@ class InTurns:
     __slots__ = ("_consumers", "_delivery", "_next", "settings")
 
     passes_over = False
+    """Entries stay in order while no consumer can take one."""
 
     def __init__(self, settings: ServiceSettings, consumers: ConsumerSet, delivery: SharedDelivery) -> None:
         self.settings = settings
+        """Current values, renewed by the dispatcher."""
         self._consumers = consumers.consumers
         self._delivery = delivery
         self._next = 0

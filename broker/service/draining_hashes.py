@@ -10,6 +10,8 @@ from broker.service.consumer import Consumer
 
 
 class _Draining:
+    """One draining hash: its former owner and how many of its messages are pending there."""
+
     __slots__ = ("blocking", "owner", "pending")
 
     def __init__(self, owner: Consumer) -> None:

@@ -20,6 +20,7 @@ from broker.metadata.metadata_store import ABSENT, MetadataStore
 from broker.model.errors import BrokerError, InvalidTopicName, TopicNotFound
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A value that JSON can express."""
 
 ROOT: Final = "/admin/policies"
 """Pulsar's path of tenants and namespaces in the metadata store."""
@@ -37,14 +38,18 @@ class AlreadyExists(BrokerError):
     """The tenant, namespace or topic to be created exists."""
 
     code = 22
+    """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
 
 
 class NotEmpty(BrokerError):
     """The tenant to be deleted has namespaces."""
 
     code = 22
+    """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
 
 
 class Namespaces:

@@ -30,6 +30,7 @@ READER_RETURNS_SECONDS = 60.0
 """Time that a reader's cursor is kept after a seek, until the reader subscribes again."""
 
 AnyDispatcher = SingleActiveDispatcher | SharedDispatcher
+"""One of the two dispatchers; the type of the first consumer chooses."""
 
 
 class SubscriptionOwner(Protocol):

@@ -46,6 +46,7 @@ class EncryptionRequired(NotAllowed):
     """The namespace demands encrypted messages; Pulsar answers this with MetadataError's code."""
 
     code = 1
+    """MetadataError on the wire."""
 
 
 class Topic:

@@ -36,6 +36,7 @@ from protocol.broker_entry_metadata import EntryStamp
 log = logging.getLogger("magnetar")
 
 LOAD_TIMES_KEPT = 10_000
+"""Durations of openings that are remembered, the newest ones."""
 
 TopicEvent = Callable[[TopicName, bool], None]
 """(topic, True = created, False = deleted)"""
@@ -45,6 +46,7 @@ class TopicBusy(MetadataError):
     """Clients are connected to a topic that is to be deleted."""
 
     status = 412
+    """HTTP status of the answer."""
 
 
 class TopicRegistry:
