@@ -85,5 +85,5 @@ def test_stamps_count_messages_and_tell_the_time(timestamp: bool, index: bool) -
 
 
 def test_a_block_that_is_longer_than_the_entry_is_said_so() -> None:
-    with pytest.raises(ValueError, match="in 10"):
+    with pytest.raises(ValueError, match="of 10"):
         split(memoryview(b"\x0e\x02\0\0\0\x0fabcd"))
