@@ -1,7 +1,7 @@
-"""What waits in a replay and is cached has one claim of its subscription on it, whatever comes between.
+"""A cached entry whose position waits for redelivery has exactly one claim of that subscription.
 
-A plain model stands beside: for each position in a replay, the entry that the cache held when it went in. While that
-entry is cached the subscription claims it; nobody else's replay, and nothing that was done twice, changes that.
+A model stands beside: for each waiting position, the entry that the cache held when the position was queued. While that entry
+is cached, the subscription claims it; other subscriptions and repeated requests change nothing.
 """
 
 from __future__ import annotations
@@ -182,7 +182,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(steps)
-def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ...]]) -> None:
+def test_cached_entries_are_claimed_exactly_while_their_positions_wait(
+    watched: None, steps: list[tuple[Any, ...]]
+) -> None:
     async def play() -> None:
         stage = Stage(policy="magnetar", cache_bytes=1 << 20)
         topic = await stage.open()
@@ -204,7 +206,7 @@ def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ..
     asyncio.run(play())
 
 
-async def test_a_read_that_ends_when_everybody_has_left_claims_nothing() -> None:
+async def test_redelivery_read_claims_nothing_when_all_consumers_have_left() -> None:
     stage = Stage(policy="magnetar")
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=10)
