@@ -120,10 +120,10 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         watcher = TopicListWatcher(
             cnx.context.registry,
             cnx.send,
-            request.watcher_id,
-            request.namespace,
-            pattern,
-            [name for name in names if matches(pattern, name)],
+            watcher_id=request.watcher_id,
+            namespace=request.namespace,
+            pattern=pattern,
+            topics=[name for name in names if matches(pattern, name)],
         )
         cnx.watchers[request.watcher_id] = watcher
     current = topics_hash(watcher.topics)

@@ -23,7 +23,7 @@ class Outbox:
 
     def __init__(self, turn: Turn, gate: ReadGate) -> None:
         self.frames: list[bytes | memoryview] = []
-        """Frames of this turn, in order; whoever appends here adds to `unsent_bytes` and calls `touch`."""
+        """Frames of this turn, in order; code that appends here adds to `unsent_bytes` and calls `touch`."""
         self.unsent_bytes = 0
         """Bytes of `frames`."""
         self.writable = True

@@ -20,6 +20,7 @@ class TopicListWatcher:
         self,
         registry: TopicRegistry,
         send: Callable[[bytes], None],
+        *,
         watcher_id: int,
         namespace: str,
         pattern: re.Pattern[str],

@@ -1,8 +1,9 @@
 """ConsumerSet: the consumers of a Shared or Key_Shared subscription, and how many messages each may be sent.
 
 Two limits stand beside a consumer's permits: messages that it has not acknowledged, and messages that the whole
-subscription has not acknowledged. Whoever reaches one is blocked until half of the limit is acknowledged, as in Pulsar;
-without the gap between the two marks, delivery would switch on and off with every acknowledgement.
+subscription has not acknowledged. A consumer or subscription that reaches its limit is blocked until half of it is
+acknowledged, as in Pulsar; without the gap between the two marks, delivery would switch on and off with every
+acknowledgement.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class ConsumerSet:
         return max(1, int(permits / max(1.0, fewest)))
 
     def count_sent(self, consumer: Consumer, messages: int) -> None:
-        """Adds delivered messages to the unacknowledged ones; blocks whoever reaches a limit."""
+        """Adds delivered messages to the unacknowledged ones; blocks the consumer or all of them at a limit."""
         self.unacked += messages
         consumer.unacked += messages
         settings = self.settings

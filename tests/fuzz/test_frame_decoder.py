@@ -25,15 +25,15 @@ def receive_buffer(*, shared: bool, limit: int = LIMIT) -> ReceiveBuffer:
 
 
 def cut(pieces: list[bytes], *, shared: bool, limit: int = LIMIT) -> list[tuple[bytes, bytes]]:
-    """The frames as (command, rest), fed in `pieces`; a piece longer than the room goes in several."""
+    """The frames as (command, rest), fed in `pieces`; a piece longer than the free space is fed in several."""
     inbox = receive_buffer(shared=shared, limit=limit)
     frames = []
     for piece in pieces:
         while piece:
-            room = inbox.writable()
-            taken = min(len(piece), len(room))
+            free = inbox.writable()
+            taken = min(len(piece), len(free))
             assert taken > 0
-            room[:taken] = piece[:taken]
+            free[:taken] = piece[:taken]
             piece = piece[taken:]
             found = inbox.received(taken)
             frames += [

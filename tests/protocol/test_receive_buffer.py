@@ -24,12 +24,12 @@ def frame(command: bytes, rest: bytes = b"") -> bytes:
 
 
 def feed(buffer: ReceiveBuffer, data: bytes, piece: int) -> list[memoryview]:
-    """What was cut, as views that are still held."""
+    """Feeds the data in pieces; returns the frames as views of the buffer."""
     found = []
     while data:
-        room = buffer.writable()
-        count = min(len(room), piece, len(data))
-        room[:count] = data[:count]
+        free = buffer.writable()
+        count = min(len(free), piece, len(data))
+        free[:count] = data[:count]
         data = data[count:]
         found += [buffer.view[start:end] for start, _, end in buffer.received(count)]
     return found

@@ -126,7 +126,7 @@ async def test_receipts_are_sent_before_the_answer_to_close_producer() -> None:
     client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0)
     assert await client.names() == ["SEND_RECEIPT"] * 3 + ["SUCCESS"]
     client.publish(3)
-    assert client.transport.closing, "nobody publishes through a producer that was closed"
+    assert client.transport.closing, "a closed producer cannot publish"
 
 
 async def test_sends_are_ignored_after_the_broker_closed_the_producer() -> None:

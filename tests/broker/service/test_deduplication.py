@@ -17,7 +17,7 @@ NEW, DUPLICATE, UNKNOWN = Verdict.NEW, Verdict.DUPLICATE, Verdict.UNKNOWN
 def test_judge_tells_new_duplicate_and_unknown_messages_apart() -> None:
     known = Deduplication({}, producers_max=10)
     assert known.judge("p", 5, 0) is NEW
-    assert known.judge("p", 5, 0) is UNKNOWN, "on its way, and it may still fail"
+    assert known.judge("p", 5, 0) is UNKNOWN, "pushed, and it may still fail"
     known.stored("p", 5, 0)
     assert known.judge("p", 5, 0) is DUPLICATE
     assert known.judge("p", 4, 0) is DUPLICATE
@@ -25,7 +25,7 @@ def test_judge_tells_new_duplicate_and_unknown_messages_apart() -> None:
     assert known.judge("p", 6, 9) is NEW, "a batch"
     assert known.judge("p", 9, 0) is UNKNOWN
     known.failed()
-    assert known.judge("p", 6, 9) is NEW, "what failed may come again"
+    assert known.judge("p", 6, 9) is NEW, "a failed message may be sent again"
 
 
 def test_chunked_message_counts_as_pushed_with_its_last_chunk() -> None:

@@ -227,4 +227,4 @@ async def test_overlapping_sticky_ranges_are_refused_without_a_trace() -> None:
     subscription.remove_consumer(subscription.consumers[0])
     with pytest.raises(ConsumerAssignError):
         await stage.consume(topic, KEY_SHARED, ranges=((9, 3),))
-    assert not subscription.cursor.active, "nobody reads here"
+    assert not subscription.cursor.active, "no consumer is connected"

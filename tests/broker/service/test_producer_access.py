@@ -36,7 +36,7 @@ def presence(*present: tuple[str, AccessMode]) -> ProducerAccess:
 
 
 @pytest.mark.parametrize(
-    ("mode", "nobody", "beside_shared", "beside_exclusive"),
+    ("mode", "alone", "beside_shared", "beside_exclusive"),
     [
         (SHARED, "in", "in", ProducerBusy),
         (EXCLUSIVE, "in", ProducerFenced, ProducerFenced),
@@ -45,10 +45,10 @@ def presence(*present: tuple[str, AccessMode]) -> ProducerAccess:
     ],
 )
 def test_access_mode_decides_as_the_table_says(
-    mode: AccessMode, nobody: object, beside_shared: object, beside_exclusive: object
+    mode: AccessMode, alone: object, beside_shared: object, beside_exclusive: object
 ) -> None:
     for access, expected in (
-        (presence(), nobody),
+        (presence(), alone),
         (presence(("a", SHARED), ("b", SHARED)), beside_shared),
         (presence(("a", EXCLUSIVE)), beside_exclusive),
     ):

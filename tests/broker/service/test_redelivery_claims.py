@@ -1,7 +1,7 @@
 """A cached entry whose position waits for redelivery has exactly one claim of that subscription.
 
-A model stands beside: for each waiting position, the entry that the cache held when the position was queued. While that entry
-is cached, the subscription claims it; other subscriptions and repeated requests change nothing.
+A model stands beside: for each waiting position, the entry that the cache held when the position was queued. While that
+entry is cached, the subscription claims it; other subscriptions and repeated requests change nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ steps = st.lists(
         st.tuples(st.just("join"), which, st.integers(0, 12)),
         st.tuples(st.just("flow"), which, few),
         st.tuples(st.just("acknowledge"), which, few),
-        st.tuples(st.just("acknowledge_behind_the_back"), which, few),
+        st.tuples(st.just("acknowledge_at_the_cursor"), which, few),
         st.tuples(st.just("refuse"), which, few),
         st.tuples(st.just("leave"), which),
         st.tuples(st.just("slow"), which, st.booleans()),
@@ -52,7 +52,7 @@ steps = st.lists(
 
 
 class WatchedQueue(RedeliveryQueue):
-    """Notes what the cache held of each position when it came."""
+    """Notes the cached entry of each position when it is queued."""
 
     __slots__ = ("held",)
     peek: Callable[[int, int], Entry | None]
@@ -87,7 +87,7 @@ class Life:
         self.check()
 
     def check(self) -> None:
-        """Also between the operation and what it wakes."""
+        """Called after each step, also before the dispatchers that it woke have run."""
         assert isinstance(self.policy, Magnetar)
         model: dict[Entry, set[int]] = {}
         for subscription in self.subscriptions.values():
@@ -105,7 +105,7 @@ class Life:
         consumers = self.subscriptions[which].consumers
         return consumers[0] if consumers else None
 
-    # What happens
+    # Events
 
     async def settle(self) -> None:
         await self.stage.settle()
@@ -130,15 +130,15 @@ class Life:
                 consumer.port.writable = False
 
     async def acknowledge(self, which: str, count: int) -> None:
-        """What is pending, and what waits for its redelivery."""
+        """Acknowledges pending entries and positions that wait for redelivery."""
         if consumer := self._consumer(which):
             dispatcher = self.subscriptions[which].dispatcher
             assert isinstance(dispatcher, SharedDispatcher)
             keys = [*list(consumer.pending)[:count], *dispatcher.redelivery.queue.keys()[:2]]
             self.subscriptions[which].acknowledge(consumer, keys)
 
-    async def acknowledge_behind_the_back(self, which: str, count: int) -> None:
-        """Of the dispatcher, as the admin API skips."""
+    async def acknowledge_at_the_cursor(self, which: str, count: int) -> None:
+        """Acknowledges at the cursor alone, as skipping messages by the admin API does."""
         if consumer := self._consumer(which):
             self.subscriptions[which].cursor.acknowledge(list(consumer.pending)[:count])
 

@@ -291,7 +291,7 @@ async def test_fetched_entries_are_queued_as_positions_when_the_client_is_slow()
 async def test_entries_fetched_for_a_consumer_that_left_are_delivered_once() -> None:
     stage, subscription, consumer, _ = await three_pending()
     subscription.redeliver(consumer, None, None)
-    stage.turn._run()  # The replay is being read now.
+    stage.turn._run()  # The redelivery read is running now.
     subscription.remove_consumer(consumer)
     second = Consumer(port := FakeConsumerPort(), consumer.options)
     subscription.add_consumer(second)

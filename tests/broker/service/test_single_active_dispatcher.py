@@ -1,4 +1,4 @@
-"""Exclusive and Failover: who is active, when it begins, and that everything unacknowledged comes again in order."""
+"""Exclusive and Failover: the choice of the active consumer, its start, and redelivery in order."""
 
 from __future__ import annotations
 
