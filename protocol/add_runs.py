@@ -134,17 +134,17 @@ def numbers_of(ids: bytes) -> Sequence[int]:
 
 @lru_cache(16)
 def _ladder(count: int) -> tuple[int, int]:
-    """Returns 0, 1, 2, … and 1, 1, 1, … as the digits of one large number each.
+    """Returns the numbers that consecutive ids are made of.
 
-    Ids are consecutive when all of them, read as one number, equal the first sum plus first id times the second: one
-    comparison in C for up to 4,096 ids.
+    Their digits of eight bytes are 0, 1, 2, … and 1, 1, 1, … Ids are consecutive when all of them, read as one large
+    number, equal the former plus the first id times the latter: one comparison in C for up to 4,096 ids.
     """
     ids_bytes = ID_BYTES * count
     return int.from_bytes(_STEPS[:ids_bytes], "big"), int.from_bytes(_ONES[:ids_bytes], "big")
 
 
 def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
-    """Counts the frames from `start` on that begin as the first one does; `stride` is their length."""
+    """Counts the frames that begin as the first one does; `stride` is their length."""
     head = bytes(data[start : start + _HEAD_BYTES])
     count, left = 1, min((stop - start) // stride, PIECE_MAX)
     if left >= _BLOCK and data.startswith(head, start + stride):
@@ -157,7 +157,10 @@ def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
 
 
 def cut_ids(data: Received, at: int, count: int, stride: int) -> bytes:
-    """Returns the ids of `count` frames of `stride` bytes each, the first one at `at`; all are below 2**56."""
+    """Cuts the ids out of `count` equal frames; all are below 2**56.
+
+    The first id is at `at`, each next one `stride` bytes behind.
+    """
     end = at + count * stride
     if count <= _FEW:
         return b"".join([data[place : place + ID_BYTES] for place in range(at, end, stride)])
@@ -169,7 +172,7 @@ def cut_ids(data: Received, at: int, count: int, stride: int) -> bytes:
 
 
 def cut_records(data: Received, start: int, count: int, stride: int, entry_at: int) -> bytes:
-    """Returns the entries of `count` equal frames as records, each with its length in front.
+    """Cuts the entries out of equal frames, a length before each.
 
     Frames have `stride` bytes; an entry begins `entry_at` bytes behind its frame and ends with it.
     """

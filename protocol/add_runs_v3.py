@@ -109,10 +109,10 @@ def cut_add_run_v3(data: Received, start: int, stop: int, length_max: int) -> Ad
 
 
 def begins_run_v3(data: Received, start: int, stop: int) -> bool:
-    """Returns True when the frame at `start` and the next one look like adds of one run.
+    """Returns True when two frames look like adds of one run.
 
-    The length of the first frame must have arrived. Compares few bytes only: an add by itself, and one among many ledgers
-    or lengths, is cheaper as a single request.
+    The first one is at `start`, and its length must have arrived. Compares few bytes only: an add by itself, and one
+    among many ledgers or lengths, is cheaper as a single request.
     """
     stride = LENGTH_BYTES + LENGTH.unpack_from(data, start)[0]
     following, header_at = start + stride, start + _HEADER_AT
@@ -176,7 +176,7 @@ def _after(frame: memoryview, at: int, tag: bytes) -> tuple[int, int]:
 def _numbers_of_equal_frames(
     data: Received, start: int, stop: int, layout: _Layout
 ) -> tuple[list[bytes], list[bytes]]:
-    """Returns encoded transaction and entry ids of the frames from `start` on that equal the first one otherwise."""
+    """Returns encoded transaction and entry ids of otherwise equal frames."""
     # Without the ledger id all ledgers share one cached `Struct`.
     place = layout._replace(ledger_id=0)
     one, block = _parts(place, 1), _parts(place, _BLOCK)
@@ -213,7 +213,10 @@ def _parts(layout: _Layout, count: int) -> Struct:
 
 
 def _fit(ids: bytes, txns: list[bytes], entries: list[bytes]) -> bool:
-    """Returns True when all encoded numbers are single varints and the entry ids equal those inside of the entries."""
+    """Checks the numbers of a run.
+
+    Returns True when all of them are single varints and the entry ids equal those inside of the entries.
+    """
     size = len(entries[0])
     fits = max(numbers_of(ids)) >> 7 * size == 0 and _varints_of(ids, size) == b"".join(entries)
     return fits and _are_varints(b"".join(txns), len(txns[0]))
@@ -228,7 +231,7 @@ def _are_varints(varints: bytes, size: int) -> bool:
 
 
 def _varints_of(ids: bytes, size: int) -> bytes:
-    """Encodes ids, eight bytes each and below 2 ** (7 * size), as varints of `size` bytes."""
+    """Encodes ids of eight bytes as varints of `size` bytes. Ids are below 2 ** (7 * size)."""
     count = len(ids) // ID_BYTES
     digits = int.from_bytes(ids, "big")
     varints = bytearray(size * count)
@@ -244,7 +247,7 @@ _LAST: Final = bytes([byte & ~_MORE for byte in range(256)])
 
 
 def encode_add_answers_v3(rc: int, ledger_id: int, txns: bytes, entries: bytes, count: int) -> bytes:
-    """Returns the answers to a run of `count` adds, all with the same result."""
+    """Returns the answers to a run, all with the same result."""
     txn_bytes, entry_bytes = len(txns) // count, len(entries) // count
     first_txn, _ = read_varint(txns[:txn_bytes], 0)
     first_entry, _ = read_varint(entries[:entry_bytes], 0)

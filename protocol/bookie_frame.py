@@ -119,7 +119,7 @@ class AddRequest(NamedTuple):
 
 
 class ShortAddRequest(NamedTuple):
-    """An add whose entry is too short for ledger id, entry id and LAC; the answer is "bad request" (100)."""
+    """An add with an entry below 24 bytes; the answer is "bad request" (100)."""
 
     version: int
     """As received; the answer repeats it."""
@@ -261,7 +261,7 @@ def encode_fence_request(
 def encode_batch_read_request(
     ledger_id: int, first: int, request_id: int, count_max: int, bytes_max: int
 ) -> bytes:
-    """Returns the frame of a read of up to `count_max` entries and `bytes_max` bytes from `first` on."""
+    """Returns the frame of a batch read from `first` on. The limits hold for its answer."""
     return _FRAMED_BATCH_READ.pack(
         _BATCH_READ.size, VERSION, OP_BATCH_READ, 0, ledger_id, first, request_id, count_max, bytes_max
     )

@@ -67,7 +67,7 @@ class EntryStamp:
         return _HEADS[len(fields)] + fields
 
     def rollback(self, messages: int) -> None:
-        """Gives the numbers of a stamped entry free again, because it was not stored."""
+        """Takes back the numbers of an entry that was not stored."""
         if self._index_on:
             self.index -= messages
 

@@ -39,7 +39,7 @@ def _runs(entry_ids: Iterable[int]) -> Iterator[Run]:
 
 
 def _groups(runs: Iterable[Run]) -> Iterator[tuple[int, int, int, int]]:
-    """(first id, first id of the last run, ids in each run, distance)"""
+    """Yields (first id, first id of last run, ids per run, distance)."""
     start, last, size, distance = 0, 0, 0, 0
     for first, count in runs:
         gap = first - last

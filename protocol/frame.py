@@ -1,4 +1,4 @@
-"""The byte layout of Pulsar's frames, and the checksum that covers metadata and payload.
+"""The byte layout of Pulsar's frames and their checksum.
 
 Simple command:   uint32 total size, uint32 command size, command
 Payload command:  the same, then [0x0e02, uint32 size, broker entry metadata] [0x0e01, uint32 CRC32C]
@@ -53,7 +53,7 @@ def checksum_matches(body: memoryview) -> bool:
 
 
 def metadata_span(body: bytes | memoryview) -> tuple[int, int]:
-    """Returns the offsets at which the message metadata starts and ends in an entry's body.
+    """Returns the offsets of start and end of the message metadata.
 
     ValueError when the body is shorter than its sizes say.
     """

@@ -125,7 +125,7 @@ class MessageWriter:
         ack_set: Sequence[int],
         out: list[bytes | memoryview],
     ) -> int:
-        """Appends one frame with a redelivery count, or the unacknowledged messages of a batch; returns its bytes."""
+        """Appends one frame with redelivery count and ack set; returns its bytes."""
         ledger = b"\x08" + varint(entry.ledger_id) + b"\x10" + varint(entry.entry_id)
         position = ledger + self._partition
         fields = b"%b\x12%c%b" % (self._consumer, len(position), position)

@@ -1,4 +1,7 @@
-"""The path of a ledger's metadata below the ledgers' root, as BookKeeper's HierarchicalLedgerManager builds it."""
+"""The path of a ledger's metadata below the ledgers' root.
+
+It is that of BookKeeper's hierarchical ledger manager.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class ReceiveBuffer:
         return frames
 
     def _check_size_field(self, start: int) -> None:
-        """Raises ProtocolError for a size above the limit as soon as its four bytes have arrived."""
+        """Refuses a size above the limit once its four bytes have arrived."""
         if self.end - start >= 4:
             total = int.from_bytes(self.view[start : start + 4], "big")
             if total + 4 > self._frame_bytes_max:

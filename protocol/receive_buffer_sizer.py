@@ -17,7 +17,7 @@ STEPS_UP: Final = 4
 
 
 class ReceiveBufferSizer:
-    """Guesses the bytes of the next read from those of the last ones."""
+    """Guesses the bytes of the next read from the last ones."""
 
     __slots__ = ("_index", "_index_max", "_index_min", "_received", "_was_small", "guess")
 
@@ -37,7 +37,7 @@ class ReceiveBufferSizer:
         """Bytes to provide for the next read."""
 
     def record(self, received: int) -> None:
-        """Notes one read of `received` bytes that is a whole read loop, as with asyncio."""
+        """Notes one read that is a whole read loop, as with asyncio."""
         self.read(received, self.guess)
         self.loop_ended()
 

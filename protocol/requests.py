@@ -83,7 +83,7 @@ def subscribe_reader(
     *,
     rollback_s: int = 0,
 ) -> bytes:
-    """SUBSCRIBE of a reader, which leaves nothing on the broker and starts at the entry `start` (ledger, entry).
+    """SUBSCRIBE of a reader, which starts at the entry `start` (ledger, entry).
 
     (-1, -1) is the first entry. `rollback_s` above 0 overrides it: start with entries published so many seconds ago.
     A missing topic is not created.
@@ -130,7 +130,7 @@ def flow(consumer_id: int, messages: int) -> bytes:
 
 
 def acknowledge_up_to(request_id: int, consumer_id: int, position: tuple[int, int]) -> bytes:
-    """ACK, cumulative, of everything up to (ledger id, entry id), with an answer."""
+    """ACK of everything up to (ledger id, entry id), with an answer."""
     command = api.BaseCommand(type=api.BaseCommand.ACK)
     request = command.ack
     request.consumer_id = consumer_id

@@ -16,7 +16,7 @@ from protocol import answers
 
 
 class Liveness:
-    """The keep-alive timer of one connection, and the PING that is sent when its place is needed."""
+    """Keep-alive of one connection, and the PING when its place is needed."""
 
     __slots__ = (
         "_cnx",
@@ -104,7 +104,7 @@ class Liveness:
             self._transport.abort()
 
     def _shows_life(self, transport: asyncio.Transport) -> bool:
-        """Returns True when bytes came, or when the client took some of what it is sent.
+        """Returns True when bytes came or the client took some.
 
         A connection that is not read for another reason counts as alive: the broker itself keeps it silent.
         """

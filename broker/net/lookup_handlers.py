@@ -97,7 +97,7 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
 
 
 def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
-    """Answers WATCH_TOPIC_LIST with the matching topics, and reports changes from then on (PIP-145)."""
+    """Answers WATCH_TOPIC_LIST with the matching topics; reports later changes (PIP-145)."""
     request = command.watchTopicList
 
     def refuse(error: BrokerError) -> bytes:
@@ -107,7 +107,7 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
-    """A watcher id that is in use keeps its first pattern, as in Pulsar."""
+    """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         pattern = compile_topics_pattern(request.topics_pattern)

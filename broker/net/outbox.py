@@ -17,7 +17,7 @@ _JOIN_BYTES_MAX = 32 * 1024
 
 
 class Outbox:
-    """Frames that wait for the end of the turn, and what to wake when the client reads again."""
+    """Frames that wait for the end of the turn, and waiting dispatchers."""
 
     __slots__ = ("_gate", "_touched", "_transport", "_turn", "_waiting", "frames", "unsent_bytes", "writable")
 
@@ -39,7 +39,7 @@ class Outbox:
         self._transport = transport
 
     def detach(self) -> None:
-        """Drops all frames, because the connection is closed, and wakes the dispatchers that wait for it."""
+        """Drops all frames of a closed connection and wakes waiting dispatchers."""
         self._transport = None
         self.frames.clear()
         self._wake_waiting()
@@ -52,7 +52,7 @@ class Outbox:
             self.touch()
 
     def touch(self) -> None:
-        """Asks for a write at the end of the turn, because `frames` has something."""
+        """Asks for a write of `frames` at the end of the turn."""
         if not self._touched:
             self._touched = True
             self._turn.write(self._flush)
@@ -69,7 +69,7 @@ class Outbox:
             self._wake_waiting()
 
     def write_now(self) -> None:
-        """Writes all frames at once, without waiting for the end of the turn; for a connection that closes."""
+        """Writes all frames at once, for a connection that closes."""
         frames = self.frames
         if not frames:
             return

@@ -159,7 +159,7 @@ class ProducerOnConnection:
         )
 
     def forget(self) -> None:
-        """Frees the producer id, unless the client uses it for another producer already."""
+        """Frees the producer id, unless it is reused already."""
         if self.cnx.producers.get(self.producer_id) is self:
             del self.cnx.producers[self.producer_id]
 
@@ -256,7 +256,7 @@ class ConsumerOnConnection:
         self._writer.renew_epoch(epoch)
 
     def forget(self) -> None:
-        """Frees the consumer id, unless the client uses it for another consumer already."""
+        """Frees the consumer id, unless it is reused already."""
         if self.cnx.consumers.get(self.consumer_id) is self:
             del self.cnx.consumers[self.consumer_id]
 

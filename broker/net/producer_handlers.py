@@ -37,7 +37,7 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
 
 
 def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> None:
-    """Repeats the answer for a client that lost it or did not wait for it."""
+    """Repeats the answer, for a client that lost it or was impatient."""
     if port.producer is None:
         message = "Producer is already present on the connection and being opened"
         cnx.send(answers.error(request_id, ServiceNotReady.code, message))
@@ -115,7 +115,7 @@ async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
 
 
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
-    """Creates a subscription for a dead-letter producer, so that messages are kept from the first one on."""
+    """Creates a subscription for a dead-letter producer. It keeps messages from the first one on."""
     if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
         return
     with contextlib.suppress(ConsumerBusy):  # Another client created it in the meantime.

@@ -42,12 +42,12 @@ class PublishBuffer:
         return self.used_bytes > self._bytes_max
 
     def wait(self, reader: Reader) -> None:
-        """Remembers a connection, to resume it when half of the limit is free."""
+        """Remembers a connection until half of the limit is free."""
         self.pauses += 1
         self._waiting.append(reader)
 
     def give_back(self, size: int) -> None:
-        """Subtracts bytes of confirmed messages and resumes connections at half of the limit."""
+        """Subtracts confirmed bytes and resumes connections at half of the limit."""
         self.used_bytes -= size
         if self._waiting and self.used_bytes <= self._bytes_max // 2:
             waiting, self._waiting = self._waiting, []

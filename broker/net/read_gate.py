@@ -53,14 +53,14 @@ class ReadGate:
         self._transport = transport
 
     def detach(self) -> None:
-        """Returns this connection's bytes to the common publish buffer, because the connection is closed."""
+        """Returns a closed connection's bytes to the common publish buffer."""
         self._transport = None
         buffer = self._context.publish_buffer
         buffer.forget(self)
         buffer.give_back(self._counted_bytes)
 
     def account(self) -> None:
-        """Tells the common buffer of new and confirmed bytes, and stops or resumes reading by both limits."""
+        """Compares pending publishes with both limits; stops or resumes reading."""
         change = self.pending_bytes - self._counted_bytes
         if change:
             self._counted_bytes = self.pending_bytes

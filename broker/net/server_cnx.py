@@ -142,7 +142,7 @@ class ServerCnx(asyncio.BufferedProtocol):
             log.info("- %s %s", self.address, self.client_version)
 
     async def still_there(self) -> bool:
-        """Returns True when the client shows life, because another client needs a place that it holds.
+        """Returns True when the client answers; another one needs its place.
 
         Returns False once the connection is closed and its places are free.
         """
@@ -169,7 +169,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.outbox.pause()
 
     def resume_writing(self) -> None:
-        """The transport holds less than the low-water mark, which is a sign of life. Called by the event loop."""
+        """The transport holds less than the low-water mark: a sign of life. Called by the event loop."""
         self.liveness.heard = True
         self.outbox.resume()
 

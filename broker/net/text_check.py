@@ -28,7 +28,7 @@ WITHOUT_TEXT: Final = frozenset(
 
 
 def refuse_broken_text(message: Message) -> None:
-    """Raises ProtocolError for a text field, at any depth, that is not UTF-8."""
+    """Raises ProtocolError for text that is not UTF-8, at any depth."""
     for field, value in message.ListFields():
         if field.type == FieldDescriptor.TYPE_STRING:
             for text in value if field.is_repeated else (value,):

@@ -12,7 +12,7 @@ from protocol import answers
 
 
 class TopicListWatcher:
-    """Sends WATCH_TOPIC_UPDATE for each created or deleted topic that matches the client's pattern."""
+    """Sends WATCH_TOPIC_UPDATE for created and deleted topics that match a pattern."""
 
     __slots__ = ("_namespace", "_pattern", "_send", "_unwatch", "topics", "watcher_id")
 

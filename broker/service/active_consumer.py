@@ -1,4 +1,4 @@
-"""Chooses the one active consumer of an Exclusive or Failover subscription, by Pulsar's rules. Pure."""
+"""Chooses the active consumer of an Exclusive or Failover subscription. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def choose_active(
 
 
 def _on_ring(candidates: list[Consumer], topic_name: str) -> Consumer:
-    """Places the hashes of name + number of each consumer on a ring; the topic's hash picks the next point."""
+    """Picks a consumer by hash ring: the topic's hash picks the next point."""
     ring: dict[int, Consumer] = {}
     for consumer in candidates:
         for point in range(_RING_POINTS):

@@ -86,7 +86,7 @@ class ByKey:
     # Consumers
 
     def check(self, options: SubscribeOptions) -> None:
-        """ConsumerBusy unless the consumer asks for the same mode and order as the present ones."""
+        """Raises ConsumerBusy unless mode and order equal those of present consumers."""
         meta = options.key_shared
         if meta.sticky != self._meta.sticky or meta.out_of_order != self._meta.out_of_order:
             raise ConsumerBusy(
@@ -107,7 +107,7 @@ class ByKey:
         self._draining.forget(consumer)
 
     def rearranged(self) -> None:
-        """Collects the hashes that have a new owner while the former one has unacknowledged messages.
+        """Collects the hashes whose former owner has unacknowledged messages.
 
         This forgets which consumers wait for a hash, so the dispatcher has to wake and try them all again.
         """
@@ -120,14 +120,14 @@ class ByKey:
                     self._draining.add(consumer, sticky_hash)
 
     def settled(self, consumer: Consumer, key: Key) -> bool:
-        """Returns True when the hash of the message is free now and its new owner waited for it."""
+        """Returns True when the hash is free now and its owner waited."""
         sticky_hash = consumer.hashes.pop(key, 0)
         return bool(sticky_hash) and self._draining.settled(consumer, sticky_hash)
 
     # Entries
 
     def hash_of(self, entry: Entry) -> int:
-        """The hash of the entry's key in the selector's range, 1 or above."""
+        """The hash of the entry's key, 1 or above."""
         facts = facts_of(entry)
         key = NO_KEY if facts is None else facts.key
         return sticky_hash_of(key, self.selector.range_size, self.selector.range_start)
@@ -147,7 +147,7 @@ class ByKey:
         return not limits or len(self._redelivery.queue) < min(limits)
 
     def redelivery_filter(self) -> Callable[[Key, int], bool]:
-        """Accepts, for each consumer, about as many positions as it may be sent.
+        """Accepts about as many positions per consumer as it may be sent.
 
         More would be read in vain: they could only be queued again.
         """
@@ -203,7 +203,7 @@ class ByKey:
         return unsent
 
     def in_order(self, consumer: Consumer, key: Key, sticky_hash: int, *, again: bool) -> bool:
-        """Returns False while sending the entry would break the order of its key."""
+        """Returns False when sending would break the order of the key."""
         if self._out_of_order:
             return True
         if self._draining.blocks(consumer, sticky_hash):

@@ -152,7 +152,7 @@ class Consumer:
         self.port.deliver(entries)
 
     def deliver_one(self, entry: Entry, messages: int, redelivery_count: int, ack_set: Sequence[int]) -> None:
-        """Writes one entry with its redelivery count and the unacknowledged messages of its batch."""
+        """Writes one entry with its redelivery count and its ack set."""
         self._count_out(messages, entry.size, 1)
         if redelivery_count:
             self.messages_redelivered += messages

@@ -44,7 +44,7 @@ class ConsumerSet:
         return self.count_settled(consumer, consumer.unacked)
 
     def owner_of(self, key: Key) -> Consumer | None:
-        """Returns the consumer that has the entry and has not acknowledged it, or None."""
+        """Returns the consumer at which the entry is pending, or None."""
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)
 
     def permits(self, wake: Callable[[], None]) -> int:
@@ -66,12 +66,15 @@ class ConsumerSet:
         return permits
 
     def capacity_of(self, consumer: Consumer) -> int:
-        """Returns how many messages the consumer may be sent by its permits and unacknowledged ones."""
+        """Returns how many messages the consumer may be sent now."""
         limit = self.settings.unacked_max_per_consumer
         return min(consumer.permits, limit - consumer.unacked) if limit else consumer.permits
 
     def entries_for(self, permits: int) -> int:
-        """Estimates how many entries hold that many messages, by the consumer with the smallest batches; at least 1."""
+        """Estimates the entries that hold so many messages; at least 1.
+
+        It uses the consumer with the smallest batches, so that the estimate is rather too high than too low.
+        """
         fewest = min((consumer.messages_per_entry for consumer in self.consumers), default=1.0)
         return max(1, int(permits / max(1.0, fewest)))
 

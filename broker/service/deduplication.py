@@ -66,7 +66,7 @@ class Deduplication:
             self._pushed[producer_name] = max(highest, self._pushed.get(producer_name, -1))
 
     def failed(self) -> None:
-        """Forgets all pushed ids after failed adds, so that clients can send those messages again."""
+        """Forgets all pushed ids after failed adds; clients send again."""
         self._pushed = dict(self._stored)
 
     def forget(self, producer_names_in_use: set[str]) -> None:
@@ -77,6 +77,6 @@ class Deduplication:
             self._pushed.pop(name, None)
 
     def sequence_ids_to_save(self) -> dict[str, int]:
-        """Returns a copy of the stored ids and restarts the count of entries since saved."""
+        """Returns the stored ids and restarts the count of entries."""
         self.entries_since_saved = 0
         return dict(self._stored)

@@ -88,7 +88,7 @@ class Dispatcher:
         self.successor = successor
 
     def reconfigure(self, settings: ServiceSettings) -> None:
-        """Takes new settings and wakes, because a limit that blocked delivery may be higher now."""
+        """Takes new settings and wakes: a limit may be higher now."""
         self.settings = settings
         self.wake()
 
@@ -111,12 +111,12 @@ class Dispatcher:
         raise NotImplementedError
 
     def acknowledged(self) -> None:
-        """Reports the end of a terminated topic once its last entry is acknowledged."""
+        """Reports the end of a terminated topic after its last acknowledgement."""
         if self.cursor.ledger.is_terminated and self.cursor.backlog == 0:
             self._report_end()
 
     def _read_on(self, entries_max: int) -> None:
-        """Starts a storage read of the next entries, or reports that the topic has ended."""
+        """Starts a storage read, or reports that the topic has ended."""
         cursor = self.cursor
         if cursor.has_more():
             if not cursor.reading and not self._retry.waiting:

@@ -32,7 +32,7 @@ class Distribution(Protocol):
     the cursor takes them back."""
 
     def check(self, options: SubscribeOptions) -> None:
-        """Raises ConsumerBusy when a consumer with these options cannot join the present ones."""
+        """Raises ConsumerBusy when such a consumer cannot join the present ones."""
         ...
 
     def add(self, consumer: Consumer) -> None:
@@ -60,7 +60,7 @@ class Distribution(Protocol):
         ...
 
     def may_read_on(self) -> bool:
-        """Returns False when so many positions wait for redelivery that new entries are not read."""
+        """Returns False when too many positions wait for redelivery."""
         ...
 
     def send(self, entries: list[Entry], *, again: bool) -> list[Entry]:
@@ -125,7 +125,10 @@ class InTurns:
         return entries[at:]
 
     def _next_consumer(self) -> Consumer | None:
-        """Returns the next consumer in turn among those of the best priority that can take a message."""
+        """Returns the next consumer in turn that can take a message.
+
+        A lower priority is used only while no consumer of a better one can.
+        """
         consumers = self._consumers
         count = len(consumers)
         if count == 1:

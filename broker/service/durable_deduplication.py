@@ -29,7 +29,7 @@ A plain tuple: one is made per message, and a named one takes ten times as long 
 
 
 class DurableDeduplication:
-    """Judges messages of a topic and saves the sequence ids with the deduplication cursor."""
+    """Judges messages and saves the sequence ids with a cursor."""
 
     __slots__ = ("_known", "_ledger")
 

@@ -1,4 +1,4 @@
-"""Reads the message fields that the service needs of an entry, once, and keeps them with the entry.
+"""Reads the message fields of an entry once and keeps them.
 
 An entry passes several dispatchers, one per subscription. The first one that needs a field parses the metadata;
 `Entry.facts` and `Entry.messages` carry the result to the others. Called by the dispatchers, by deduplication and by

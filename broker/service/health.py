@@ -26,7 +26,7 @@ _BODY: Final = b"healthy?"
 
 
 class HealthProbe:
-    """Runs at most one probe at a time and remembers its success for a second."""
+    """Runs one probe at a time; a success counts for a second."""
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground

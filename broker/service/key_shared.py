@@ -35,7 +35,7 @@ Assignment = tuple[int, int, object]
 
 
 def murmur3_32(data: bytes) -> int:
-    """Returns MurmurHash3 x86_32 with seed 0 (public domain, Austin Appleby), 0 to 2^32 - 1."""
+    """Returns MurmurHash3 x86_32 with seed 0. Public domain, Austin Appleby; 0 to 2^32 - 1."""
     result = 0
     whole = len(data) & ~3
     for start in range(0, whole, 4):

@@ -116,7 +116,7 @@ class Namespaces:
         return MappingProxyType(policies)
 
     def topic_policy(self, topic: str, key: str) -> Json:
-        """Returns the value set on a topic by its full name, or None; partitions use their base name."""
+        """Returns the value set on a topic, or None; partitions use their base name."""
         return self._topic_policies.get(topic, _NOTHING).get(key)
 
     # Changes: return when the store has them.
@@ -190,7 +190,7 @@ class Namespaces:
             await self._keep_topic_policies(topic, policies)
 
     async def forget_topic(self, topic: str) -> None:
-        """Removes all policies of a deleted topic, so that a new one of the name begins without any."""
+        """Removes all policies of a deleted topic. A new one of the name begins without any."""
         if topic in self._topic_policies:
             async with self._changing:
                 await self._keep_topic_policies(topic, {})

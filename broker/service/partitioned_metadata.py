@@ -26,7 +26,7 @@ class PartitionedMetadata:
         self._counts: dict[str, int] = {}
 
     async def count(self, name: TopicName) -> int:
-        """Returns the number of partitions, 0 for a topic that is not partitioned."""
+        """Returns the number of partitions, 0 for an unpartitioned topic."""
         count = self._counts.get(str(name))
         if count is None:
             stored = await self._store.get(_key(name))
@@ -37,7 +37,7 @@ class PartitionedMetadata:
         return count
 
     async def properties(self, name: TopicName) -> dict[str, str]:
-        """Returns the properties given at creation, {} for a topic that is not partitioned."""
+        """Returns the properties given at creation, {} for an unpartitioned topic."""
         stored = await self._store.get(_key(name))
         return {} if stored is None else dict(json.loads(stored.value).get("properties") or {})
 

@@ -17,7 +17,7 @@ from broker.service.topic_registry import TopicRegistry
 
 
 class PartitionedTopics:
-    """Operations on all partitions of a topic at once, through the topic registry."""
+    """Operations on all partitions of a topic at once."""
 
     def __init__(self, registry: TopicRegistry) -> None:
         self._registry = registry
@@ -66,7 +66,7 @@ class PartitionedTopics:
         await self._create_partitions(name, range(count))
 
     async def grow(self, name: TopicName, count: int) -> None:
-        """Adds partitions up to `count`, with the durable subscriptions of the first partition.
+        """Adds partitions up to `count`. They get the durable subscriptions of the first one.
 
         TopicNotFound, or NotAllowed for a count below the present one.
         """

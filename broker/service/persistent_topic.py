@@ -88,7 +88,7 @@ class PersistentTopic(Topic):
 
     @property
     def is_terminated(self) -> bool:
-        """True when the log was ended by an administrator and takes no adds any more."""
+        """True when an administrator ended the topic for producers."""
         return self.ledger.is_terminated
 
     def reconfigure(self, settings: ServiceSettings) -> None:

@@ -31,7 +31,7 @@ class ProducerPort(Protocol):
         ...
 
     def ready(self, topic_epoch: int | None) -> None:
-        """A producer that waited for exclusive access has it now, under this epoch."""
+        """A waiting producer has exclusive access now, under this epoch."""
         ...
 
     def failed(self, error: BrokerError) -> None:
@@ -69,7 +69,7 @@ class ConsumerPort(Protocol):
         ...
 
     def active_changed(self, *, active: bool) -> None:
-        """The consumer became the active one of a Failover subscription, or stopped being it."""
+        """The consumer became or stopped being the active one (Failover)."""
         ...
 
     def reached_end_of_topic(self) -> None:

@@ -1,4 +1,4 @@
-"""Delays storage reads of a dispatcher after a failed one, longer after each failure."""
+"""ReadRetry: delays storage reads after a failed one, longer each time."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Redelivery:
         self._add(pairs)
 
     def add_unsent(self, hashes: Mapping[Key, int]) -> None:
-        """Queues positions, with their key hashes, whose entries were read and not delivered."""
+        """Queues positions, with hashes, of entries read and not delivered."""
         cursor = self._cursor
         cursor.ledger.ground.caches.kept_back(cursor.reader, cursor.ledger.cache.present(hashes))
         self._add(hashes.items())
@@ -128,7 +128,7 @@ class Redelivery:
         self._wake()
 
     def put_off(self, hash_of: Callable[[Entry], int]) -> None:
-        """Queues the positions of fetched entries again, because no consumer can take a message now.
+        """Queues fetched entries again, because no consumer has permits now.
 
         The entries themselves are dropped: they count towards the budget of reads in flight, and a slow client could
         hold that budget for ever. The cache probably still has them when permits arrive.
@@ -139,5 +139,5 @@ class Redelivery:
         self.add_unsent({entry.position: hash_of(entry) for entry in fetched})
 
     def older_is_fetched(self, key: Key, sticky_hash: int) -> bool:
-        """Returns True while storage reads an older entry of the same key hash."""
+        """Returns True while storage reads an older entry of the hash."""
         return any(waits == sticky_hash and older < key for older, waits in self.fetching.items())

@@ -28,7 +28,7 @@ ROUNDS_PER_TURN = 8
 
 
 class SharedDispatcher(Dispatcher):
-    """Sends a subscription's entries to many consumers and tracks each until it is acknowledged."""
+    """Sends entries to many consumers and tracks each until it is acknowledged."""
 
     __slots__ = ("_delivery", "consumer_set", "distribution", "redelivery")
 
@@ -83,7 +83,7 @@ class SharedDispatcher(Dispatcher):
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
-        """Sends entries while consumers have permits and entries are in memory, for a few rounds."""
+        """Sends entries for a few rounds, while permits and entries last."""
         consumers, redelivery, distribution = self.consumer_set, self.redelivery, self.distribution
         settings = self.settings
         for _ in range(ROUNDS_PER_TURN):
@@ -148,7 +148,7 @@ class SharedDispatcher(Dispatcher):
             self.redelivery.acknowledged(key)
 
     def redeliver(self, consumer: Consumer, keys: Iterable[Key] | None) -> None:
-        """Sends these positions again, or with None all that are pending at the consumer.
+        """Sends these positions again, None = all pending at the consumer.
 
         Positions that are not pending at this consumer are ignored, as in Pulsar.
         """

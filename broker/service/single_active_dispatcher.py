@@ -109,7 +109,7 @@ class SingleActiveDispatcher(Dispatcher):
     # Dispatch
 
     def run_once(self, now_ns: int) -> None:
-        """Sends runs of entries while the active consumer has permits and entries are in memory."""
+        """Sends runs of entries while permits and entries last."""
         consumer = self.active
         if consumer is None or self._delayed:
             return
@@ -149,7 +149,7 @@ class SingleActiveDispatcher(Dispatcher):
         self.count_delivered(entries)
 
     def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:
-        """Sends entries with their ack sets, so that the client drops acknowledged messages of a batch."""
+        """Sends entries with their ack sets. The client drops acknowledged messages of a batch."""
         for entry in entries:
             ack_set = self.cursor.ack_set_of(entry.position) or ()
             messages = messages_left(ack_set) if ack_set else messages_of(entry)

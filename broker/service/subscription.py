@@ -157,7 +157,7 @@ class Subscription:
             raise ConsumerBusy(f"Subscription {self.name} reached max consumers limit: {limit}")
 
     def _renew_dispatcher(self, options: SubscribeOptions) -> None:
-        """The first consumer chooses the type, which holds until the last one leaves."""
+        """Makes the dispatcher for the type that the first consumer brings."""
         topic = self.topic
         before = self.dispatcher
         self.kind = options.kind
@@ -290,7 +290,7 @@ class Subscription:
         await self._reset(position, ack_set)
 
     async def seek_time(self, timestamp_ms: int) -> None:
-        """Moves the cursor to the first entry that is not older than the time. See `seek`."""
+        """Moves the cursor to the first entry not older than the time. See `seek`."""
         await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
 
     async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:

@@ -129,7 +129,7 @@ class Topic:
         """Makes the access epoch durable before a producer relies on it; a topic without storage has none to keep."""
 
     async def remove_producer(self, producer: Producer) -> None:
-        """Removes a producer and grants exclusive access to the one that has waited longest.
+        """Removes a producer; the one that waited longest may get access.
 
         A waiting producer whose epoch cannot be made durable is refused, and the next one is tried.
         """

@@ -1,4 +1,4 @@
-"""Matches topics with the patterns of clients, and hashes lists of topics (PIP-145). Pure."""
+"""Matches topics with patterns and hashes lists of topics (PIP-145). Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def matches(pattern: re.Pattern[str], topic: str) -> bool:
 
 
 def topics_hash(names: Iterable[str]) -> str:
-    """Returns the CRC-32C of the sorted names joined by commas, as hex, least significant byte first.
+    """Returns the hash of a list of topics, as clients compute it.
+
+    It is the CRC-32C of the sorted names joined by commas, as hex, least significant byte first.
 
     Clients compare it with their own; another byte order would make every client fetch the list again.
     """

@@ -30,7 +30,7 @@ class TopicOwnership(Protocol):
     """Assigns topics to brokers."""
 
     async def owner_of(self, name: TopicName) -> TopicOwner:
-        """Returns the broker that serves the topic, and assigns one when none does.
+        """Returns the broker that serves the topic; assigns one if need be.
 
         The topic need not exist. ServiceNotReady when no broker can be found now.
         """

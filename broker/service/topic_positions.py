@@ -21,12 +21,12 @@ class TopicPositions:
         self._last_message = (EARLIEST, -1)
 
     async def first_since(self, timestamp_ms: int) -> Position:
-        """Returns the position to read from for entries not older than the time; EARLIEST when none is older."""
+        """Returns the first position not older than the time; EARLIEST when no entry is older."""
         newest = await self.newest_before(timestamp_ms)
         return EARLIEST if newest is None else self._ledger.next_valid(newest)
 
     async def newest_before(self, timestamp_ms: int) -> Position | None:
-        """Returns the newest entry older than the time, None when there is none.
+        """Returns the newest entry older than the time, or None.
 
         An entry's time is the broker timestamp (PIP-70), else the publish time of its client.
         """
@@ -41,14 +41,20 @@ class TopicPositions:
         return await self._ledger.find_newest(older)
 
     def known_last_message(self) -> tuple[Position, int] | None:
-        """Returns the same as `last_message` without waiting, None while the entry must be read first."""
+        """Returns the last message without waiting, None when it must be read.
+
+        See `last_message`.
+        """
         last = self._ledger.last_confirmed
         if last.entry_id < 0:
             return EARLIEST, -1
         return self._last_message if self._last_message[0] == last else None
 
     async def last_message(self) -> tuple[Position, int]:
-        """Returns (last entry, index of its last message in the batch or -1); (EARLIEST, -1) for an empty topic."""
+        """Returns the last entry and the index of its last message.
+
+        The index is -1 outside of a batch; an empty topic returns (EARLIEST, -1).
+        """
         known = self.known_last_message()
         if known is not None:
             return known

@@ -258,7 +258,7 @@ class TopicRegistry:
         return await self._ground.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
 
     async def exists(self, name: TopicName) -> bool:
-        """Returns True for an open or stored topic, a partitioned topic, and a partition of one."""
+        """Returns True for an open, stored or partitioned topic, or a partition."""
         if str(name) in self.topics or await self.is_stored(name):
             return True
         partitions = await self.partitions.count(name.base)
@@ -267,7 +267,7 @@ class TopicRegistry:
     async def names(
         self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
     ) -> list[str]:
-        """Returns full names of the namespace's topics, each partition by its own name, sorted.
+        """Returns full names of the namespace's topics and partitions, sorted.
 
         Non-persistent topics are listed while they are open here.
         """
