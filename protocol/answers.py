@@ -36,6 +36,7 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
 def ping() -> bytes:
     """PING."""
     command = api.BaseCommand(type=api.BaseCommand.PING)
+    # An empty part is left out of the bytes without this.
     command.ping.SetInParent()
     return command_frame(command)
 

@@ -293,6 +293,7 @@ def decode_request(packet: Buffer) -> Request:
 
 def _decode_add(packet: Buffer, version: int, flags: int) -> AddRequest | ShortAddRequest:
     entry_bytes = len(packet) - ADD_PREFIX_BYTES
+    # Without its ids an add cannot even be refused; with them it is answered "bad request".
     if entry_bytes < _ENTRY_KEY.size:
         raise FrameError(f"add of {entry_bytes} bytes")
     ledger_id, entry_id = _ENTRY_KEY.unpack_from(packet, _ADD_ID_OFFSET)

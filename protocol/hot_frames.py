@@ -24,6 +24,7 @@ class ReceiptWriter:
 
     def __init__(self, producer_id: int) -> None:
         self._before = b"\x08" + varint(producer_id) + b"\x10"
+        # -1 is a ledger id here: it marks duplicates.
         self._ledger_id = -2
         self._ledger = b""
 
@@ -41,6 +42,7 @@ class ReceiptWriter:
             varint(highest_sequence_id),
         )
         size = len(fields)
+        # `%c` writes a length of one byte.
         if size < 0x80:
             return b"%b\x08\x07\x3a%c%b" % (_pack(size + 8, size + 4), size, fields)
         # Five varints of ten bytes at most, and their tags: a length of one byte always suffices.

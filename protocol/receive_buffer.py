@@ -63,6 +63,7 @@ class ReceiveBuffer:
             self.view = memoryview(self.buffer)
             self.view[:pending] = old
         elif pending:
+            # `bytes` makes a copy first: source and target are one buffer and may overlap.
             self.buffer[:pending] = bytes(old)
         self.start = 0
         self.end = pending
@@ -90,6 +91,7 @@ class ReceiveBuffer:
             frames.append((start + _PREFIX_BYTES, start + _PREFIX_BYTES + command, stop))
             start = stop
         else:
+            # Fewer than eight bytes are left, but the four of the size may be among them.
             self._check_size_field(start)
         self.start = start
         return frames

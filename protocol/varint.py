@@ -44,6 +44,7 @@ def read_varint(message: bytes | memoryview, offset: int) -> tuple[int, int]:
         offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            # Ten bytes carry 70 bits; protobuf drops those above 64.
             return value & (1 << 64) - 1, offset
         shift += 7
         if shift > 63:

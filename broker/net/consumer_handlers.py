@@ -72,8 +72,10 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, error.code, str(error)))
         return
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    # Messages carry the epoch on Exclusive and Failover alone (PIP-84).
     in_order = request.subType in (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
     port = ConsumerOnConnection(cnx, request.consumer_id, partition, epoch if in_order else None)
+    # Entered before the topic is opened, so that CLOSE_CONSUMER and a repeated SUBSCRIBE find it.
     cnx.consumers[request.consumer_id] = port
 
     def refuse(error: BrokerError) -> bytes:
@@ -87,6 +89,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
     registry = cnx.context.registry
     name = parse_topic_name(request.topic)
     if not request.subscription:
+        # The code of a producer's error is Pulsar's answer, as recorded.
         raise ProducerBusy("Empty subscription name")
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
@@ -100,6 +103,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
         if not await _place_is_free(cnx, topic, options.subscription):
             raise
         subscription, consumer = await topic.subscribe(port, options)
+    # The client closed the consumer, or its connection broke, while this request waited. It was answered then.
     if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
         subscription.remove_consumer(consumer)
         return
@@ -118,12 +122,14 @@ async def _place_is_free(cnx: Connection, topic: Topic, subscription: str) -> bo
 
 def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
     start = None
+    # A durable subscription starts where its cursor is.
     if request.HasField("start_message_id") and not request.durable:
         start = _position(request.start_message_id)
     return SubscribeOptions(
         subscription=request.subscription,
         kind=SubscriptionType(request.subType),
         consumer_id=request.consumer_id,
+        # Five characters, like the names that Pulsar's clients make.
         consumer_name=request.consumer_name or secrets.token_hex(3)[:5],
         priority=request.priority_level,
         durable=request.durable,
@@ -189,6 +195,7 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
         _acknowledge(port.subscription, port.consumer, request)
         if request.HasField("request_id"):
             response = answers.ack_response(request.consumer_id, request.request_id)
+            # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
             port.subscription.when_kept(lambda: cnx.send(response))
     elif request.HasField("request_id"):
         cnx.send(answers.ack_response(request.consumer_id, request.request_id))
@@ -196,6 +203,7 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
 
 def _acknowledge(subscription: Subscription, consumer: Consumer, request: CommandAck) -> None:
     if request.ack_type == CommandAck.Cumulative:
+        # Pulsar ignores a cumulative acknowledgement of several positions.
         if len(request.message_id) == 1:
             message_id = request.message_id[0]
             subscription.acknowledge_cumulative(
@@ -223,6 +231,7 @@ def redeliver(cnx: Connection, command: BaseCommand) -> None:
     subscription, consumer = found
     keys = [(message_id.ledgerId, message_id.entryId) for message_id in request.message_ids]
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    # An empty list of positions stands for all pending ones.
     subscription.redeliver(consumer, keys or None, epoch)
 
 
@@ -301,6 +310,7 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, 0, message))
         return
 
+    # Clients ask again and again (`hasMessageAvailable`); without this short way each request would be a task.
     known = port.subscription.topic.positions.known_last_message()
     if known is not None:
         _answer_last_message(cnx, port.subscription, request.request_id, known)

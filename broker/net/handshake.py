@@ -19,6 +19,7 @@ def connect(cnx: Connection, command: BaseCommand) -> None:
     request = command.connect
     cnx.connected = True
     cnx.client_version = request.client_version
+    # A newer client keeps to the version that CONNECTED names.
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
     cnx.accepts_entry_metadata = (
         cnx.context.settings.expose_entry_metadata

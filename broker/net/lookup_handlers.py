@@ -112,6 +112,7 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
     if watcher is None:
         pattern = compile_topics_pattern(request.topics_pattern)
         names = await cnx.context.registry.names(request.namespace, non_persistent=False)
+        # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
         # Another request for the same id may have made it meanwhile.
@@ -127,6 +128,7 @@ async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> 
         )
         cnx.watchers[request.watcher_id] = watcher
     current = topics_hash(watcher.topics)
+    # A client that reconnects sends the hash of its list; an equal one spares the names.
     topics = () if request.topics_hash == current else sorted(watcher.topics)
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, topics, current))
 

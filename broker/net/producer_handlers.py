@@ -26,7 +26,9 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
         _ask_again(cnx, port, request.request_id)
         return
     port = ProducerOnConnection(cnx, request.producer_id, request.request_id)
+    # Entered before the topic is opened, so that CLOSE_PRODUCER and a repeated PRODUCER find it.
     cnx.producers[request.producer_id] = port
+    # The client reuses an id that the broker closed: its SENDs count again.
     cnx.closed_producers.pop(request.producer_id, None)
 
     def refuse(error: BrokerError) -> bytes:
@@ -86,6 +88,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         if not await _place_is_free(cnx, topic, opened.name):
             raise
         await topic.add_producer(opened)
+    # The client closed the producer, or its connection broke, while this request waited. It was answered then.
     if not cnx.is_open or cnx.producers.get(request.producer_id) is not port:
         await topic.remove_producer(opened)
         return

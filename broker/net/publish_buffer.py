@@ -50,6 +50,7 @@ class PublishBuffer:
         """Subtracts confirmed bytes and resumes connections at half of the limit."""
         self.used_bytes -= size
         if self._waiting and self.used_bytes <= self._bytes_max // 2:
+            # A resumed connection may have to wait again at once.
             waiting, self._waiting = self._waiting, []
             for reader in waiting:
                 reader.resume_publishing()

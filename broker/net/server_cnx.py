@@ -126,6 +126,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         self.liveness.detach()
         for watcher in self.watchers.values():
             watcher.stop()
+        # Emptied first, so that no callback finds a consumer of the closed connection.
         consumers, self.consumers = self.consumers, {}
         for port in consumers.values():
             if port.subscription is not None and port.consumer is not None:
@@ -133,6 +134,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         producers, self.producers = self.producers, {}
         left = [port.producer for port in producers.values() if port.producer is not None]
         if left:
+            # A task, because the next producer's epoch may have to be stored. `_gone` is set at its end.
             context.spawn(_leave_topics(left, self._gone), f"producers of {self.address} leave")
         else:
             self._gone.set()
@@ -210,6 +212,7 @@ class ServerCnx(asyncio.BufferedProtocol):
         if self._transport is None or self._transport.is_closing():
             return
         if rest:
+            # A timer and not the end of the turn: the event loop serves other sockets in between.
             self.context.call_later(0, lambda: self._handle_in_slices(rest))
         else:
             self.gate.go_on(UNHANDLED_FRAMES)

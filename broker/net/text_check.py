@@ -30,6 +30,7 @@ WITHOUT_TEXT: Final = frozenset(
 def refuse_broken_text(message: Message) -> None:
     """Raises ProtocolError for text that is not UTF-8, at any depth."""
     for field, value in message.ListFields():
+        # `ListFields` lists fields that are set, so the check costs little for small commands.
         if field.type == FieldDescriptor.TYPE_STRING:
             for text in value if field.is_repeated else (value,):
                 if isinstance(text, bytes):

@@ -40,6 +40,7 @@ class TopicListWatcher:
         topic = str(name)
         if name.namespace != self._namespace or not name.is_persistent or not matches(self._pattern, topic):
             return
+        # A topic can be created while the first list is read, and is in it then.
         if exists == (topic in self.topics):
             return
         if exists:

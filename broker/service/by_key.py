@@ -113,6 +113,7 @@ class ByKey:
         """
         if self._out_of_order:
             return
+        # Built anew: each joining or leaving consumer can change the owner of any hash.
         self._draining = DrainingHashes()
         for consumer in self._consumers.consumers:
             for sticky_hash in consumer.hashes.values():
@@ -192,6 +193,7 @@ class ByKey:
                 blocked.add(sticky_hash)
                 unsent.append(entry)
                 continue
+            # `messages` is 0 before the first count; `SharedDelivery` counts exactly when it sends.
             capacities[consumer] -= max(1, entry.messages)
             consumer.hashes[key] = sticky_hash
             shares.setdefault(consumer, []).append(entry)

@@ -63,6 +63,7 @@ class Deduplication:
         highest = max(sequence_id, highest_sequence_id)
         if highest > self._stored.get(producer_name, -1):
             self._stored[producer_name] = highest
+            # Entries that were read at the opening of the topic were never judged.
             self._pushed[producer_name] = max(highest, self._pushed.get(producer_name, -1))
 
     def failed(self) -> None:

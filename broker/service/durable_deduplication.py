@@ -46,6 +46,7 @@ class DurableDeduplication:
         position = ledger.next_valid(cursor.mark_delete_position)
         while position <= ledger.last_confirmed:
             facts = facts_of(await ledger.read_entry(position))
+            # All chunks carry one sequence id; the last one completes the message.
             if facts is not None and facts.chunk >= facts.chunks - 1:
                 known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
             position = ledger.next_valid(position)
@@ -82,6 +83,7 @@ class DurableDeduplication:
             if facts is None or facts.chunk >= facts.chunks - 1:
                 known.stored(producer.name, sequence_id, highest)
         if known.entries_since_saved >= save_interval:
+            # Before saving, so that the cursor's properties lose forgotten producers too.
             known.forget(set(connected))
             self._save(entries[-1].position)
 

@@ -65,6 +65,7 @@ def sticky_key_hash(key: bytes) -> int:
 
 def sticky_hash_of(key: bytes, range_size: int = RANGE_SIZE, range_start: int = 0) -> int:
     """Returns the hash within a selector's range, never 0. Consistent hashing uses `RING_SIZE` and `RING_START`."""
+    # `or 1`: 0 stands for "no hash", so its keys join those of 1.
     return sticky_key_hash(key) % range_size + range_start or 1
 
 
@@ -191,6 +192,7 @@ class AutoSplitSelector:
         place = self._owners.index(consumer)
         del self._owners[place]
         last = place == len(self._owners)
+        # No range is above the last one, so the range below grows instead.
         del self._bounds[place - 1 if last and place else place]
 
     def select(self, sticky_hash: int) -> object | None:

@@ -171,6 +171,7 @@ class Namespaces:
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
         """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
         async with self._changing:
+            # Each change writes all policies of the namespace, so two at once would lose one of them.
             policies = dict(self.policies(namespace))
             if value is None:
                 policies.pop(key, None)

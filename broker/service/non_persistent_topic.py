@@ -124,15 +124,11 @@ class NonPersistentTopic(Topic):
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)
+        # All messages of a non-persistent topic have position (0, 0).
         entry = Entry(0, 0, b"", body, messages)
         for subscription in self.subscriptions.values():
             subscription.dispatch(entry)
         producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
-
-    def consumers_of(self, subscription: str) -> list[Consumer]:
-        """Every subscription has at least one."""
-        found = self.subscriptions.get(subscription)
-        return [] if found is None else found.consumers
 
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions

@@ -183,11 +183,6 @@ class PersistentTopic(Topic):
 
     # Subscriptions
 
-    def consumers_of(self, subscription: str) -> list[Consumer]:
-        """Durable and non-durable subscriptions alike."""
-        found = self.subscriptions.get(subscription)
-        return [] if found is None else found.consumers
-
     async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
         """See `TopicSubscriptions.subscribe`."""
         return await self.subscribing.subscribe(port, options)
@@ -198,6 +193,7 @@ class PersistentTopic(Topic):
         """Ends the topic for producers and returns the last position; consumers read to the end."""
         last = await self.ledger.terminate()
         self.disconnect_producers()
+        # Consumers that have received and acknowledged everything are told of the end.
         for subscription in self.subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.dispatcher.wake()

@@ -97,6 +97,7 @@ class Redelivery:
         `entries_max`, so one read at a time is out while consumers have few permits.
         """
         fetched, self._fetched = self._fetched, []
+        # They may have been acknowledged since storage read them.
         entries = [entry for entry in fetched if not self._cursor.is_acknowledged(entry.position)]
         due = self.queue.remove_first(max(0, entries_max - len(self.fetching)), allowed)
         if due:
@@ -117,6 +118,7 @@ class Redelivery:
         missing: dict[Key, int] = {key: self.fetching.pop(key) for key in asked}
         for entry in entries:
             del missing[entry.position]
+        # After `stop` no consumer is left to send to, and the cache must count no expected reads for it.
         if not self._stopped:
             self._fetched += entries
             if missing:

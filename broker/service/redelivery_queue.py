@@ -67,6 +67,7 @@ class RedeliveryQueue:
                 if allowed(key, self._hashes[key]):
                     removed.append(key)
             if removed:
+                # One pass over the list; a deletion per position would move its rest each time.
                 gone = set(removed)
                 self._order = [key for key in self._order if key not in gone]
         return {key: self._forget(key) for key in removed}

@@ -89,9 +89,11 @@ class SharedDispatcher(Dispatcher):
         for _ in range(ROUNDS_PER_TURN):
             permits = consumers.permits(self.wake)
             if permits <= 0:
+                # No consumer has permits: fetched entries must not hold the budget of reads in flight.
                 redelivery.put_off(distribution.hash_of)
                 return
             wanted = min(consumers.entries_for(permits), settings.read_entries_max)
+            # Older entries first: new ones are read when nothing that waits could be sent.
             if redelivery.has_work and self._redeliver(wanted):
                 continue
             if not distribution.may_read_on():
@@ -109,6 +111,7 @@ class SharedDispatcher(Dispatcher):
                 )
             else:
                 self.cursor.give_back(unsent[0].position, unsent)
+        # The rounds are used up and there may be more: go on in the next round of the turn.
         self.wake()
 
     def _redeliver(self, wanted: int) -> bool:

@@ -83,6 +83,7 @@ class SingleActiveDispatcher(Dispatcher):
     def _send_announcements(self, now_ns: int) -> None:
         announcements, self._announcements = self._announcements, []
         for consumer, active in announcements:
+            # It may have left again within the turn.
             if consumer in self.consumers:
                 consumer.port.active_changed(active=active)
 
@@ -119,6 +120,7 @@ class SingleActiveDispatcher(Dispatcher):
                 return
             if consumer.permits <= 0:
                 return
+            # Permits count messages and the cursor counts entries.
             wanted = max(1, int(consumer.permits / consumer.messages_per_entry))
             wanted = min(wanted, self.settings.read_entries_max)
             entries = self.cursor.take(wanted, self.settings.read_bytes_max)
@@ -126,6 +128,7 @@ class SingleActiveDispatcher(Dispatcher):
                 self._read_on(wanted)
                 return
             self._send(consumer, entries)
+        # Every round sent something, so there may be more: go on in the next round of the turn.
         self.wake()
 
     def _send(self, consumer: Consumer, entries: list[Entry]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from broker.model.entry import Buffer
@@ -63,6 +64,9 @@ class Topic:
         "settings",
     )
 
+    subscriptions: Mapping[str, SubscriptionLike]
+    """Open subscriptions by name; the subclass fills it."""
+
     def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
         self.name = name
         """Full name, with the partition's suffix if there is one."""
@@ -115,6 +119,7 @@ class Topic:
         if limit and len(self.access.producers) >= limit:
             raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         epoch = self.access.epoch
+        # Only waiting producers are told. A fenced one finds out with its next SEND.
         for other in self.access.enter(producer):
             if other.waiting:
                 other.port.failed(ProducerFenced("Fenced out"))
@@ -171,7 +176,8 @@ class Topic:
 
     def consumers_of(self, subscription: str) -> list[Consumer]:
         """Returns the consumers connected to a subscription; [] for an unknown one."""
-        raise NotImplementedError
+        found = self.subscriptions.get(subscription)
+        return [] if found is None else found.consumers
 
     def disconnect_producers(self) -> None:
         """Closes all producers, waiting ones included; their clients look the topic up again."""

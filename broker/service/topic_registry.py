@@ -185,6 +185,7 @@ class TopicRegistry:
     def _close_topic(self, topic: Topic, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """Runs `work`, which closes or deletes the topic; until it has ended the topic is not opened again."""
         name = str(topic.name)
+        # At once, not when the task begins: no client may use the topic from here on.
         topic.closed = True
         task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._closing[name] = task
@@ -233,8 +234,8 @@ class TopicRegistry:
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Deletes the topic with its messages. TopicBusy while clients are connected, unless forced."""
         topic = await self.get(name, create=False)
-        subscriptions = getattr(topic, "subscriptions", {}).values()
-        connected = len(topic.access.producers) + sum(len(s.consumers) for s in subscriptions)
+        consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+        connected = len(topic.access.producers) + consumers
         if connected and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()

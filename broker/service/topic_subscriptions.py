@@ -59,6 +59,7 @@ class TopicSubscriptions:
             elif subscription.durable != options.durable:
                 kind = "Durable" if subscription.durable else "NonDurable"
                 raise NotAllowed(f"{kind} subscription with the same name already exists.")
+            # Within the lock: a subscription that is being deleted must not get a consumer.
             consumer = Consumer(port, options)
             subscription.add_consumer(consumer)
             return subscription, consumer
