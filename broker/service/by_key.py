@@ -1,4 +1,4 @@
-"""ByKey: the distribution of Key_Shared, where all messages of a key go to one consumer, in order (PIP-379).
+"""ByKey: sends all messages of a key to one consumer, in order (Key_Shared, PIP-379).
 
 The selector names the owner of each key hash. Three things keep an entry from its owner: the owner cannot take a message
 now, another consumer still has unacknowledged messages of the hash (the hash is draining), or an older entry of the hash
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from broker.model.entry import Entry
 from broker.model.errors import ConsumerBusy
-from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions
+from broker.service.consumer import Consumer, KeySharedMeta
 from broker.service.draining_hashes import DrainingHashes
 from broker.service.entry_facts import facts_of
 from broker.service.key_shared import (
@@ -38,6 +38,22 @@ Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
 _by_position = attrgetter("ledger_id", "entry_id")
 
 
+def selector_for(meta: KeySharedMeta, settings: ServiceSettings) -> Selector:
+    """Returns a new selector for the mode of the first consumer and the broker's settings."""
+    if meta.sticky:
+        return StickyRangesSelector()
+    if settings.key_shared_consistent_hashing:
+        return ConsistentHashingSelector(settings.key_shared_points)
+    return AutoSplitSelector()
+
+
+def hash_in(selector: Selector, entry: Entry) -> int:
+    """Returns the hash of the entry's key in the selector's range, 1 or above."""
+    facts = facts_of(entry)
+    key = NO_KEY if facts is None else facts.key
+    return sticky_hash_of(key, selector.range_size, selector.range_start)
+
+
 class ByKey:
     """Key_Shared: each key hash has one owner among the consumers."""
 
@@ -52,13 +68,12 @@ class ByKey:
         "settings",
     )
 
-    passes_over = True
-    """Entries of other keys may be sent before one that has to wait."""
-
     def __init__(
         self,
+        *,
         settings: ServiceSettings,
         meta: KeySharedMeta,
+        selector: Selector,
         consumers: ConsumerSet,
         redelivery: Redelivery,
         delivery: SharedDelivery,
@@ -69,44 +84,39 @@ class ByKey:
         self._meta = meta
         # Without PIP-379's rules: the client gave up order, or declared ranges that never change their owner.
         self._out_of_order = meta.out_of_order or meta.sticky
-        self.selector: Selector = self._new_selector()
+        self.selector = selector
         """Names the owner of each key hash."""
         self._draining = DrainingHashes()
         self._consumers = consumers
         self._redelivery = redelivery
         self._delivery = delivery
 
-    def _new_selector(self) -> Selector:
-        if self._meta.sticky:
-            return StickyRangesSelector()
-        if self.settings.key_shared_consistent_hashing:
-            return ConsistentHashingSelector(self.settings.key_shared_points)
-        return AutoSplitSelector()
-
     # Consumers
 
-    def check(self, options: SubscribeOptions) -> None:
-        """Raises ConsumerBusy unless mode and order equal those of present consumers."""
-        meta = options.key_shared
+    def add(self, consumer: Consumer) -> None:
+        """Gives the consumer its share of the key hashes; it joins the set of consumers next.
+
+        ConsumerBusy unless it asks for the same mode and order as the present ones. ConsumerAssignError when its
+        hashes do not fit.
+        """
+        meta = consumer.options.key_shared
         if meta.sticky != self._meta.sticky or meta.out_of_order != self._meta.out_of_order:
             raise ConsumerBusy(
                 "Subscription is of different type: the active key_shared policy differs from the connecting consumer's"
             )
-
-    def add(self, consumer: Consumer) -> None:
-        """Gives the consumer its share of the key hashes."""
         selector = self.selector
         if isinstance(selector, StickyRangesSelector):
-            selector.add(consumer, consumer.options.key_shared.ranges)
+            selector.add(consumer, meta.ranges)
         else:
             selector.add(consumer, consumer.name)
+        self._find_draining()
 
     def remove(self, consumer: Consumer) -> None:
-        """Gives the consumer's key hashes to others; they wait for its messages no longer."""
+        """Gives the hashes of a consumer, which has left the set of consumers, to others."""
         self.selector.remove(consumer)
-        self._draining.forget(consumer)
+        self._find_draining()
 
-    def rearranged(self) -> None:
+    def _find_draining(self) -> None:
         """Collects the hashes whose former owner has unacknowledged messages.
 
         This forgets which consumers wait for a hash, so the dispatcher has to wake and try them all again.
@@ -126,12 +136,6 @@ class ByKey:
         return bool(sticky_hash) and self._draining.settled(consumer, sticky_hash)
 
     # Entries
-
-    def hash_of(self, entry: Entry) -> int:
-        """The hash of the entry's key, 1 or above."""
-        facts = facts_of(entry)
-        key = NO_KEY if facts is None else facts.key
-        return sticky_hash_of(key, self.selector.range_size, self.selector.range_start)
 
     def may_read_on(self) -> bool:
         """Compares the waiting positions with the look-ahead limits.
@@ -180,8 +184,9 @@ class ByKey:
         capacities: dict[Consumer, int] = {}
         # Once an entry of a hash has to wait, all later ones of the hash in this run wait too.
         blocked: set[int] = set()
+        hash_of = self._redelivery.hash_of
         for entry in entries:
-            sticky_hash = self.hash_of(entry)
+            sticky_hash = hash_of(entry)
             consumer = self._owner(sticky_hash)
             key = (entry.ledger_id, entry.entry_id)
             if (

@@ -22,15 +22,12 @@ class _Draining:
 
 
 class DrainingHashes:
-    """Pending messages per draining hash, counted by `ByKey.rearranged` and acknowledgements."""
+    """Pending messages per draining hash; built anew whenever the consumers change."""
 
     __slots__ = ("_hashes",)
 
     def __init__(self) -> None:
         self._hashes: dict[int, _Draining] = {}
-
-    def __len__(self) -> int:
-        return len(self._hashes)
 
     def add(self, owner: Consumer, sticky_hash: int) -> None:
         """Counts one unacknowledged message of the former owner."""
@@ -63,9 +60,3 @@ class DrainingHashes:
             return False
         del self._hashes[sticky_hash]
         return draining.blocking
-
-    def forget(self, owner: Consumer) -> bool:
-        """Frees all hashes of an owner that left. Returns True when a consumer waited for one of them."""
-        gone = [sticky_hash for sticky_hash, draining in self._hashes.items() if draining.owner is owner]
-        waited = [self._hashes.pop(sticky_hash).blocking for sticky_hash in gone]
-        return any(waited)

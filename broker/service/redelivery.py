@@ -28,10 +28,28 @@ if TYPE_CHECKING:
 class Redelivery:
     """The redelivery queue of one dispatcher, and the storage reads for it."""
 
-    __slots__ = ("_cursor", "_fetched", "_retry", "_stopped", "_wake", "counts", "fetching", "queue")
+    __slots__ = (
+        "_cursor",
+        "_fetched",
+        "_retry",
+        "_stopped",
+        "_wake",
+        "counts",
+        "fetching",
+        "hash_of",
+        "queue",
+    )
 
-    def __init__(self, cursor: ManagedCursor, retry: ReadRetry, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cursor: ManagedCursor,
+        retry: ReadRetry,
+        wake: Callable[[], None],
+        hash_of: Callable[[Entry], int],
+    ) -> None:
         """`wake` is called when a storage read has ended."""
+        self.hash_of = hash_of
+        """Returns the key hash of an entry; always 0 on a Shared subscription, where keys do not matter."""
         self.queue = RedeliveryQueue()
         """Positions that wait."""
         self.counts: dict[Key, int] = {}
@@ -58,8 +76,12 @@ class Redelivery:
         cursor.ledger.ground.caches.put_back(cursor.reader, present)
         self._add(pairs)
 
-    def add_unsent(self, hashes: Mapping[Key, int]) -> None:
-        """Queues positions, with hashes, of entries read and not delivered."""
+    def add_unsent(self, entries: Iterable[Entry]) -> None:
+        """Queues entries that were read and not delivered."""
+        hash_of = self.hash_of
+        self._add_unsent({(entry.ledger_id, entry.entry_id): hash_of(entry) for entry in entries})
+
+    def _add_unsent(self, hashes: Mapping[Key, int]) -> None:
         cursor = self._cursor
         cursor.ledger.ground.caches.kept_back(cursor.reader, cursor.ledger.cache.present(hashes))
         self._add(hashes.items())
@@ -109,7 +131,7 @@ class Redelivery:
 
     def _fetch(self, asked: list[Position], hashes: dict[Key, int]) -> None:
         if self._retry.waiting:  # A read has failed just now: the positions wait until its delay is over.
-            self.add_unsent(hashes)
+            self._add_unsent(hashes)
             return
         self.fetching.update(hashes)
         self._cursor.request_positions(asked, lambda entries: self._fetch_done(asked, entries))
@@ -122,14 +144,14 @@ class Redelivery:
         if not self._stopped:
             self._fetched += entries
             if missing:
-                self.add_unsent(missing)
+                self._add_unsent(missing)
         if self._cursor.last_error is None:
             self._retry.succeeded()
         else:
             self._retry.failed()
         self._wake()
 
-    def put_off(self, hash_of: Callable[[Entry], int]) -> None:
+    def put_off(self) -> None:
         """Queues fetched entries again, because no consumer has permits now.
 
         The entries themselves are dropped: they count towards the budget of reads in flight, and a slow client could
@@ -138,7 +160,7 @@ class Redelivery:
         if not self._fetched:
             return
         fetched, self._fetched = self._fetched, []
-        self.add_unsent({entry.position: hash_of(entry) for entry in fetched})
+        self.add_unsent(fetched)
 
     def older_is_fetched(self, key: Key, sticky_hash: int) -> bool:
         """Returns True while storage reads an older entry of the hash."""

@@ -125,10 +125,11 @@ async def test_newer_entry_waits_while_an_older_one_of_its_hash_waits_for_redeli
     subscription, consumer, _ = await stage.consume(topic, KEY_SHARED, permits=5)
     dispatcher = subscription.dispatcher
     assert isinstance(dispatcher, SharedDispatcher)
-    assert dispatcher.distribution.in_order(consumer, (0, 9), 77, again=False)
+    assert dispatcher.keys is not None
+    assert dispatcher.keys.in_order(consumer, (0, 9), 77, again=False)
     dispatcher.redelivery.queue.add([(0, 3)], 77)
-    assert not dispatcher.distribution.in_order(consumer, (0, 9), 77, again=False)
-    assert dispatcher.distribution.in_order(consumer, (0, 9), 78, again=False)
+    assert not dispatcher.keys.in_order(consumer, (0, 9), 77, again=False)
+    assert dispatcher.keys.in_order(consumer, (0, 9), 78, again=False)
 
 
 async def test_draining_hashes_are_free_when_their_owner_leaves() -> None:
@@ -176,7 +177,8 @@ def _owner(subscription: Subscription, key: str) -> object:
 
     dispatcher = subscription.dispatcher
     assert isinstance(dispatcher, SharedDispatcher)
-    return dispatcher.distribution.selector.select(sticky_hash_of(key.encode()))
+    assert dispatcher.keys is not None
+    return dispatcher.keys.selector.select(sticky_hash_of(key.encode()))
 
 
 async def test_cached_entry_waits_while_storage_reads_an_older_one_of_its_key() -> None:
