@@ -22,11 +22,6 @@ _HEAD: Final = struct.Struct(">2sI")
 _HEADS: Final = [b"", *(_HEAD.pack(MAGIC, size) for size in range(1, 32))]
 """Magic and size by the number of bytes that follow; a block without fields is left out."""
 
-TIMESTAMP_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
-"""Pulsar's class name in `brokerEntryMetadataInterceptors` that stands for the timestamp."""
-INDEX_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
-"""Pulsar's class name in `brokerEntryMetadataInterceptors` that stands for the index."""
-
 
 @dataclass(frozen=True, slots=True)
 class EntryMetadata:
