@@ -29,9 +29,9 @@ from broker.metrics.snapshot import (
 from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.service.consumer import Consumer
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry

@@ -9,8 +9,8 @@ from typing import Protocol
 from broker.loop.turn import Turn
 from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
+from broker.service.dispatch.read_retry import CallLater
 from broker.service.partitioned_topics import PartitionedTopics
-from broker.service.read_retry import CallLater
 from broker.service.topic_registry import TopicRegistry
 
 Spawn = Callable[[Coroutine[object, object, None], str], object]

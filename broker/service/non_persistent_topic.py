@@ -9,9 +9,9 @@ from broker.model.entry import Buffer, Entry
 from broker.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.dispatch.key_shared import sticky_key_hash
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import facts_of
-from broker.service.key_shared import sticky_key_hash
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings

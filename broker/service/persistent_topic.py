@@ -21,6 +21,7 @@ from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
 from broker.service.deduplication import Verdict
+from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import (
     DEDUPLICATION_CURSOR,
     DurableDeduplication,
@@ -29,7 +30,6 @@ from broker.service.durable_deduplication import (
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
-from broker.service.read_retry import CallLater
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
 from broker.service.topic import EncryptionRequired, Topic

@@ -17,13 +17,13 @@ from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
 from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.dispatcher import DispatchContext
+from broker.service.dispatch.dispatcher import DispatchContext
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.entry_facts import messages_left
-from broker.service.read_retry import CallLater
 from broker.service.settings import ServiceSettings
-from broker.service.shared_dispatcher import SharedDispatcher
-from broker.service.single_active_dispatcher import SingleActiveDispatcher
 from broker.service.topic_positions import TopicPositions
 
 READER_RETURNS_SECONDS = 60.0

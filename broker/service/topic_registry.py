@@ -22,12 +22,12 @@ from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import PERSISTENT, TopicName
+from broker.service.dispatch.read_retry import CallLater
 from broker.service.effective_policies import EffectivePolicies
 from broker.service.namespaces import Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.read_retry import CallLater
 from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
 from broker.service.topic_ownership import TopicOwnership

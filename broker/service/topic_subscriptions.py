@@ -16,9 +16,9 @@ from broker.model.errors import (
 )
 from broker.model.position import EARLIEST, LATEST, Position
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.dispatch.read_retry import CallLater
 from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.ports import ConsumerPort
-from broker.service.read_retry import CallLater
 from broker.service.subscription import SubscribedTopic, Subscription
 
 

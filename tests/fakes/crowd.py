@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from broker.model.entry import Entry
 from broker.service.consumer import Consumer, SubscriptionType
+from broker.service.dispatch.key_shared import sticky_hash_of
 from broker.service.entry_facts import facts_of, messages_of
-from broker.service.key_shared import sticky_hash_of
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from tests.fakes.ports import FakeConsumerPort, Key

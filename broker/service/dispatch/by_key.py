@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, cast
 from broker.model.entry import Entry
 from broker.model.errors import ConsumerBusy
 from broker.service.consumer import Consumer, KeySharedMeta
-from broker.service.draining_hashes import DrainingHashes
-from broker.service.entry_facts import facts_of
-from broker.service.key_shared import (
+from broker.service.dispatch.draining_hashes import DrainingHashes
+from broker.service.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
     StickyRangesSelector,
     sticky_hash_of,
 )
-from broker.service.redelivery_queue import Key
+from broker.service.dispatch.redelivery_queue import Key
+from broker.service.entry_facts import facts_of
 from broker.service.settings import ServiceSettings
 from protocol.message_metadata import NO_KEY
 
 if TYPE_CHECKING:
-    from broker.service.consumer_set import ConsumerSet
-    from broker.service.redelivery import Redelivery
-    from broker.service.shared_delivery import SharedDelivery
+    from broker.service.dispatch.consumer_set import ConsumerSet
+    from broker.service.dispatch.redelivery import Redelivery
+    from broker.service.dispatch.shared_delivery import SharedDelivery
 
 Selector = AutoSplitSelector | ConsistentHashingSelector | StickyRangesSelector
 """Assigns key hashes to consumers."""

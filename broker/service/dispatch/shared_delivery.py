@@ -9,9 +9,9 @@ from broker.service.consumer import Consumer
 from broker.service.entry_facts import messages_left, messages_of
 
 if TYPE_CHECKING:
-    from broker.service.consumer_set import ConsumerSet
-    from broker.service.dispatcher import DispatchContext
-    from broker.service.redelivery import Redelivery
+    from broker.service.dispatch.consumer_set import ConsumerSet
+    from broker.service.dispatch.dispatcher import DispatchContext
+    from broker.service.dispatch.redelivery import Redelivery
 
 
 class SharedDelivery:

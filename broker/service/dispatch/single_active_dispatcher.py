@@ -7,9 +7,9 @@ therefore starts over at the first unacknowledged entry, and the redelivery coun
 from __future__ import annotations
 
 from broker.model.entry import Entry
-from broker.service.active_consumer import choose_active
 from broker.service.consumer import Consumer, SubscriptionType
-from broker.service.dispatcher import DispatchContext, Dispatcher
+from broker.service.dispatch.active_consumer import choose_active
+from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
 from broker.service.entry_facts import messages_left, messages_of
 
 RUNS_PER_TURN = 8

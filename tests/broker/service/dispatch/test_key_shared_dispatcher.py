@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.model.errors import ConsumerAssignError, ConsumerBusy
 from broker.model.position import Position
 from broker.service.consumer import Consumer, KeySharedMeta
-from broker.service.shared_dispatcher import SharedDispatcher
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
@@ -173,7 +173,7 @@ async def test_redelivery_reads_about_as_many_entries_as_can_be_sent() -> None:
 
 
 def _owner(subscription: Subscription, key: str) -> object:
-    from broker.service.key_shared import sticky_hash_of
+    from broker.service.dispatch.key_shared import sticky_hash_of
 
     dispatcher = subscription.dispatcher
     assert isinstance(dispatcher, SharedDispatcher)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from broker.service.consumer import Consumer
-from broker.service.key_shared import sticky_key_hash
+from broker.service.dispatch.key_shared import sticky_key_hash
 
 _RING_POINTS = 100
 """Points of each consumer on the ring, as in Pulsar; another number would choose other consumers."""

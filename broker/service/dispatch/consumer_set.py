@@ -12,7 +12,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from broker.service.consumer import Consumer
-from broker.service.redelivery_queue import Key
+from broker.service.dispatch.redelivery_queue import Key
 from broker.service.settings import ServiceSettings
 
 _by_priority = attrgetter("options.priority")

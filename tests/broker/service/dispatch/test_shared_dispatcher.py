@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.model.position import Position
 from broker.service.consumer import Consumer
-from broker.service.shared_dispatcher import SharedDispatcher
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort

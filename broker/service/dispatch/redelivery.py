@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from broker.model.entry import Entry
 from broker.model.position import Position
-from broker.service.redelivery_queue import Key, RedeliveryQueue
+from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
 
 if TYPE_CHECKING:
     from broker.managed_ledger.managed_cursor import ManagedCursor
-    from broker.service.read_retry import ReadRetry
+    from broker.service.dispatch.read_retry import ReadRetry
 
 
 class Redelivery:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from broker.service.read_retry import CallLater, ReadRetry
+from broker.service.dispatch.read_retry import CallLater, ReadRetry
 
 if TYPE_CHECKING:
     from broker.loop.turn import Turn

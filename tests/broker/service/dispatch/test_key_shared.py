@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from broker.model.errors import ConsumerAssignError
-from broker.service.key_shared import (
+from broker.service.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
     StickyRangesSelector,

@@ -6,7 +6,7 @@ import pytest
 
 from broker.model.errors import ConsumerBusy
 from broker.model.position import Position
-from broker.service.single_active_dispatcher import SingleActiveDispatcher
+from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, SHARED, Stage
 
 PARTITION = "persistent://public/default/t-partition-1"

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.service.redelivery_queue import Key, RedeliveryQueue
+from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
 
 keys = st.tuples(st.integers(0, 2), st.integers(0, 60))
 steps = st.lists(

@@ -9,8 +9,8 @@ from broker.service.consumer import Consumer
 from broker.service.settings import ServiceSettings
 
 if TYPE_CHECKING:
-    from broker.service.consumer_set import ConsumerSet
-    from broker.service.shared_delivery import SharedDelivery
+    from broker.service.dispatch.consumer_set import ConsumerSet
+    from broker.service.dispatch.shared_delivery import SharedDelivery
 
 
 class InTurns:

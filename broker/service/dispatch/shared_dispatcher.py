@@ -15,15 +15,15 @@ from collections.abc import Iterable
 from functools import partial
 
 from broker.model.entry import Entry
-from broker.service.by_key import ByKey, hash_in, selector_for
 from broker.service.consumer import Consumer, KeySharedMeta
-from broker.service.consumer_set import ConsumerSet
-from broker.service.dispatcher import DispatchContext, Dispatcher
-from broker.service.in_turns import InTurns
-from broker.service.redelivery import Redelivery
-from broker.service.redelivery_queue import Key
+from broker.service.dispatch.by_key import ByKey, hash_in, selector_for
+from broker.service.dispatch.consumer_set import ConsumerSet
+from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
+from broker.service.dispatch.in_turns import InTurns
+from broker.service.dispatch.redelivery import Redelivery
+from broker.service.dispatch.redelivery_queue import Key
+from broker.service.dispatch.shared_delivery import SharedDelivery
 from broker.service.settings import ServiceSettings
-from broker.service.shared_delivery import SharedDelivery
 
 ROUNDS_PER_TURN = 8
 """Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""
