@@ -97,7 +97,7 @@ async def why(request: web.Request) -> web.Response:
         _number(request.match_info["ledgerId"], "ledger id"),
         _number(request.match_info["entryId"], "entry id"),
     )
-    count = await broker.registry.partitions(name)
+    count = await broker.registry.partitions.count(name)
     if count:
         raise TopicNotFound(
             f"{name} is partitioned: name one of {name}-partition-0 to -partition-{count - 1}"

@@ -12,6 +12,7 @@ from broker.managed_ledger.ground import Ground
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Note, Settings
 
@@ -43,6 +44,7 @@ class BrokerView(Protocol):
     """Those that hold now."""
     ground: Ground
     registry: TopicRegistry
+    partitioned: PartitionedTopics
     namespaces: Namespaces
     version: str
 

@@ -33,14 +33,15 @@ from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
+from broker.net.connection_context import ConnectionContext
 from broker.net.listener import bind, listen
-from broker.net.net_ground import NetGround
-from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.settings import ServiceSettings
+from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
@@ -101,28 +102,28 @@ class BrokerService:
             reads_limiter=reads_limiter(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
-        loop = asyncio.get_running_loop()
+        self.ownership = SingleBroker()
+        self._loop = asyncio.get_running_loop()
         self.registry = TopicRegistry(
             self.ground,
             ManagedLedgerSettings.of(settings),
             ServiceSettings.of(settings),
             self.namespaces,
-            call_later=loop.call_later,
+            ownership=self.ownership,
+            call_later=self._loop.call_later,
         )
-        self.net = NetGround(
+        self.partitioned = PartitionedTopics(self.registry)
+        self.net = ConnectionContext(
             registry=self.registry,
+            partitioned=self.partitioned,
             settings=NetSettings.of(settings),
             turn=turn,
-            call_later=loop.call_later,
+            call_later=self._loop.call_later,
             spawn=self.tasks.spawn,
             wall_ms=clock.wall_ms,
-            now_ns=clock.monotonic_ns,
-            producer_name_prefix="",
             server_version=f"Magnetar {version}",
-            publish_buffer=PublishBuffer(NetSettings.of(settings).publish_buffer_bytes_max),
         )
         self.addresses = Addresses("", "")
-        self._loop = loop
         self._server: asyncio.Server | None = None
         self._web_socket: socket.socket | None = None
         self._admin: Admin | None = None
@@ -135,14 +136,15 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
-        self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
             self.net, self.settings.str("bindAddress"), self.settings.int("brokerServicePort")
         )
         self._web_socket = bind(self.settings.str("bindAddress"), self.settings.int("webServicePort"))
         host = self.settings.str("advertisedAddress")
-        self.net.service_url = f"pulsar://{host}:{port}"
-        self.net.listeners = _listeners(self.settings)
+        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
+        self.addresses = Addresses(f"pulsar://{host}:{port}", admin_url)
+        self.ownership.owner = TopicOwner(self.addresses.service_url, admin_url, _listeners(self.settings))
         self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
@@ -150,8 +152,6 @@ class BrokerService:
         self._every(ROLL_CHECK_S, self._roll_ledgers)
         self._every(BACKLOG_CHECK_S, self._check_backlogs)
         self._publish_counts(self.settings.str("entryCacheCountsTopic"), host)
-        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
-        self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
 
     async def start_admin(self) -> None:

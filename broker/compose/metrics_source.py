@@ -26,12 +26,12 @@ from broker.metrics.snapshot import (
     SubscriptionStats,
     TopicStats,
 )
-from broker.net.net_ground import NetGround
+from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.service.consumer import Consumer
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
@@ -49,7 +49,7 @@ class BrokerRooms(Protocol):
     caches: EntryCacheManager
     recorder: Recorder | None
     ground: Ground
-    net: NetGround
+    net: ConnectionContext
     version: str
 
 
@@ -142,7 +142,7 @@ class MetricsSource:
         result = SubscriptionStats(
             name=subscription.name,
             backlog=subscription.cursor.backlog,
-            in_replay=len(dispatcher.replay) if isinstance(dispatcher, SharedDispatcher) else 0,
+            in_replay=len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0,
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,

@@ -1,8 +1,8 @@
-"""HealthProbe: whether the broker can still keep what it is given, found out by doing it.
+"""HealthProbe: checks that the broker can store, by storing something.
 
-A probe writes a key to the metadata store and an entry to a ledger of its own, and waits until both are durable:
-what a publish needs, without a topic. Probes that are asked for at the same time, or within a second, share
-one. The ledger is replaced after some hundred entries and by the next start of the broker.
+A probe writes a key to the metadata store and an entry to a ledger of its own, and waits until both are durable. A publish
+needs the same two. Requests within a second share one probe, so a monitor cannot load the bookie. The ledger is replaced
+after some hundred entries and at the next start of the broker.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ from broker.managed_ledger.ground import Ground
 from broker.model.errors import BrokerError, ServiceNotReady
 
 KEY: Final = "/admin/health"
+"""Holds the id of the probe's ledger, so that the next start can delete it."""
 TIMEOUT_S: Final = 4.0
+"""A probe that takes longer has failed."""
 FRESH_NS: Final = 1_000_000_000
+"""Time during which a success is reported again without a probe."""
 ENTRIES_PER_LEDGER: Final = 500
+"""Probes per ledger; then it is deleted and its space can be collected."""
 _BODY: Final = b"healthy?"
 
 
 class HealthProbe:
+    """Runs one probe at a time; a success counts for a second."""
+
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._ledger_id = -1
@@ -31,7 +37,7 @@ class HealthProbe:
         self._healthy_until_ns = 0
 
     async def check(self) -> None:
-        """Returns when a probe has succeeded, at most a second ago; ServiceNotReady says what failed."""
+        """Returns after a successful probe, at most a second old. ServiceNotReady names the failure."""
         if self._ground.now_ns() < self._healthy_until_ns:
             return
         if self._probing is None:
@@ -53,6 +59,7 @@ class HealthProbe:
                 await self._add_entry()
         except TimeoutError:
             self._ledger_id = -1
+            # An add may still be under way: the next probe uses a new ledger.
             raise ServiceNotReady(f"nothing could be stored within {TIMEOUT_S:g} s") from None
         except BrokerError as error:
             self._ledger_id = -1

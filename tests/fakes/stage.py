@@ -21,10 +21,12 @@ from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
+from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
@@ -75,8 +77,10 @@ class Stage:
             ),
             ServiceSettings(**settings),  # type: ignore[arg-type]
             self.namespaces,
+            ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
         )
+        self.partitioned = PartitionedTopics(self.registry)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
 

@@ -1,7 +1,7 @@
-"""DrainingHashes: key hashes that changed hands while messages of theirs are unacknowledged (PIP-379).
+"""DrainingHashes: key hashes with a new owner while the former one has unacknowledged messages (PIP-379).
 
-Until the former owner has acknowledged or lost all of them, nobody else may receive a message of the hash;
-so at any time the unacknowledged messages of one key are with one consumer only.
+Law: a message of a draining hash goes to its former owner or to no consumer, until the former owner has acknowledged
+all messages of the hash or has left. So the unacknowledged messages of one key are with one consumer at any time.
 """
 
 from __future__ import annotations
@@ -10,32 +10,37 @@ from broker.service.consumer import Consumer
 
 
 class _Draining:
+    """One draining hash: its former owner and how many of its messages are pending there."""
+
     __slots__ = ("blocking", "owner", "pending")
 
     def __init__(self, owner: Consumer) -> None:
         self.owner = owner
         self.pending = 0
+        # True once another consumer was refused a message of the hash, so it must be told when the hash is free.
         self.blocking = False
 
 
 class DrainingHashes:
+    """Pending messages per draining hash; built anew whenever the consumers change."""
+
     __slots__ = ("_hashes",)
 
     def __init__(self) -> None:
         self._hashes: dict[int, _Draining] = {}
 
-    def __len__(self) -> int:
-        return len(self._hashes)
-
     def add(self, owner: Consumer, sticky_hash: int) -> None:
-        """One more unacknowledged message of `owner` under a hash that belongs to another consumer now."""
+        """Counts one unacknowledged message of the former owner."""
         draining = self._hashes.get(sticky_hash)
         if draining is None or draining.owner is not owner:
             draining = self._hashes[sticky_hash] = _Draining(owner)
         draining.pending += 1
 
     def blocks(self, consumer: Consumer, sticky_hash: int) -> bool:
-        """Whether `consumer` must wait. A hash that came back to its owner drains no longer."""
+        """Returns True when `consumer` must wait for the former owner.
+
+        A hash that belongs to its former owner again drains no longer.
+        """
         draining = self._hashes.get(sticky_hash)
         if draining is None:
             return False
@@ -46,7 +51,7 @@ class DrainingHashes:
         return True
 
     def settled(self, owner: Consumer, sticky_hash: int) -> bool:
-        """A message is pending no longer. True when the hash is free now and somebody waited for it."""
+        """Subtracts one message. Returns True when the hash is free now and a consumer waited for it."""
         draining = self._hashes.get(sticky_hash)
         if draining is None or draining.owner is not owner:
             return False
@@ -55,9 +60,3 @@ class DrainingHashes:
             return False
         del self._hashes[sticky_hash]
         return draining.blocking
-
-    def forget(self, owner: Consumer) -> bool:
-        """The owner left. True when somebody waited for one of its hashes."""
-        gone = [sticky_hash for sticky_hash, draining in self._hashes.items() if draining.owner is owner]
-        waited = [self._hashes.pop(sticky_hash).blocking for sticky_hash in gone]
-        return any(waited)

@@ -1,7 +1,7 @@
-"""What waits in a replay and is cached has one claim of its subscription on it, whatever comes between.
+"""A cached entry whose position waits for redelivery has exactly one claim of that subscription.
 
-A plain model stands beside: for each position in a replay, the entry that the cache held when it went in. While that
-entry is cached the subscription claims it; nobody else's replay, and nothing that was done twice, changes that.
+A model stands beside: for each waiting position, the entry that the cache held when the position was queued. While that
+entry is cached, the subscription claims it; other subscriptions and repeated requests change nothing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.model.entry import Entry
 from broker.model.position import Position
-from broker.service import shared_dispatcher
 from broker.service.consumer import Consumer
+from broker.service.dispatch import redelivery
+from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.replay import Key, Replay
-from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from protocol.bookie_frame import RC_IO_ERROR
 from tests.fakes.ports import FakeConsumerPort
@@ -35,7 +35,7 @@ steps = st.lists(
         st.tuples(st.just("join"), which, st.integers(0, 12)),
         st.tuples(st.just("flow"), which, few),
         st.tuples(st.just("acknowledge"), which, few),
-        st.tuples(st.just("acknowledge_behind_the_back"), which, few),
+        st.tuples(st.just("acknowledge_at_the_cursor"), which, few),
         st.tuples(st.just("refuse"), which, few),
         st.tuples(st.just("leave"), which),
         st.tuples(st.just("slow"), which, st.booleans()),
@@ -51,8 +51,8 @@ steps = st.lists(
 )
 
 
-class WatchedReplay(Replay):
-    """Notes what the cache held of each position when it came."""
+class WatchedQueue(RedeliveryQueue):
+    """Notes the cached entry of each position when it is queued."""
 
     __slots__ = ("held",)
     peek: Callable[[int, int], Entry | None]
@@ -65,7 +65,7 @@ class WatchedReplay(Replay):
         asked = list(keys)
         super().add(asked, sticky_hash)
         for key in asked:
-            self.held[key] = WatchedReplay.peek(*key)
+            self.held[key] = WatchedQueue.peek(*key)
 
     def claimed(self) -> set[Entry]:
         held = [self.held[key] for key in self.keys()]
@@ -87,15 +87,15 @@ class Life:
         self.check()
 
     def check(self) -> None:
-        """Also between the operation and what it wakes."""
+        """Called after each step, also before the dispatchers that it woke have run."""
         assert isinstance(self.policy, Magnetar)
         model: dict[Entry, set[int]] = {}
         for subscription in self.subscriptions.values():
             if isinstance(subscription.dispatcher, SharedDispatcher):
                 self.dispatchers.add(subscription.dispatcher)
         for dispatcher in self.dispatchers:
-            assert isinstance(dispatcher.replay, WatchedReplay)
-            for entry in dispatcher.replay.claimed():
+            assert isinstance(dispatcher.redelivery.queue, WatchedQueue)
+            for entry in dispatcher.redelivery.queue.claimed():
                 model.setdefault(entry, set()).add(dispatcher.cursor.reader.number)
         found = {entry: readers for entry, readers in self.policy._queue.waiting.items() if entry.cached}
         assert found == model
@@ -105,7 +105,7 @@ class Life:
         consumers = self.subscriptions[which].consumers
         return consumers[0] if consumers else None
 
-    # What happens
+    # Events
 
     async def settle(self) -> None:
         await self.stage.settle()
@@ -130,15 +130,15 @@ class Life:
                 consumer.port.writable = False
 
     async def acknowledge(self, which: str, count: int) -> None:
-        """What is pending, and what waits for its redelivery."""
+        """Acknowledges pending entries and positions that wait for redelivery."""
         if consumer := self._consumer(which):
             dispatcher = self.subscriptions[which].dispatcher
             assert isinstance(dispatcher, SharedDispatcher)
-            keys = [*list(consumer.pending)[:count], *dispatcher.replay.keys()[:2]]
+            keys = [*list(consumer.pending)[:count], *dispatcher.redelivery.queue.keys()[:2]]
             self.subscriptions[which].acknowledge(consumer, keys)
 
-    async def acknowledge_behind_the_back(self, which: str, count: int) -> None:
-        """Of the dispatcher, as the admin API skips."""
+    async def acknowledge_at_the_cursor(self, which: str, count: int) -> None:
+        """Acknowledges at the cursor alone, as skipping messages by the admin API does."""
         if consumer := self._consumer(which):
             self.subscriptions[which].cursor.acknowledge(list(consumer.pending)[:count])
 
@@ -173,7 +173,7 @@ class Life:
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_dispatcher, "Replay", WatchedReplay)
+    monkeypatch.setattr(redelivery, "RedeliveryQueue", WatchedQueue)
 
 
 @settings(
@@ -182,14 +182,16 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 @given(steps)
-def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ...]]) -> None:
+def test_cached_entries_are_claimed_exactly_while_their_positions_wait(
+    watched: None, steps: list[tuple[Any, ...]]
+) -> None:
     async def play() -> None:
         stage = Stage(policy="magnetar", cache_bytes=1 << 20)
         topic = await stage.open()
         subscriptions = {
-            name: await stage.run(topic.create_subscription(name, Position(-1, -1))) for name in SUBSCRIPTIONS
+            name: await stage.run(topic.subscribing.create(name, Position(-1, -1))) for name in SUBSCRIPTIONS
         }
-        WatchedReplay.peek = topic.ledger.cache.peek
+        WatchedQueue.peek = topic.ledger.cache.peek
         life = Life(stage, topic, subscriptions)
         for step in [("publish", list("xyxz")), *[("join", name, 3) for name in SUBSCRIPTIONS], *steps]:
             await life.step(*step)
@@ -204,7 +206,7 @@ def test_claims_are_those_of_what_waits(watched: None, steps: list[tuple[Any, ..
     asyncio.run(play())
 
 
-async def test_a_read_that_ends_when_everybody_has_left_claims_nothing() -> None:
+async def test_redelivery_read_claims_nothing_when_all_consumers_have_left() -> None:
     stage = Stage(policy="magnetar")
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=10)

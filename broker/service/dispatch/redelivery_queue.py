@@ -1,4 +1,8 @@
-"""Replay: the positions that must be delivered again, in order, and under which key hash they wait."""
+"""RedeliveryQueue: positions that wait to be delivered again, in order, each with its key hash.
+
+A pure data structure: a sorted list of positions, the hash of each, and a count of waiting positions per hash.
+`Redelivery` puts positions in and reads the entries behind them.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,18 @@ Key = tuple[int, int]
 """(ledger id, entry id)"""
 
 _BULK = 64
-"""More new positions than this are sorted in rather than inserted one by one."""
+"""Above this number of new positions one sort is cheaper than an insertion for each."""
 
 
-class Replay:
+class RedeliveryQueue:
+    """A sorted set of positions with a key hash each; hash 0 stands for "keys do not matter"."""
+
     __slots__ = ("_hashes", "_order", "_waiting")
 
     def __init__(self) -> None:
         self._order: list[Key] = []
         self._hashes: dict[Key, int] = {}
+        # Positions per hash, so that `waits` is one look-up instead of a scan for each new entry.
         self._waiting: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -27,7 +34,7 @@ class Replay:
         return key in self._hashes
 
     def add(self, keys: Iterable[Key], sticky_hash: int = 0) -> None:
-        """Positions that wait already are not added twice."""
+        """Adds positions under one hash; a position that waits already keeps its place and hash."""
         new = [key for key in dict.fromkeys(keys) if key not in self._hashes]
         for key in new:
             self._hashes[key] = sticky_hash
@@ -41,25 +48,29 @@ class Replay:
                 insort(self._order, key)
 
     def waits(self, sticky_hash: int) -> bool:
-        """Key_Shared: an older message of this hash is still to come, so a newer one must not pass it."""
+        """Returns True while a position of this hash waits.
+
+        Key_Shared then holds newer entries of the hash back, because they must not overtake the older one.
+        """
         return sticky_hash in self._waiting
 
-    def take(self, count: int, allowed: Callable[[Key, int], bool] | None = None) -> dict[Key, int]:
-        """Take out the first `count` positions with their hashes, of those that are `allowed` (key, hash)."""
+    def remove_first(self, count: int, allowed: Callable[[Key, int], bool] | None = None) -> dict[Key, int]:
+        """Removes the first `count` positions that `allowed(key, hash)` accepts; returns them with their hashes."""
         if allowed is None:
-            taken = self._order[:count]
+            removed = self._order[:count]
             del self._order[:count]
         else:
-            taken = []
+            removed = []
             for key in self._order:
-                if len(taken) == count:
+                if len(removed) == count:
                     break
                 if allowed(key, self._hashes[key]):
-                    taken.append(key)
-            if taken:
-                gone = set(taken)
+                    removed.append(key)
+            if removed:
+                # One pass over the list; a deletion per position would move its rest each time.
+                gone = set(removed)
                 self._order = [key for key in self._order if key not in gone]
-        return {key: self._forget(key) for key in taken}
+        return {key: self._forget(key) for key in removed}
 
     def _forget(self, key: Key) -> int:
         sticky_hash = self._hashes.pop(key)
@@ -72,10 +83,11 @@ class Replay:
         return sticky_hash
 
     def keys(self) -> list[Key]:
+        """Returns a copy of the waiting positions, in order."""
         return list(self._order)
 
     def discard(self, key: Key) -> bool:
-        """The position was acknowledged; whether it waited."""
+        """Removes an acknowledged position; returns False when it did not wait."""
         if key not in self._hashes:
             return False
         self._forget(key)
@@ -83,6 +95,7 @@ class Replay:
         return True
 
     def clear(self) -> None:
+        """Removes all positions."""
         self._order.clear()
         self._hashes.clear()
         self._waiting.clear()

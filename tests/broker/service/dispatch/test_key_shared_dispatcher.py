@@ -1,4 +1,4 @@
-"""Key_Shared (PIP-379): a key's unacknowledged messages are with one consumer, in order, whoever comes and goes."""
+"""Key_Shared subscriptions (PIP-379): a key is pending at one consumer and in order, in any order of events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from broker.model.errors import ConsumerAssignError, ConsumerBusy
 from broker.model.position import Position
 from broker.service.consumer import Consumer, KeySharedMeta
-from broker.service.key_shared_dispatcher import KeySharedDispatcher
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
@@ -37,7 +37,7 @@ def play(steps: list[tuple[Any, ...]], *, in_order: bool, **config: int) -> None
     async def run() -> None:
         stage = Stage(round_robin_entries_max=2, **config)
         topic = await stage.open()
-        await stage.run(topic.create_subscription("s", Position(-1, -1)))
+        await stage.run(topic.subscribing.create("s", Position(-1, -1)))
         crowd = Crowd(stage, topic, KEY_SHARED, in_order=in_order)
         for step, *arguments in [*steps, ("settle",)]:
             await (stage.settle() if step == "settle" else getattr(crowd, step)(*arguments))
@@ -53,7 +53,7 @@ budgets = st.sampled_from([0, 1, 500])
 
 @quick
 @given(st.lists(in_order_steps, max_size=35), caches, st.booleans(), st.sampled_from([3, 20_000]), budgets)
-def test_a_key_is_with_one_consumer_and_in_order(
+def test_key_is_pending_at_one_consumer_and_delivered_in_order(
     steps: list[tuple[Any, ...]],
     cache_bytes: int,
     ring: bool,
@@ -74,7 +74,7 @@ def test_a_key_is_with_one_consumer_and_in_order(
 
 @quick
 @given(st.lists(any_steps, max_size=35), caches, st.booleans())
-def test_a_key_is_with_one_consumer_though_messages_are_refused(
+def test_key_is_pending_at_one_consumer_when_messages_are_redelivered(
     steps: list[tuple[Any, ...]],
     cache_bytes: int,
     ring: bool,
@@ -98,7 +98,7 @@ async def two_with_moved_hashes(**config: int) -> tuple[Stage, Found, Found]:
     return stage, first, second
 
 
-async def test_a_hash_that_moved_drains_first() -> None:
+async def test_moved_hash_is_delivered_after_the_former_owner_has_acknowledged() -> None:
     stage, (subscription, first, port), (_, _, other) = await two_with_moved_hashes()
     assert other.got == []
     waiting = 16 - len(port.got)
@@ -108,7 +108,7 @@ async def test_a_hash_that_moved_drains_first() -> None:
     assert len(other.got) == waiting
 
 
-async def test_a_third_consumer_does_not_make_the_second_forget_that_it_waits() -> None:
+async def test_waiting_consumer_is_woken_although_a_third_one_joined_meanwhile() -> None:
     stage, (subscription, first, port), (_, second, other) = await two_with_moved_hashes()
     await stage.consume(subscription.topic, KEY_SHARED)
     await stage.settle()
@@ -119,26 +119,27 @@ async def test_a_third_consumer_does_not_make_the_second_forget_that_it_waits() 
     assert len(other.got) == len(of_second)
 
 
-async def test_a_newer_message_does_not_pass_one_that_waits_for_its_redelivery() -> None:
+async def test_newer_entry_waits_while_an_older_one_of_its_hash_waits_for_redelivery() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, consumer, _ = await stage.consume(topic, KEY_SHARED, permits=5)
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
-    assert dispatcher._may_take(consumer, (0, 9), 77, {}, from_replay=False)
-    dispatcher.replay.add([(0, 3)], 77)
-    assert not dispatcher._may_take(consumer, (0, 9), 77, {}, from_replay=False)
-    assert dispatcher._may_take(consumer, (0, 9), 78, {}, from_replay=False)
+    assert isinstance(dispatcher, SharedDispatcher)
+    assert dispatcher.keys is not None
+    assert dispatcher.keys.in_order(consumer, (0, 9), 77, again=False)
+    dispatcher.redelivery.queue.add([(0, 3)], 77)
+    assert not dispatcher.keys.in_order(consumer, (0, 9), 77, again=False)
+    assert dispatcher.keys.in_order(consumer, (0, 9), 78, again=False)
 
 
-async def test_a_leaver_takes_its_draining_hashes_along() -> None:
+async def test_draining_hashes_are_free_when_their_owner_leaves() -> None:
     stage, (subscription, first, _), (_, _, other) = await two_with_moved_hashes()
     subscription.remove_consumer(first)
     await stage.settle()
     assert sorted(other.keys) == [(0, number) for number in range(16)]
 
 
-async def test_reading_ahead_of_blocked_keys_ends_somewhere() -> None:
+async def test_look_ahead_past_blocked_keys_ends_at_the_limit() -> None:
     config = {"look_ahead_per_consumer": 0, "look_ahead_per_subscription": 0}
     stage = Stage(
         **config, unacked_max_per_subscription=20, read_entries_max=5, key_shared_consistent_hashing=False
@@ -151,12 +152,12 @@ async def test_reading_ahead_of_blocked_keys_ends_somewhere() -> None:
     blocked = [f"k{n}" for n in range(200) if _owner(subscription, f"k{n}") is subscription.consumers[0]]
     await stage.publish(topic, keys=blocked)
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
-    assert 20 <= len(dispatcher.replay) < 30
+    assert isinstance(dispatcher, SharedDispatcher)
+    assert 20 <= len(dispatcher.redelivery.queue) < 30
     assert port.got == []
 
 
-async def test_what_is_taken_from_the_replay_is_about_what_can_be_sent() -> None:
+async def test_redelivery_reads_about_as_many_entries_as_can_be_sent() -> None:
     stage = Stage(read_entries_max=100)
     topic = await stage.open()
     subscription, slow, of_slow = await stage.consume(topic, KEY_SHARED, permits=1)
@@ -172,14 +173,15 @@ async def test_what_is_taken_from_the_replay_is_about_what_can_be_sent() -> None
 
 
 def _owner(subscription: Subscription, key: str) -> object:
-    from broker.service.key_shared import sticky_hash_of
+    from broker.service.dispatch.key_shared import sticky_hash_of
 
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
-    return dispatcher._selector.select(sticky_hash_of(key.encode()))
+    assert isinstance(dispatcher, SharedDispatcher)
+    assert dispatcher.keys is not None
+    return dispatcher.keys.selector.select(sticky_hash_of(key.encode()))
 
 
-async def test_an_older_message_on_its_way_from_storage_holds_back_a_newer_one_in_the_cache() -> None:
+async def test_cached_entry_waits_while_storage_reads_an_older_one_of_its_key() -> None:
     stage = Stage(cache_bytes=0, key_shared_consistent_hashing=False)
     topic = await stage.open()
     subscription, first, port = await stage.consume(topic, KEY_SHARED, permits=100)
@@ -187,7 +189,7 @@ async def test_an_older_message_on_its_way_from_storage_holds_back_a_newer_one_i
     second = port.got[1]
     subscription.redeliver(first, None, None)
     dispatcher = subscription.dispatcher
-    assert isinstance(dispatcher, KeySharedDispatcher)
+    assert isinstance(dispatcher, SharedDispatcher)
     ledger_cache = topic.ledger.cache
     known = {(second.ledger_id, second.entry_id): second}
     subscription.cursor._cache = _OneEntry(ledger_cache, known)  # type: ignore[assignment]
@@ -209,7 +211,7 @@ class _OneEntry:
         return getattr(self._cache, name)
 
 
-async def test_sticky_ranges_must_not_overlap_and_a_refusal_leaves_nothing_behind() -> None:
+async def test_overlapping_sticky_ranges_are_refused_without_a_trace() -> None:
     stage = Stage()
     topic = await stage.open()
     with pytest.raises(ConsumerAssignError):
@@ -227,4 +229,4 @@ async def test_sticky_ranges_must_not_overlap_and_a_refusal_leaves_nothing_behin
     subscription.remove_consumer(subscription.consumers[0])
     with pytest.raises(ConsumerAssignError):
         await stage.consume(topic, KEY_SHARED, ranges=((9, 3),))
-    assert not subscription.cursor.active, "nobody reads here"
+    assert not subscription.cursor.active, "no consumer is connected"

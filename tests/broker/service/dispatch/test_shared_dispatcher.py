@@ -1,4 +1,4 @@
-"""Shared: nothing is lost, nothing is with two at once, permits and limits hold, whoever comes and goes."""
+"""Shared subscriptions: entries are delivered once, permits and limits hold, in any order of events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.model.position import Position
 from broker.service.consumer import Consumer
-from broker.service.shared_dispatcher import SharedDispatcher
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from tests.fakes.crowd import Crowd
 from tests.fakes.ports import FakeConsumerPort
@@ -41,7 +41,7 @@ steps = st.lists(
     st.sampled_from([0, 6]),
     st.sampled_from([0, 1, 500]),
 )
-def test_nothing_is_lost_and_nothing_is_with_two(
+def test_every_entry_is_delivered_and_pending_at_one_consumer_only(
     steps: list[tuple[Any, ...]],
     cache_bytes: int,
     entries_per_ledger: int,
@@ -58,7 +58,7 @@ def test_nothing_is_lost_and_nothing_is_with_two(
             unacked_max_per_subscription=2 * limit,
         )
         topic = await stage.open()
-        await stage.run(topic.create_subscription("s", Position(-1, -1)))
+        await stage.run(topic.subscribing.create("s", Position(-1, -1)))
         crowd = Crowd(stage, topic, SHARED, in_order=False)
         for step, *arguments in [*steps, ("settle",)]:
             await (stage.settle() if step == "settle" else getattr(crowd, step)(*arguments))
@@ -67,7 +67,7 @@ def test_nothing_is_lost_and_nothing_is_with_two(
     asyncio.run(play())
 
 
-async def test_consumers_take_turns_and_the_best_priority_comes_first() -> None:
+async def test_consumers_of_the_best_priority_receive_in_turns() -> None:
     stage = Stage(round_robin_entries_max=1)
     topic = await stage.open()
     ports = [(await stage.consume(topic, permits=2, priority=p))[2] for p in (1, 0, 0)]
@@ -76,7 +76,7 @@ async def test_consumers_take_turns_and_the_best_priority_comes_first() -> None:
     assert ports[0].keys == [(0, 4)]
 
 
-async def test_a_batch_may_overdraw_the_permits_once() -> None:
+async def test_permits_go_below_zero_by_one_batch_at_most() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=2)
@@ -90,7 +90,7 @@ async def test_a_batch_may_overdraw_the_permits_once() -> None:
     assert (len(port.got), consumer.permits) == (2, -4)
 
 
-async def test_too_many_unacknowledged_block_one_consumer_until_half_are() -> None:
+async def test_consumer_is_blocked_at_its_unacked_limit_until_half_is_acknowledged() -> None:
     stage = Stage(unacked_max_per_consumer=4)
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=100)
@@ -107,7 +107,7 @@ async def test_too_many_unacknowledged_block_one_consumer_until_half_are() -> No
     assert port.counts.count(1) == 1, "a redelivery goes on though too many are out"
 
 
-async def test_too_many_unacknowledged_block_the_subscription_until_half_are() -> None:
+async def test_subscription_is_blocked_at_its_unacked_limit_until_half_is_acknowledged() -> None:
     stage = Stage(unacked_max_per_subscription=4, round_robin_entries_max=1, read_entries_max=1)
     topic = await stage.open()
     subscription, first, port = await stage.consume(topic, permits=100)
@@ -125,7 +125,7 @@ async def test_too_many_unacknowledged_block_the_subscription_until_half_are() -
     assert len(other.got) > 3, "what a leaver had counts no longer"
 
 
-async def test_a_slow_client_is_passed_over_and_goes_on() -> None:
+async def test_slow_client_gets_nothing_until_it_is_writable_again() -> None:
     stage = Stage()
     topic = await stage.open()
     _, _, slow = await stage.consume(topic, permits=100)
@@ -138,7 +138,7 @@ async def test_a_slow_client_is_passed_over_and_goes_on() -> None:
     assert len(slow.got) == 3
 
 
-async def test_counts_grow_with_refusals_and_not_with_leavers() -> None:
+async def test_redelivery_count_grows_with_requests_and_not_with_leaving_consumers() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 2)
@@ -154,7 +154,7 @@ async def test_counts_grow_with_refusals_and_not_with_leavers() -> None:
     assert list(zip(other.keys, other.counts, strict=True)) == [((0, 0), 3), ((0, 1), 0)]
 
 
-async def test_an_acknowledgement_of_somebody_elses_entry_counts() -> None:
+async def test_acknowledgement_settles_an_entry_that_is_pending_at_another_consumer() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, first, port = await stage.consume(topic, permits=100)
@@ -164,7 +164,7 @@ async def test_an_acknowledgement_of_somebody_elses_entry_counts() -> None:
     assert (first.pending, first.unacked, subscription.cursor.backlog) == ({}, 0, 0)
 
 
-async def test_a_batch_that_is_acknowledged_in_part_comes_again_in_part() -> None:
+async def test_redelivery_of_a_batch_carries_its_unacknowledged_messages() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=100)
@@ -181,10 +181,10 @@ async def test_a_batch_that_is_acknowledged_in_part_comes_again_in_part() -> Non
     assert (consumer.pending, consumer.unacked, subscription.cursor.backlog) == ({}, 0, 0)
 
 
-async def test_a_dispatcher_that_follows_another_is_not_left_waiting_for_its_read() -> None:
+async def test_successor_is_woken_by_a_read_of_the_retired_dispatcher() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 3)
     subscription, first, _ = await stage.consume(topic)
     subscription.flow(first, 10)
@@ -199,10 +199,10 @@ async def test_a_dispatcher_that_follows_another_is_not_left_waiting_for_its_rea
     assert second.messages_out == 3
 
 
-async def test_one_fetch_of_old_entries_at_a_time() -> None:
+async def test_redelivery_fetches_no_more_than_one_batch_at_a_time() -> None:
     stage = Stage(cache_bytes=0, read_entries_max=5)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 50)
     subscription, consumer, port = await stage.consume(topic, permits=1000)
     assert len(port.got) == 50
@@ -211,7 +211,7 @@ async def test_one_fetch_of_old_entries_at_a_time() -> None:
     assert isinstance(dispatcher, SharedDispatcher)
     for _ in range(3):
         dispatcher.run_once(0)
-    assert len(dispatcher._fetching) == 5
+    assert len(dispatcher.redelivery.fetching) == 5
     await stage.settle()
     assert len(port.got) == 100
 
@@ -220,7 +220,7 @@ async def three_pending(**options: int) -> tuple[Stage, Subscription, Consumer, 
     """Without a cache: three entries with a consumer that has asked for more, none acknowledged."""
     stage = Stage(cache_bytes=0, **options)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 3)
     subscription, consumer, port = await stage.consume(topic, permits=100)
     assert len(port.got) == 3
@@ -235,10 +235,10 @@ def take_all(stage: Stage) -> Callable[[], None]:
     return lambda: limiter.release(permits, 0)
 
 
-async def test_a_read_that_is_refused_is_tried_again_ever_later() -> None:
+async def test_refused_read_is_retried_with_growing_delays() -> None:
     stage = Stage(cache_bytes=0, reads_budget=1 << 20, reads_queue=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 3)
     give_back = take_all(stage)
     subscription, consumer, port = await stage.consume(topic, permits=10)
@@ -254,7 +254,7 @@ async def test_a_read_that_is_refused_is_tried_again_ever_later() -> None:
     assert len(port.got) == 3
 
 
-async def test_a_replay_that_is_refused_is_tried_again_ever_later_and_loses_nothing() -> None:
+async def test_refused_redelivery_read_is_retried_with_growing_delays_and_loses_nothing() -> None:
     stage, subscription, consumer, port = await three_pending(reads_budget=1 << 20, reads_queue=0)
     give_back = take_all(stage)
     subscription.redeliver(consumer, None, None)
@@ -267,31 +267,31 @@ async def test_a_replay_that_is_refused_is_tried_again_ever_later_and_loses_noth
         await stage.fire()
     assert asked == [0.1, 0.2, 0.4]
     assert isinstance(subscription.dispatcher, SharedDispatcher)
-    assert len(subscription.dispatcher.replay) == 3
+    assert len(subscription.dispatcher.redelivery.queue) == 3
     give_back()
     await stage.fire()
     assert port.keys[3:] == port.keys[:3]
     assert consumer.unacked == 3
 
 
-async def test_what_comes_from_storage_for_a_client_that_is_slow_now_waits_as_positions() -> None:
+async def test_fetched_entries_are_queued_as_positions_when_the_client_is_slow() -> None:
     stage, subscription, consumer, port = await three_pending(reads_budget=1 << 20)
     subscription.redeliver(consumer, None, None)
     stage.turn._run()
     port.writable = False
     await stage.settle()
     assert isinstance(subscription.dispatcher, SharedDispatcher)
-    assert len(subscription.dispatcher.replay) == 3
+    assert len(subscription.dispatcher.redelivery.queue) == 3
     assert stage.ground.reads_limiter.remaining_bytes == 1 << 20
     port.becomes_writable()
     await stage.settle()
     assert port.keys[3:] == port.keys[:3]
 
 
-async def test_what_was_fetched_for_a_consumer_that_has_left_is_not_sent_twice() -> None:
+async def test_entries_fetched_for_a_consumer_that_left_are_delivered_once() -> None:
     stage, subscription, consumer, _ = await three_pending()
     subscription.redeliver(consumer, None, None)
-    stage.turn._run()  # The replay is being read now.
+    stage.turn._run()  # The redelivery read is running now.
     subscription.remove_consumer(consumer)
     second = Consumer(port := FakeConsumerPort(), consumer.options)
     subscription.add_consumer(second)

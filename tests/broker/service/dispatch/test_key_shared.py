@@ -1,4 +1,4 @@
-"""Every hash has one owner, and who comes and goes moves no more than it must."""
+"""Selectors of Key_Shared: every hash has one owner, and few hashes move when consumers change."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies
 
 from broker.model.errors import ConsumerAssignError
-from broker.service.key_shared import (
+from broker.service.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
     StickyRangesSelector,
@@ -23,16 +23,16 @@ comings = strategies.lists(strategies.tuples(strategies.booleans(), strategies.i
     ("text", "result"),
     [(b"", 0), (b"a", 0x3C2569B2), (b"abc", 0xB3DD93FA), (b"Hello, world!", 0xC0363E43)],
 )
-def test_murmur3_is_the_published_function(text: bytes, result: int) -> None:
+def test_murmur3_equals_the_published_function(text: bytes, result: int) -> None:
     assert murmur3_32(text) == result
 
 
-def test_no_key_has_the_hash_that_means_none() -> None:
+def test_sticky_hash_is_never_zero() -> None:
     assert {sticky_hash_of(str(key).encode(), 2) for key in range(100)} == {1}
 
 
 @given(comings)
-def test_a_ring_serves_whoever_is_there_and_moves_only_to_the_newcomer(steps: list[tuple[bool, int]]) -> None:
+def test_ring_assigns_every_hash_and_moves_few_when_consumers_change(steps: list[tuple[bool, int]]) -> None:
     ring = ConsistentHashingSelector(5)
     there: list[int] = []
     probes = range(1, 65536, 997)
@@ -59,7 +59,9 @@ def owners(ring: ConsistentHashingSelector, probes: range) -> list[tuple[int, ob
 
 
 @given(comings)
-def test_auto_split_covers_everything_with_one_range_each(steps: list[tuple[bool, int]]) -> None:
+def test_auto_split_gives_each_consumer_one_range_and_covers_all_hashes(
+    steps: list[tuple[bool, int]],
+) -> None:
     selector = AutoSplitSelector(16)
     there: list[int] = []
     for add, number in steps:
@@ -76,7 +78,7 @@ def test_auto_split_covers_everything_with_one_range_each(steps: list[tuple[bool
         assert all(selector.select(last) == selector.select(first) == owner for first, last, owner in ranges)
 
 
-def test_auto_split_refuses_when_nothing_is_left_to_split() -> None:
+def test_auto_split_refuses_a_consumer_when_no_range_can_be_split() -> None:
     selector = AutoSplitSelector(4)
     for number in range(4):
         selector.add(number)
@@ -84,7 +86,7 @@ def test_auto_split_refuses_when_nothing_is_left_to_split() -> None:
         selector.add(4)
 
 
-def test_sticky_ranges_serve_their_own_and_leave_the_rest_waiting() -> None:
+def test_sticky_ranges_leave_undeclared_hashes_without_an_owner() -> None:
     selector = StickyRangesSelector()
     selector.add("a", [(0, 100), (200, 300)])
     selector.add("b", [(101, 150)])
@@ -97,7 +99,7 @@ def test_sticky_ranges_serve_their_own_and_leave_the_rest_waiting() -> None:
 @pytest.mark.parametrize(
     "ranges", [[], [(5, 4)], [(-1, 4)], [(90, 120)], [(100, 100)], [(1, 5), (5, 6)], [(0, 99999)]]
 )
-def test_sticky_ranges_refuse_what_is_no_range_or_overlaps(ranges: list[tuple[int, int]]) -> None:
+def test_sticky_ranges_refuse_empty_and_overlapping_ranges(ranges: list[tuple[int, int]]) -> None:
     selector = StickyRangesSelector()
     selector.add("a", [(100, 110)])
     with pytest.raises(ConsumerAssignError):

@@ -1,4 +1,4 @@
-"""Exclusive and Failover: who is active, when it begins, and that everything unacknowledged comes again in order."""
+"""Exclusive and Failover: the choice of the active consumer, its start, and redelivery in order."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 
 from broker.model.errors import ConsumerBusy
 from broker.model.position import Position
-from broker.service.single_active_dispatcher import SingleActiveDispatcher
+from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
 from tests.fakes.stage import EXCLUSIVE, FAILOVER, SHARED, Stage
 
 PARTITION = "persistent://public/default/t-partition-1"
 
 
-async def test_exclusive_is_one_consumer_of_one_type() -> None:
+async def test_exclusive_subscription_refuses_a_second_consumer() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, first, _ = await stage.consume(topic, EXCLUSIVE)
@@ -24,7 +24,7 @@ async def test_exclusive_is_one_consumer_of_one_type() -> None:
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 64 << 20])
-async def test_a_redelivery_starts_over_at_the_first_unacknowledged(cache_bytes: int) -> None:
+async def test_redelivery_starts_over_at_the_first_unacknowledged_entry(cache_bytes: int) -> None:
     stage = Stage(cache_bytes=cache_bytes)
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=100)
@@ -36,7 +36,7 @@ async def test_a_redelivery_starts_over_at_the_first_unacknowledged(cache_bytes:
     assert set(port.counts) == {0}, "Exclusive and Failover do not count"
 
 
-async def test_permits_are_overdrawn_by_one_batch_and_slow_clients_wait() -> None:
+async def test_permits_go_below_zero_by_one_batch_and_slow_clients_get_nothing() -> None:
     stage = Stage()
     topic = await stage.open()
     _, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=2)
@@ -51,7 +51,7 @@ async def test_permits_are_overdrawn_by_one_batch_and_slow_clients_wait() -> Non
     assert len(port.got) == 4
 
 
-async def test_failover_by_priority_with_a_delay() -> None:
+async def test_failover_switches_to_the_better_priority_after_the_delay() -> None:
     stage = Stage(failover_delay_ms=250)
     topic = await stage.open(PARTITION)
     subscription, second, low = await stage.consume(topic, FAILOVER, permits=100, priority=1)
@@ -72,7 +72,7 @@ async def test_failover_by_priority_with_a_delay() -> None:
     assert low.keys[2:] == [(0, 1), (0, 2)]
 
 
-async def test_a_joiner_that_changes_nothing_is_passive_and_the_others_hear_nothing() -> None:
+async def test_joining_consumer_of_lower_priority_is_told_to_be_passive() -> None:
     stage = Stage()
     topic = await stage.open()
     _, _, first = await stage.consume(topic, FAILOVER, permits=1)
@@ -81,7 +81,7 @@ async def test_a_joiner_that_changes_nothing_is_passive_and_the_others_hear_noth
     assert (first.events, second.events) == (["active"], ["passive"])
 
 
-async def test_a_partition_takes_the_consumer_of_its_number_also_when_a_passive_one_leaves() -> None:
+async def test_partition_chooses_the_consumer_of_its_number_among_the_present_ones() -> None:
     stage = Stage()
     topic = await stage.open(PARTITION)
     names = ["a", "b", "c"]
@@ -108,7 +108,7 @@ async def test_two_changes_within_the_delay_start_over_once() -> None:
     assert found[2][2].keys == [(0, 0), (0, 1)]
 
 
-async def test_a_delay_that_outlives_its_dispatcher_rewinds_nothing() -> None:
+async def test_ending_delay_rewinds_nothing_when_its_dispatcher_is_retired() -> None:
     stage = Stage()
     topic = await stage.open(PARTITION)
     await stage.publish(topic, 2)
@@ -121,10 +121,10 @@ async def test_a_delay_that_outlives_its_dispatcher_rewinds_nothing() -> None:
     assert len(port.got) == 2
 
 
-async def test_what_permits_do_not_allow_is_taken_next_without_reading_again() -> None:
+async def test_entries_beyond_the_permits_are_delivered_next_without_a_second_read() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", Position(-1, -1)))
+    await stage.run(topic.subscribing.create("s", Position(-1, -1)))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=3)
     assert port.keys == [(0, 0), (0, 1)]

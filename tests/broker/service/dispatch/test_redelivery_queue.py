@@ -1,4 +1,4 @@
-"""Replay against a sorted set: what waits, in which order, and under which hash."""
+"""RedeliveryQueue against a model: which positions wait, in which order, and under which hash."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.service.replay import Key, Replay
+from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
 
 keys = st.tuples(st.integers(0, 2), st.integers(0, 60))
 steps = st.lists(
@@ -22,35 +22,37 @@ steps = st.lists(
 
 
 class Model:
+    """A dictionary of hashes, sorted at each use."""
+
     def __init__(self) -> None:
         self.hashes: dict[Key, int] = {}
 
     def take(self, count: int, but: int) -> dict[Key, int]:
-        """`but` 4 = all are allowed."""
+        """`but`: the hash that is not allowed; 4 = all are allowed."""
         allowed = [key for key in sorted(self.hashes) if but == 4 or self.hashes[key] != but]
         return {key: self.hashes.pop(key) for key in allowed[:count]}
 
 
 @given(steps)
-def test_a_replay_is_a_sorted_set_with_hashes(steps: list[tuple[Any, ...]]) -> None:
-    replay, model = Replay(), Model()
+def test_redelivery_queue_is_a_sorted_set_with_hashes(steps: list[tuple[Any, ...]]) -> None:
+    queue, model = RedeliveryQueue(), Model()
     for step, first, second in steps:
         if step == "add":
-            replay.add(first, second)
+            queue.add(first, second)
             for key in first:
                 model.hashes.setdefault(key, second)
         elif step == "take":
             expected = model.take(first, second)
-            taken = replay.take(first, None if second == 4 else lambda _, h, but=second: h != but)
+            taken = queue.remove_first(first, None if second == 4 else lambda _, h, but=second: h != but)
             assert list(taken.items()) == list(expected.items())
         elif step == "discard":
-            replay.discard(first)
+            queue.discard(first)
             model.hashes.pop(first, None)
         else:
-            replay.clear()
+            queue.clear()
             model.hashes.clear()
-        assert len(replay) == len(model.hashes)
-        assert all(key in replay for key in model.hashes)
+        assert len(queue) == len(model.hashes)
+        assert all(key in queue for key in model.hashes)
         for sticky_hash in (1, 2, 3):
-            assert replay.waits(sticky_hash) == (sticky_hash in model.hashes.values())
-    assert replay.take(10_000) == dict(sorted(model.hashes.items()))
+            assert queue.waits(sticky_hash) == (sticky_hash in model.hashes.values())
+    assert queue.remove_first(10_000) == dict(sorted(model.hashes.items()))

@@ -1,7 +1,11 @@
-"""Which consumer of a Key_Shared subscription owns which key hashes: the hash and three selectors.
+"""Key hashes of Key_Shared and three selectors that assign them to consumers. Pure.
 
-Pure and exact: an official client's expectations (and those of a consumer on another broker of the cluster)
-depend on the very hash and the very ranges. A selector knows consumers as objects that it only compares.
+Law: the hash and the ranges equal Pulsar's exactly, because official clients rely on them; recorded decisions of the Java
+classes are in the golden vectors `key_shared`. A selector treats consumers as opaque objects that it compares.
+
+    AutoSplitSelector          subscriptionKeySharedUseConsistentHashing=false
+    ConsistentHashingSelector  subscriptionKeySharedUseConsistentHashing=true, the default
+    StickyRangesSelector       consumers that declare their ranges
 """
 
 from __future__ import annotations
@@ -15,14 +19,15 @@ from typing import Final
 from broker.model.errors import ConsumerAssignError
 
 RANGE_SIZE: Final = 1 << 16
-"""Hashes of auto split and of sticky ranges: 1 to 65535, since 0 says "no hash"."""
+"""Range of hashes for auto split and sticky ranges: 1 to 65535, because 0 stands for "no hash"."""
 
 RING_SIZE: Final = RANGE_SIZE - 1
+"""Number of hashes of consistent hashing."""
 RING_START: Final = 1
-"""Hashes of consistent hashing: 1 to 65535."""
+"""First hash of consistent hashing; the last one is 65535."""
 
 HASHES_KEPT: Final = 1 << 16
-"""A subscription sees the same keys again and again; about 10 MB when full."""
+"""Keys whose hash is remembered, about 10 MB when full: the same keys come again and again."""
 
 _MASK: Final = 0xFFFFFFFF
 Assignment = tuple[int, int, object]
@@ -30,7 +35,7 @@ Assignment = tuple[int, int, object]
 
 
 def murmur3_32(data: bytes) -> int:
-    """MurmurHash3 x86_32 with seed 0 (public domain, Austin Appleby), 0 to 2^32 - 1."""
+    """Returns MurmurHash3 x86_32 with seed 0. Public domain, Austin Appleby; 0 to 2^32 - 1."""
     result = 0
     whole = len(data) & ~3
     for start in range(0, whole, 4):
@@ -54,26 +59,29 @@ def _scramble(block: int) -> int:
 
 @lru_cache(HASHES_KEPT)
 def sticky_key_hash(key: bytes) -> int:
-    """The hash of a key, 0 to 2^31 - 1."""
+    """Returns the hash of a key, 0 to 2^31 - 1: Pulsar drops the sign bit."""
     return murmur3_32(key) & 0x7FFFFFFF
 
 
 def sticky_hash_of(key: bytes, range_size: int = RANGE_SIZE, range_start: int = 0) -> int:
-    """The hash in a selector's range; never 0. Consistent hashing takes `RING_SIZE` and `RING_START`."""
+    """Returns the hash within a selector's range, never 0. Consistent hashing uses `RING_SIZE` and `RING_START`."""
+    # `or 1`: 0 stands for "no hash", so its keys join those of 1.
     return sticky_key_hash(key) % range_size + range_start or 1
 
 
 class ConsistentHashingSelector:
     """Each consumer has points on a ring; a hash belongs to the next point at or above it, wrapping round.
 
-    `subscriptionKeySharedUseConsistentHashing`, on by default. Where two points fall together the first
-    comer owns the hash, and the others stand in line for it.
+    Where points of several consumers coincide, the one that joined first owns the hash, and the next one follows when
+    it leaves.
     """
 
     __slots__ = ("_indexes", "_owners", "_points", "_points_each")
 
     range_size: Final = RING_SIZE
+    """Number of hashes."""
     range_start: Final = RING_START
+    """First hash."""
 
     def __init__(self, points_each: int) -> None:
         """`points_each`: `subscriptionKeySharedConsistentHashingReplicaPoints`, how many per consumer."""
@@ -81,9 +89,10 @@ class ConsistentHashingSelector:
         self._points: list[int] = []
         self._owners: dict[int, list[object]] = {}
         self._indexes: dict[str, list[object | None]] = {}
-        """By name, the consumers of that name; each keeps its place while it lives."""
+        # By name, the consumers of that name. Each keeps its index while it is connected: its points depend on it.
 
     def add(self, consumer: object, name: str) -> None:
+        """Adds a consumer; its points depend on its name and on how many of that name there are."""
         places = self._indexes.setdefault(name, [])
         if None in places:
             index = places.index(None)
@@ -98,6 +107,7 @@ class ConsistentHashingSelector:
             owners.append(consumer)
 
     def remove(self, consumer: object) -> None:
+        """Removes a consumer; ignored for an unknown one."""
         name = next((name for name, places in self._indexes.items() if consumer in places), None)
         if name is None:
             return
@@ -114,6 +124,7 @@ class ConsistentHashingSelector:
                 del self._points[bisect_left(self._points, point)]
 
     def select(self, sticky_hash: int) -> object | None:
+        """Returns the owner of the hash, None when it has none."""
         points = self._points
         if not points:
             return None
@@ -121,7 +132,7 @@ class ConsistentHashingSelector:
         return self._owners[points[index] if index < len(points) else points[0]][0]
 
     def ranges(self) -> list[Assignment]:
-        """Every hash with its consumer, neighbours of one consumer joined."""
+        """Returns all ranges with their owners, ascending; neighbours of one owner are joined."""
         found: list[Assignment] = []
         if not self._points:
             return found
@@ -145,23 +156,22 @@ class ConsistentHashingSelector:
 
 
 class AutoSplitSelector:
-    """A newcomer takes the lower half of the biggest range; what a leaver had goes to its neighbour above.
-
-    `subscriptionKeySharedUseConsistentHashing=false`.
-    """
+    """A new consumer gets the lower half of the biggest range; the range above takes over when it leaves."""
 
     __slots__ = ("_bounds", "_owners", "range_size")
 
     range_start: Final = 0
+    """Hashes begin at 0, which no key has."""
 
     def __init__(self, range_size: int = RANGE_SIZE) -> None:
         self.range_size = range_size
+        """Number of hashes."""
         self._bounds: list[int] = []
-        """The last hash of each range, ascending; a range begins behind the one before."""
+        # The last hash of each range, ascending. A range begins behind the one before it.
         self._owners: list[object] = []
 
     def add(self, consumer: object, name: str = "") -> None:
-        """ConsumerAssignError if the biggest range cannot be split any more. The name does not matter."""
+        """Adds a consumer. ConsumerAssignError when the biggest range cannot be split any more."""
         if not self._bounds:
             self._bounds.append(self.range_size)
             self._owners.append(consumer)
@@ -176,38 +186,44 @@ class AutoSplitSelector:
         self._owners.insert(place, consumer)
 
     def remove(self, consumer: object) -> None:
+        """Removes a consumer; ignored for an unknown one."""
         if consumer not in self._owners:
             return
         place = self._owners.index(consumer)
         del self._owners[place]
         last = place == len(self._owners)
+        # No range is above the last one, so the range below grows instead.
         del self._bounds[place - 1 if last and place else place]
 
     def select(self, sticky_hash: int) -> object | None:
+        """Returns the owner of the hash, None when it has none."""
         place = bisect_left(self._bounds, sticky_hash)
         return self._owners[place] if place < len(self._owners) else None
 
     def ranges(self) -> list[Assignment]:
+        """Returns all ranges with their owners, ascending."""
         firsts = [0, *[bound + 1 for bound in self._bounds]]
         return list(zip(firsts, self._bounds, self._owners, strict=False))
 
 
 class StickyRangesSelector:
-    """Each consumer declares its ranges, both ends included; a hash that nobody declared waits."""
+    """Each consumer declares its ranges, both ends included; a hash outside of all ranges waits."""
 
     __slots__ = ("_firsts", "_ranges", "range_size")
 
     range_start: Final = 0
+    """Hashes begin at 0, which no key has."""
 
     def __init__(self, range_size: int = RANGE_SIZE) -> None:
         self.range_size = range_size
+        """Number of hashes."""
         self._ranges: list[Assignment] = []
         self._firsts: list[int] = []
 
     def add(self, consumer: object, ranges: Sequence[tuple[int, int]]) -> None:
-        """ConsumerAssignError if a range is none, or overlaps one of another consumer or of its own.
+        """Adds a consumer. ConsumerAssignError for no range, an empty one, or one that overlaps another.
 
-        An end above the range size is accepted, as Pulsar does.
+        An end above the range size is accepted, as in Pulsar.
         """
         if not ranges:
             raise ConsumerAssignError("a sticky consumer declares at least one range of key hashes")
@@ -224,15 +240,18 @@ class StickyRangesSelector:
         self._keep(kept)
 
     def remove(self, consumer: object) -> None:
+        """Removes a consumer; ignored for an unknown one."""
         self._keep([assignment for assignment in self._ranges if assignment[2] is not consumer])
 
     def select(self, sticky_hash: int) -> object | None:
+        """Returns the owner of the hash, None when it has none."""
         place = bisect_right(self._firsts, sticky_hash) - 1
         if place < 0 or sticky_hash > self._ranges[place][1]:
             return None
         return self._ranges[place][2]
 
     def ranges(self) -> list[Assignment]:
+        """Returns all declared ranges with their owners, ascending."""
         return list(self._ranges)
 
     def _keep(self, ranges: list[Assignment]) -> None:
