@@ -1,7 +1,7 @@
 """Looks for damage in a bookie's files, one kind after the other: cookies, journals and marks, entry logs, tombstones.
 
-Each function adds lines to a `CheckReport` and raises nothing for damage. docs/storage_format.md says what each format can
-prove, and docs/bookie.md which damage no format shows.
+Each function adds lines to a `CheckReport` and raises nothing for damage. docs/reference/storage_format.md says what
+each format can prove, and docs/explanation/bookie.md which damage no format shows.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every metric family of the broker: name, kind, where its value comes from, and what it means.
 
 Names are Pulsar's, so that existing boards work; `pulsar_ml_cache_x_` marks ours. One line per family;
-`docs/metrics.md` is held against these tables by a test. A source names a field: `now.` of the snapshot,
+`docs/reference/metrics.md` is held against these tables by a test. A source names a field: `now.` of the snapshot,
 `window.` of the last whole window, a number behind a field is a place in its buckets. Two families may
 share a source where boards ask for a name that Pulsar itself prints differently.
 """

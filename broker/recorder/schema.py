@@ -28,7 +28,7 @@ COLUMNS: Final = {
     "detail": "int32",
     "more": "bool",
 }
-"""Names and numpy types, in the order of the file; docs/record.md says what they mean."""
+"""Names and numpy types, in the order of the file; docs/reference/access_record.md says what they mean."""
 
 DELTA_COLUMNS: Final = ("ts", "entry")
 """Encoded as differences; the others as dictionaries, since few values come again and again."""

@@ -191,7 +191,7 @@ async def test_over_http_both_paths_answer_at_once() -> None:
 
 
 def test_every_family_is_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     tables = (
         *definitions.TOPIC,
         *definitions.SUBSCRIPTION,
