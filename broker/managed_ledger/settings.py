@@ -1,4 +1,4 @@
-"""ManagedLedgerSettings: what broker.conf says about logs and cursors. Values only."""
+"""ManagedLedgerSettings: the values of broker.conf for managed ledgers and cursors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ NS_PER_SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerSettings:
+    """One value for all managed ledgers of a broker; replaced as a whole when a setting changes at run time."""
+
     entries_per_ledger_max: int = 50_000
     """`managedLedgerMaxEntriesPerLedger`: a ledger with so many entries is full."""
 
@@ -16,13 +18,13 @@ class ManagedLedgerSettings:
     """`managedLedgerMaxSizePerLedgerMbytes` in bytes: a ledger of this size is full too."""
 
     rollover_ns_min: int = 10 * 60 * NS_PER_SECOND
-    """`managedLedgerMinLedgerRolloverTimeMinutes`: a full ledger younger than this is written on."""
+    """`managedLedgerMinLedgerRolloverTimeMinutes`: a full ledger younger than this takes adds on."""
 
     rollover_ns_max: int = 240 * 60 * NS_PER_SECOND
     """`managedLedgerMaxLedgerRolloverTimeMinutes`: an older ledger is closed, full or not. 0 = never."""
 
     mark_delete_rate: float = 1.0
-    """`managedLedgerDefaultMarkDeleteRateLimit`: snapshots of a cursor per second; 0 or less = every change."""
+    """`managedLedgerDefaultMarkDeleteRateLimit`: writes of a cursor's info per second; 0 or less = after every change."""
 
     ack_ranges_max: int = 10_000
     """`managedLedgerMaxUnackedRangesToPersist`: further ranges are in memory only, so redelivered after a crash."""
@@ -67,6 +69,6 @@ class ManagedLedgerSettings:
             raise ValueError(f"bytes per read are below 1: {self.read_bytes_max}")
 
     @property
-    def snapshot_interval_ns(self) -> int:
-        """Time between two snapshots of a cursor, 0 = none."""
+    def cursor_write_interval_ns(self) -> int:
+        """Shortest time between two writes of a cursor's info, 0 = no limit."""
         return round(NS_PER_SECOND / self.mark_delete_rate) if self.mark_delete_rate > 0 else 0

@@ -17,14 +17,14 @@ DEDUPLICATION_CURSOR = "pulsar.dedup"
 
 
 async def load_deduplication(ledger: ManagedLedger, settings: ServiceSettings) -> Deduplication:
-    cursor = await ledger.open_cursor(DEDUPLICATION_CURSOR, EARLIEST)
-    known = Deduplication(cursor.properties, producers_max=settings.deduplication_producers_max)
-    position = ledger.next_valid(cursor.mark_delete_position)
+    cursor = await ledger.cursors.open(DEDUPLICATION_CURSOR, EARLIEST)
+    known = Deduplication(cursor.acks.properties, producers_max=settings.deduplication_producers_max)
+    position = ledger.ledgers.next_valid(cursor.mark_delete_position)
     while position <= ledger.last_confirmed:
         facts = facts_of(await ledger.read_entry(position))
         if facts is not None and facts.chunk >= facts.chunks - 1:
             known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
-        position = ledger.next_valid(position)
+        position = ledger.ledgers.next_valid(position)
     if known.entries_since_snapshot >= settings.deduplication_snapshot_entries:
         cursor.acknowledge_cumulative(ledger.last_confirmed, properties=known.snapshot())
     return known

@@ -72,7 +72,7 @@ class PersistentTopic(Topic):
         super().__init__(name, settings, namespaces)
         self.ledger = ledger
         self.turn = turn
-        self.handed_over = ledger.ground.caches.handed_over
+        self.handed_over = ledger.environment.caches.handed_over
         self.subscriptions: dict[str, Subscription] = {}
         self.deduplication: Deduplication | None = None
         self.on_fenced: Callable[[], None] | None = None
@@ -81,8 +81,8 @@ class PersistentTopic(Topic):
         self._opening = asyncio.Lock()
         self._last_message = (EARLIEST, -1)
         """The answer to whoever asked last. Followers of many topics ask again and again."""
-        ledger.listener = self  # type: ignore[assignment]  # Contexts come back as they were given.
-        for cursor_name, cursor in ledger.cursors.items():
+        ledger.writer.listener = self  # type: ignore[assignment]  # Contexts come back as they were given.
+        for cursor_name, cursor in ledger.cursors.by_name.items():
             if cursor_name != DEDUPLICATION_CURSOR:
                 self.subscriptions[cursor_name] = Subscription(
                     self, cursor_name, cursor, call_later=call_later
@@ -170,7 +170,7 @@ class PersistentTopic(Topic):
     def _keep_deduplication(self, through: Position) -> None:
         assert self.deduplication is not None
         self.deduplication.forget(set(self.access.producers))
-        cursor = self.ledger.cursors[DEDUPLICATION_CURSOR]
+        cursor = self.ledger.cursors.by_name[DEDUPLICATION_CURSOR]
         cursor.acknowledge_cumulative(through, properties=self.deduplication.snapshot())
 
     def add_failed(self, contexts: list[_Context], error: BrokerError) -> None:
@@ -197,7 +197,7 @@ class PersistentTopic(Topic):
             self.deduplication = await load_deduplication(self.ledger, self.settings)
         elif not enabled:
             self.deduplication = None
-            await self.ledger.delete_cursor(DEDUPLICATION_CURSOR)
+            await self.ledger.cursors.delete(DEDUPLICATION_CURSOR)
 
     # Subscriptions
 
@@ -242,11 +242,11 @@ class PersistentTopic(Topic):
             if not self._may_create_subscription():
                 raise SubscriptionNotFound(f"Subscription {name} does not exist and may not be created")
             start = await self._start(options, EARLIEST if options.earliest else LATEST)
-            cursor = await self.ledger.open_cursor(name, start)
+            cursor = await self.ledger.cursors.open(name, start)
         else:
             default = EARLIEST if options.earliest else LATEST
             start = await self._start(options, options.start or default)
-            cursor = self.ledger.new_non_durable_cursor(name, start)
+            cursor = self.ledger.cursors.open_non_durable(name, start)
         subscription = Subscription(self, name, cursor, call_later=self._call_later)
         self.subscriptions[name] = subscription
         return subscription
@@ -260,8 +260,8 @@ class PersistentTopic(Topic):
     async def _start(self, options: SubscribeOptions, default: Position) -> Position:
         if not options.rollback_ms:
             return default
-        newest = await self.newest_before(self.ledger.ground.wall_ms() - options.rollback_ms)
-        return EARLIEST if newest is None else self.ledger.next_valid(newest)
+        newest = await self.newest_before(self.ledger.environment.wall_ms() - options.rollback_ms)
+        return EARLIEST if newest is None else self.ledger.ledgers.next_valid(newest)
 
     async def create_subscription(self, name: str, initial: Position) -> Subscription:
         """A subscription without a consumer. ConsumerBusy when the name is taken."""
@@ -269,7 +269,7 @@ class PersistentTopic(Topic):
             self._check_open()
             if name in self.subscriptions or name == DEDUPLICATION_CURSOR:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {self.name}")
-            cursor = await self.ledger.open_cursor(name, initial)
+            cursor = await self.ledger.cursors.open(name, initial)
             subscription = Subscription(self, name, cursor, call_later=self._call_later)
             self.subscriptions[name] = subscription
             return subscription
@@ -288,14 +288,14 @@ class PersistentTopic(Topic):
             if not subscription.durable:
                 self.forget_subscription(subscription)
             elif self.subscriptions.get(subscription.name) is subscription:
-                await self.ledger.delete_cursor(subscription.name)
+                await self.ledger.cursors.delete(subscription.name)
                 del self.subscriptions[subscription.name]
 
     def forget_subscription(self, subscription: Subscription) -> None:
         """A non-durable subscription lost its last consumer."""
         if self.subscriptions.get(subscription.name) is subscription:
             del self.subscriptions[subscription.name]
-            self.ledger.drop_non_durable_cursor(subscription.cursor)
+            self.ledger.cursors.drop_non_durable(subscription.cursor)
 
     def acknowledged(self, subscription: Subscription) -> None:
         """A place for what follows the slowest acknowledgement: trimming."""

@@ -73,16 +73,14 @@ class SharedDispatcher(Dispatcher):
 
     def _expect_again(self, keys: Iterable[Key]) -> None:
         """They were sent and go to the replay."""
-        cursor = self.cursor
-        cursor.ledger.ground.caches.put_back(cursor.reader, cursor.ledger.cache.present(keys))
+        self.cursor.redelivery.expect_again(keys)
 
     def _keep_back(self, keys: Iterable[Key]) -> None:
         """They go to the replay without having been sent."""
-        cursor = self.cursor
-        cursor.ledger.ground.caches.kept_back(cursor.reader, cursor.ledger.cache.present(keys))
+        self.cursor.redelivery.keep_back(keys)
 
     def _forget_replay(self) -> None:
-        self.cursor.ledger.cache.wait_no_longer(self.cursor.reader, self.replay.keys())
+        self.cursor.redelivery.wait_no_longer(self.replay.keys())
         self.replay.clear()
 
     # Dispatch
@@ -140,9 +138,9 @@ class SharedDispatcher(Dispatcher):
     def _from_replay(self, taken: dict[Key, int]) -> list[Entry]:
         """What was fetched before, and of `taken` what is cached; the rest is fetched and wakes us."""
         entries, self._fetched = self._fetched, []
-        entries = [entry for entry in entries if not self.cursor.is_acknowledged(entry.position)]
+        entries = [entry for entry in entries if not self.cursor.acks.is_acknowledged(entry.position)]
         if taken:
-            found, missing = self.cursor.get_positions([Position(*key) for key in taken])
+            found, missing = self.cursor.redelivery.read_cached([Position(*key) for key in taken])
             entries += found
             if missing:
                 self._fetch(missing, {key: taken[key] for key in missing})
@@ -154,7 +152,7 @@ class SharedDispatcher(Dispatcher):
             self._wait_again(hashes)
             return
         self._fetching.update(hashes)
-        self.cursor.request_positions(asked, lambda entries: self._fetch_done(asked, entries))
+        self.cursor.redelivery.request(asked, lambda entries: self._fetch_done(asked, entries))
 
     def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
         """What could not be read waits in the replay again, unless nobody is there: who comes begins anew."""
@@ -164,7 +162,7 @@ class SharedDispatcher(Dispatcher):
         if self.consumers:
             self._fetched += entries
             self._wait_again(missing)
-        if self.cursor.last_error is None:
+        if self.cursor.redelivery.last_error is None:
             self._retry_ms = 0
         else:
             self._back_off()
@@ -221,7 +219,7 @@ class SharedDispatcher(Dispatcher):
         """Deliver from the front until there is no more room; answers how many went."""
         room = self._room_of(consumer)
         pending = consumer.pending
-        partly_acknowledged = self.cursor.partly_acknowledged
+        partly_acknowledged = self.cursor.acks.partly_acknowledged
         redeliveries = self.redeliveries
         plain: list[Entry] = []
         total = messages = size = sent = 0
@@ -232,7 +230,7 @@ class SharedDispatcher(Dispatcher):
             key = (entry.ledger_id, entry.entry_id)
             left = entry.messages or messages_of(entry)
             if redeliveries or partly_acknowledged:
-                ack_set = self.cursor.ack_set_of(entry.position) or ()
+                ack_set = self.cursor.acks.ack_set_of(entry.position) or ()
                 count = redeliveries.get(key, 0)
                 if ack_set or count:
                     left = messages_left(ack_set) if ack_set else left
@@ -285,7 +283,7 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.redeliveries.pop(key, None)
             if len(self.replay) and self.replay.discard(key):
-                self.cursor.ledger.cache.wait_no_longer(self.cursor.reader, (key,))
+                self.cursor.redelivery.wait_no_longer((key,))
 
     def _owner(self, key: Key) -> Consumer | None:
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)

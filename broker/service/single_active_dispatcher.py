@@ -135,7 +135,7 @@ class SingleActiveDispatcher(Dispatcher):
             messages += entry.messages or messages_of(entry)
             size += entry.size
         self.dispatched_entries += len(entries)
-        if self.cursor.partly_acknowledged:
+        if self.cursor.acks.partly_acknowledged:
             self._hand_over_partly_acked(consumer, entries)
         else:
             consumer.deliver(entries, messages, size)
@@ -143,7 +143,7 @@ class SingleActiveDispatcher(Dispatcher):
 
     def _hand_over_partly_acked(self, consumer: Consumer, entries: list[Entry]) -> None:
         for entry in entries:
-            ack_set = self.cursor.ack_set_of(entry.position) or ()
+            ack_set = self.cursor.acks.ack_set_of(entry.position) or ()
             messages = messages_left(ack_set) if ack_set else messages_of(entry)
             consumer.deliver_one(entry, messages, 0, ack_set)
 

@@ -183,9 +183,9 @@ class Subscription:
         self.cursor.acknowledge_batch(position, ack_set, batch_size)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
-            if self.cursor.is_acknowledged(position):
+            if self.cursor.acks.is_acknowledged(position):
                 dispatcher.settled(consumer, position)
-            elif left := messages_left(self.cursor.ack_set_of(position) or ()):
+            elif left := messages_left(self.cursor.acks.ack_set_of(position) or ()):
                 dispatcher.settled(consumer, position, left)
         self._acknowledged(consumer, 1)
 
@@ -203,10 +203,10 @@ class Subscription:
     def when_kept(self, callback: Callable[[], None]) -> None:
         """Call back when the acknowledgements so far are durable; at once where snapshots are throttled
         (`managedLedgerDefaultMarkDeleteRateLimit` above 0), as Pulsar does."""
-        if self.topic.ledger.settings.mark_delete_rate > 0:
+        if self.topic.ledger.context.settings.mark_delete_rate > 0:
             callback()
         else:
-            self.cursor.on_durable(callback)
+            self.cursor.store.on_durable(callback)
 
     def _acknowledged(self, consumer: Consumer, count: int) -> None:
         consumer.acked_messages += count
@@ -236,7 +236,7 @@ class Subscription:
         """Next is the first entry whose broker timestamp, else publish time, is not before `timestamp_ms`."""
         newest = await self.topic.newest_before(timestamp_ms)
         ledger = self.topic.ledger
-        await self._reset(lambda: EARLIEST if newest is None else ledger.next_valid(newest), ())
+        await self._reset(lambda: EARLIEST if newest is None else ledger.ledgers.next_valid(newest), ())
 
     async def _reset(self, target: Callable[[], Position], ack_set: Sequence[int]) -> None:
         if self.resetting:

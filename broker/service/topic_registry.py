@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from urllib.parse import quote, unquote
 
-from broker.managed_ledger.ground import Ground
-from broker.managed_ledger.ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
 from broker.model.errors import InvalidTopicName, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
@@ -38,7 +38,7 @@ TopicEvent = Callable[[TopicName, bool], None]
 class TopicRegistry:
     def __init__(
         self,
-        ground: Ground,
+        environment: ManagedLedgerEnvironment,
         ledger_settings: ManagedLedgerSettings,
         settings: ServiceSettings,
         namespaces: Namespaces,
@@ -54,7 +54,7 @@ class TopicRegistry:
         self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
         """How long the last ones took."""
         self.closed = False
-        self._ground = ground
+        self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._loading: dict[str, asyncio.Task[Topic]] = {}
@@ -97,7 +97,7 @@ class TopicRegistry:
             await asyncio.wait((leaving,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
-        started_ns = self._ground.now_ns()
+        started_ns = self._environment.now_ns()
         existed = name.is_persistent and await self._ledger_exists(name)
         if not existed:
             await self._check_may_create(name, create=create, by_admin=by_admin)
@@ -109,7 +109,7 @@ class TopicRegistry:
         self._hand_settings(topic)  # They may have changed while the topic was opened.
         self.topics[str(name)] = topic
         self.loads += 1
-        self.load_times_ms.append((self._ground.now_ns() - started_ns) / 1e6)
+        self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
             self._announce(name, exists=True)
         return topic
@@ -131,11 +131,13 @@ class TopicRegistry:
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:
         settings = self.settings
         stamp = EntryStamp(
-            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._ground.wall_ms
+            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
         )
-        ledger = await ManagedLedger.open(name.ledger_name, self._ground, self._ledger_settings, stamp=stamp)
+        ledger = await ManagedLedger.open(
+            name.ledger_name, self._environment, self._ledger_settings, stamp=stamp
+        )
         topic = PersistentTopic(
-            name, ledger, settings, self.namespaces, turn=self._ground.turn, call_later=self._call_later
+            name, ledger, settings, self.namespaces, turn=self._environment.turn, call_later=self._call_later
         )
         await topic.set_deduplication(self.deduplicates(name.namespace))
         topic.on_fenced = lambda: self._close_fenced(topic)
@@ -177,7 +179,7 @@ class TopicRegistry:
     def _hand_settings(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.settings = self._ledger_settings
+            topic.ledger.reconfigure(self._ledger_settings)
 
     def deduplicates(self, namespace: str) -> bool:
         policy = self.namespaces.policy(namespace, "deduplication")
@@ -204,7 +206,7 @@ class TopicRegistry:
         return self.settings.auto_topic_partitions
 
     async def _ledger_exists(self, name: TopicName) -> bool:
-        return await self._ground.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+        return await self._environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Loaded, stored, a partitioned topic, or a partition of one."""
@@ -219,7 +221,7 @@ class TopicRegistry:
         """How many partitions the topic has, 0 = it is not partitioned."""
         count = self._partitions.get(str(name))
         if count is None:
-            stored = await self._ground.metadata.get(_partitioned_key(name))
+            stored = await self._environment.metadata.get(_partitioned_key(name))
             if stored is None:
                 return 0
             count = int(json.loads(stored.value)["partitions"])
@@ -228,7 +230,7 @@ class TopicRegistry:
 
     async def partitioned_properties(self, name: TopicName) -> dict[str, str]:
         """What was given when the partitioned topic was created."""
-        stored = await self._ground.metadata.get(_partitioned_key(name))
+        stored = await self._environment.metadata.get(_partitioned_key(name))
         return {} if stored is None else dict(json.loads(stored.value).get("properties") or {})
 
     async def partitions_or_create(self, name: TopicName, *, create: bool) -> int:
@@ -269,7 +271,7 @@ class TopicRegistry:
         if properties:
             metadata["properties"] = dict(properties)
         value = json.dumps(metadata).encode()
-        await self._ground.metadata.put(_partitioned_key(name), value, ABSENT)
+        await self._environment.metadata.put(_partitioned_key(name), value, ABSENT)
         self._partitions[str(name)] = count
         await self._create_partitions(name, range(count))
 
@@ -286,7 +288,7 @@ class TopicRegistry:
         if count < before:
             raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
         metadata = {"partitions": count, "properties": await self.partitioned_properties(name)}
-        await self._ground.metadata.put(_partitioned_key(name), json.dumps(metadata).encode())
+        await self._environment.metadata.put(_partitioned_key(name), json.dumps(metadata).encode())
         self._partitions[str(name)] = count
         await self._create_partitions(name, range(before, count))
         await self._copy_subscriptions(name, range(before, count))
@@ -317,7 +319,7 @@ class TopicRegistry:
             partition = name.with_partition(index)
             if await self.exists(partition):
                 await self.delete(partition, force=force)
-        await self._ground.metadata.delete(_partitioned_key(name))
+        await self._environment.metadata.delete(_partitioned_key(name))
         self._partitions.pop(str(name), None)
 
     # Life
@@ -365,11 +367,11 @@ class TopicRegistry:
         return sorted(found)
 
     async def _stored_names(self, namespace: str) -> list[str]:
-        locals_ = await self._ground.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
+        locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
         return [f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}" for last in locals_]
 
     async def partitioned_names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
-        names = await self._ground.metadata.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
+        names = await self._environment.metadata.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
         return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in names)
 
     def watch(self, watcher: TopicEvent) -> Callable[[], None]:

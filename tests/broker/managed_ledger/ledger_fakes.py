@@ -1,4 +1,4 @@
-"""A ledger client in a dictionary whose answers a test can hold back or refuse, and a ground to stand on."""
+"""A ledger client in a dictionary whose answers a test can hold back or refuse, and the environment of a managed ledger."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.loop.turn import Turn
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore, Put
@@ -186,7 +187,7 @@ class World:
         self.wall = 1_700_000_000_000
         self.caches = EntryCacheManager(cache)
         self.limiter = limiter or InflightReadsLimiter(0, 0, 0)
-        self.ground = Ground(
+        self.environment = ManagedLedgerEnvironment(
             self.metadata,
             on_one_bookie(self.metadata, self.ledgers),
             LedgerIds(self.metadata),
@@ -196,6 +197,13 @@ class World:
             lambda: self.wall,
             reads_limiter=self.limiter,
         )
+
+    def tick(self) -> None:
+        """Do what falls due at this time, as the broker does a few times a second."""
+        now_ns = self.clock.now
+        self.environment.unsaved_cursors.write_due(now_ns)
+        self.environment.reads_limiter.expire_due(now_ns)
+        self.environment.read_deadlines.fire_due(now_ns)
 
     def after_crash(self, **options: object) -> World:
         """The same storage under a broker that remembers nothing; `options` as for a new world."""
@@ -216,19 +224,19 @@ class World:
         settings.setdefault("rollover_ns_min", 0)
         log = await ManagedLedger.open(
             name,
-            self.ground,
+            self.environment,
             ManagedLedgerSettings(**settings),  # type: ignore[arg-type]
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
         )
-        log.listener = Recorder()
+        log.writer.listener = Recorder()
         if keep:
-            log.keep_ms = log.keep_bytes = -1
+            log.trimming.keep_ms = log.trimming.keep_bytes = -1
         return log
 
 
 def recorder(log: ManagedLedger) -> Recorder:
-    assert isinstance(log.listener, Recorder)
-    return log.listener
+    assert isinstance(log.writer.listener, Recorder)
+    return log.writer.listener
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -264,7 +272,7 @@ def at(log: ManagedLedger, index: int) -> Position:
 
 def shape(log: ManagedLedger) -> list[int]:
     """How many entries each ledger has."""
-    return [info.entries for info in log.ledger_infos()]
+    return [info.entries for info in log.ledgers.infos()]
 
 
 def indexes(log: ManagedLedger) -> list[int | None]:
@@ -294,9 +302,9 @@ async def read_all(cursor: ManagedCursor, entries_max: int = 100) -> list[int]:
 
 async def all_bodies(log: ManagedLedger) -> list[bytes]:
     """Every body from the first entry on, through a cursor of its own."""
-    cursor = log.new_non_durable_cursor("read-all", EARLIEST)
+    cursor = log.cursors.open_non_durable("read-all", EARLIEST)
     bodies: list[bytes] = []
     while cursor.has_more():
         bodies += [bytes(entry.body) for entry in await read(cursor, 7)]
-    await cursor.close()
+    log.cursors.drop_non_durable(cursor)
     return bodies

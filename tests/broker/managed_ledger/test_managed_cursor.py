@@ -32,9 +32,9 @@ from tests.broker.managed_ledger.ledger_fakes import (
 async def test_a_cursor_starts_where_it_was_told_to(world):
     log = await world.open(entries_per_ledger_max=4)
     await fill(log, 10)
-    earliest = await log.open_cursor("earliest", EARLIEST)
-    latest = await log.open_cursor("latest", LATEST)
-    given_place = await log.open_cursor("place", at(log, 6))
+    earliest = await log.cursors.open("earliest", EARLIEST)
+    latest = await log.cursors.open("latest", LATEST)
+    given_place = await log.cursors.open("place", at(log, 6))
     assert await read_all(earliest) == list(range(10))
     assert await read_all(latest) == []
     assert await read_all(given_place) == [6, 7, 8, 9]
@@ -45,7 +45,7 @@ async def test_a_cursor_starts_where_it_was_told_to(world):
 
 async def test_take_minds_both_limits_and_ledger_ends(world):
     log = await world.open(entries_per_ledger_max=4)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
     await fill(log, 6)
     size = recorder(log).added[0].size
@@ -62,7 +62,7 @@ async def test_take_answers_nothing_rather_than_wait(world):
     log = await world.open()
     await fill(log, 3)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     assert cursor.has_more()
     assert cursor.take(10, PLENTY) == []
     assert world.ledgers.batch_reads[-1][2] > 0
@@ -70,7 +70,7 @@ async def test_take_answers_nothing_rather_than_wait(world):
 
 async def test_acknowledged_entries_are_not_taken_again(world):
     log = await world.open()
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     cursor.activate()
     await fill(log, 10)
     cursor.acknowledge([at(log, index) for index in (0, 3, 4, 8)])
@@ -88,10 +88,10 @@ async def test_acknowledged_entries_are_not_taken_again(world):
 
 async def test_a_tail_of_acknowledged_entries_is_read_over_without_storage(world):
     log = await world.open()
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 5)
     log = await world.after_crash().open()
-    cursor = log.cursors["s"]
+    cursor = log.cursors.by_name["s"]
     cursor.acknowledge([at(log, index) for index in (1, 2, 3, 4)])
     assert numbers(await read(cursor)) == [0]
     reads = len(world.ledgers.batch_reads)
@@ -104,7 +104,7 @@ async def test_a_storage_read_fills_the_cache_for_the_readers_behind(world):
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    first, second = (log.new_non_durable_cursor(name, EARLIEST) for name in "ab")
+    first, second = (log.cursors.open_non_durable(name, EARLIEST) for name in "ab")
     first.activate()
     second.activate()
     entries = await read(first, 4)
@@ -121,7 +121,7 @@ async def test_the_rank_of_the_reading_cursor_counts_not_the_number_of_cursors(w
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    behind, ahead = log.new_non_durable_cursor("b", EARLIEST), log.new_non_durable_cursor("a", at(log, 5))
+    behind, ahead = log.cursors.open_non_durable("b", EARLIEST), log.cursors.open_non_durable("a", at(log, 5))
     behind.activate()
     ahead.activate()
     assert (await read(behind, 2))[0].expected_reads == 1
@@ -132,7 +132,7 @@ async def test_a_reader_that_is_not_active_does_not_fill_the_cache(world):
     log = await world.open()
     await fill(log, 5)
     log = await world.after_crash().open()
-    assert await read_all(log.new_non_durable_cursor("r", EARLIEST)) == [0, 1, 2, 3, 4]
+    assert await read_all(log.cursors.open_non_durable("r", EARLIEST)) == [0, 1, 2, 3, 4]
     assert log.cache.entries == 0
 
 
@@ -140,7 +140,7 @@ async def test_readers_of_the_same_range_share_one_storage_read(world):
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    cursors = [log.new_non_durable_cursor(f"r{number}", EARLIEST) for number in range(3)]
+    cursors = [log.cursors.open_non_durable(f"r{number}", EARLIEST) for number in range(3)]
     ready: list[ManagedCursor] = []
     for cursor in cursors:
         cursor.request(10, PLENTY, lambda cursor=cursor: ready.append(cursor))
@@ -154,15 +154,15 @@ async def test_a_request_ends_where_an_ack_makes_reading_useless_and_takes_along
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    filler = log.new_non_durable_cursor("filler", at(log, 6))
+    filler = log.cursors.open_non_durable("filler", at(log, 6))
     filler.activate()
     await read(filler, 2)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     cursor.acknowledge([at(log, 3)])
     assert numbers(await read(cursor)) == [0, 1, 2]
     asked = len(world.ledgers.batch_reads)
     assert numbers(await read(cursor)) == [4, 5, 6, 7, 8, 9]
-    ledger_id = log.ledger_infos()[0].ledger_id
+    ledger_id = log.ledgers.infos()[0].ledger_id
     assert world.ledgers.batch_reads[asked:] == [(ledger_id, 4, 2), (ledger_id, 8, 2)]
 
 
@@ -170,12 +170,12 @@ async def test_what_was_taken_from_the_cache_while_a_read_was_out_is_not_taken_a
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     world.ledgers.hold()
     ready = asyncio.Event()
     cursor.request(10, PLENTY, ready.set)
-    stored = world.ledgers.stored[log.ledger_infos()[0].ledger_id]
-    ledger_id = log.ledger_infos()[0].ledger_id
+    stored = world.ledgers.stored[log.ledgers.infos()[0].ledger_id]
+    ledger_id = log.ledgers.infos()[0].ledger_id
     entries: list[Entry] = []
     decode_run(ledger_id, 0, [stored[number] for number in range(4)], entries)
     log.cache.insert_run(entries, 1, world.clock.now)
@@ -189,7 +189,7 @@ async def test_a_request_asks_for_as_many_entries_as_fit_its_bytes(world):
     log = await world.open()
     await fill(log, 50, size=1000)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     assert len(await read(cursor, 100, 10_000)) == 9
     cursor.rewind()
     assert len(await read(cursor, 100, 1)) == 1
@@ -199,7 +199,7 @@ async def test_one_request_is_several_batch_reads_when_the_client_says_so(world)
     log = await world.open()
     await fill(log, 20, size=1000)
     log = await world.after_crash().open(read_bytes_max=5000)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     assert numbers(await read(cursor)) == list(range(20))
     assert len([item for item in world.ledgers.batch_reads if item[1] in (0, 4, 8, 12, 16)]) >= 5
 
@@ -208,7 +208,7 @@ async def test_a_failed_read_says_so_and_may_be_tried_again(world):
     log = await world.open()
     await fill(log, 3)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     world.ledgers.refuse_reads = 101
     with pytest.raises(PersistenceError):
         await read(cursor)
@@ -221,7 +221,7 @@ async def test_a_read_that_a_rewind_overtakes_is_not_taken_for_the_new_place(wor
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     assert numbers(await read(cursor, 5)) == [0, 1, 2, 3, 4]
     ready = asyncio.Event()
     cursor.request(5, PLENTY, ready.set)
@@ -235,7 +235,7 @@ async def test_what_was_read_stays_with_the_cursor_though_the_cache_lets_it_go(w
     log = await world.open()
     await fill(log, 4)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
     ready = asyncio.Event()
     cursor.request(10, PLENTY, ready.set)
@@ -249,23 +249,23 @@ async def test_replay_finds_what_is_cached_and_reads_the_rest(world):
     log = await world.open(entries_per_ledger_max=6)
     await fill(log, 10)
     log = await world.after_crash().open()
-    cursor = await log.open_cursor("s", EARLIEST)
-    filler = log.new_non_durable_cursor("filler", at(log, 8))
+    cursor = await log.cursors.open("s", EARLIEST)
+    filler = log.cursors.open_non_durable("filler", at(log, 8))
     filler.activate()
     await read(filler)
     cached = log.cache.entries
     cursor.acknowledge([at(log, 2)])
     wanted = [at(log, index) for index in (9, 8, 4, 5, 6, 0, 2)] + [Position(99, 0)]
-    found, missing = cursor.get_positions(wanted)
+    found, missing = cursor.redelivery.read_cached(wanted)
     assert sorted(numbers(found)) == [8, 9]
     assert sorted(missing) == [at(log, index) for index in (0, 4, 5, 6)]
     answers: list[list[Entry]] = []
-    cursor.request_positions(missing, answers.append)
+    cursor.redelivery.request(missing, answers.append)
     await until(lambda: answers)
     assert numbers(answers[0]) == [0, 4, 5, 6]
     assert cursor.last_error is None
     assert log.cache.entries == cached, "a cursor without a consumer caches nothing"
-    cursor.request_positions([Position(99, 0)], answers.append)
+    cursor.redelivery.request([Position(99, 0)], answers.append)
     assert len(answers) == 1
     await until(lambda: len(answers) == 2)
     assert answers[1] == []
@@ -275,40 +275,40 @@ async def test_what_is_read_for_a_replay_is_cached_for_one_reader_and_read_once_
     log = await world.open()
     await fill(log, 10)
     log = await world.after_crash().open()
-    cursors = [log.new_non_durable_cursor(name, EARLIEST) for name in "abc"]
+    cursors = [log.cursors.open_non_durable(name, EARLIEST) for name in "abc"]
     for cursor in cursors:
         cursor.activate()
     asked = len(world.ledgers.batch_reads)
     answers: list[list[Entry]] = []
     wanted = [[at(log, index) for index in indexes] for indexes in ([2, 3, 4, 7], [3, 4, 5], [7])]
     for cursor, positions in zip(cursors, wanted, strict=True):
-        cursor.request_positions(positions, answers.append)
+        cursor.redelivery.request(positions, answers.append)
     await until(lambda: len(answers) == 3)
     assert [numbers(entries) for entries in answers] == [[2, 3, 4, 7], [7], [3, 4, 5]]
     assert [item[1:] for item in world.ledgers.batch_reads[asked:]] == [(2, 3), (7, 1), (5, 1)]
     assert log.cache.entries == 5
     assert {entry.expected_reads for entries in answers for entry in entries} == {1}
     assert [cursor.reader.reads.coalesced_entries for cursor in cursors] == [0, 2, 1]
-    found, missing = cursors[2].get_positions(wanted[0])
+    found, missing = cursors[2].redelivery.read_cached(wanted[0])
     assert (numbers(found), missing) == ([2, 3, 4, 7], [])
 
 
 async def test_replay_answers_what_could_be_read(world):
     log = await world.open()
     await fill(log, 5)
-    ledger_id = log.current_ledger_id
+    ledger_id = log.ledgers.current.ledger_id
     log = await world.after_crash().open()
     del world.ledgers.stored[ledger_id][3]
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     answers: list[list[Entry]] = []
-    cursor.request_positions([Position(ledger_id, 1), Position(ledger_id, 3)], answers.append)
+    cursor.redelivery.request([Position(ledger_id, 1), Position(ledger_id, 3)], answers.append)
     await until(lambda: answers)
     assert numbers(answers[0]) == [1]
-    assert isinstance(cursor.last_error, PersistenceError)
+    assert isinstance(cursor.redelivery.last_error, PersistenceError)
 
 
 def has_entries(log: ManagedLedger, count: int) -> bool:
-    return log.number_of_entries == count
+    return log.ledgers.entries == count
 
 
 steps = st.lists(
@@ -331,7 +331,7 @@ def test_whatever_happens_every_unacknowledged_entry_is_read_in_order(script):
     async def run() -> None:
         world = World()
         log = await world.open(entries_per_ledger_max=4, mark_delete_rate=EVERY_CHANGE)
-        cursor = await log.open_cursor("s", EARLIEST)
+        cursor = await log.cursors.open("s", EARLIEST)
         cursor.activate()
         total = 0
         acknowledged: set[int] = set()
@@ -358,14 +358,14 @@ def test_whatever_happens_every_unacknowledged_entry_is_read_in_order(script):
                 cursor.rewind()
                 place = 0
             elif name == "crash":
-                await cursor.flush()
+                await cursor.store.flush()
                 world = world.copy_after_crash()
                 log = await world.open(entries_per_ledger_max=4, mark_delete_rate=EVERY_CHANGE)
-                cursor = log.cursors["s"]
+                cursor = log.cursors.by_name["s"]
                 cursor.activate()
                 place = 0
             assert cursor.backlog == total - len(acknowledged)
-            assert log.number_of_entries == total
+            assert log.ledgers.entries == total
 
     asyncio.run(run())
 
@@ -376,14 +376,14 @@ async def test_what_was_not_handed_over_is_taken_again(world, active, with_entri
     log = await world.open()
     await fill(log, 8)
     log = await world.after_crash().open()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     if active:
         cursor.activate()
     taken = await read(cursor)
     cursor.give_back(taken[5].position, taken[5:] if with_entries else ())
     assert cursor.read_position == at(log, 5)
     if active:
-        assert log.readers.active.position("r") == at(log, 5)
+        assert log.reading_cursors.active.position("r") == at(log, 5)
     if with_entries:
         log.cache.clear()
         assert numbers(cursor.take(2, PLENTY)) == [5, 6]

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
-from broker.managed_ledger.ledger_info import decode_log, log_key
-from broker.managed_ledger.managed_ledger import LogState
+from broker.managed_ledger.managed_ledger import ManagedLedgerState
+from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.model.errors import (
     LedgerFenced,
     PersistenceError,
@@ -30,11 +30,11 @@ from tests.broker.managed_ledger.ledger_fakes import (
 
 async def test_a_new_log_is_empty_and_costs_one_write(world):
     log = await world.open()
-    assert log.last_confirmed == Position(log.current_ledger_id, -1)
-    assert log.state is LogState.OPEN
-    found = await world.metadata.get(log_key(NAME))
+    assert log.last_confirmed == Position(log.ledgers.current.ledger_id, -1)
+    assert log.state is ManagedLedgerState.OPEN
+    found = await world.metadata.get(managed_ledger_key(NAME))
     assert found.version == 0
-    assert decode_log(found.value).ledgers == []
+    assert decode_ledger_info(found.value).ledgers == []
 
 
 async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world):
@@ -46,13 +46,13 @@ async def test_entries_come_back_in_order_with_their_contexts_and_indexes(world)
     assert recorder(log).contexts == ["context 0", "context 1", "context 2"]
     assert [entry.messages for entry in recorder(log).added] == [1, 3, 1]
     assert indexes(log) == [0, 3, 4]
-    assert log.last_confirmed == Position(log.current_ledger_id, 2)
+    assert log.last_confirmed == Position(log.ledgers.current.ledger_id, 2)
 
 
 async def test_entries_become_readable_only_when_they_are_confirmed(world):
     log = await world.open()
     await fill(log, 1)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
     world.ledgers.hold()
     log.add(b"unconfirmed", 1, None)
@@ -79,8 +79,8 @@ async def test_answers_of_one_turn_are_one_run(world):
 async def test_the_number_of_expected_reads_is_the_number_of_active_cursors(world):
     log = await world.open()
     for name in "abc":
-        (await log.open_cursor(name, EARLIEST)).activate()
-    log.cursors["b"].deactivate()
+        (await log.cursors.open(name, EARLIEST)).activate()
+    log.cursors.by_name["b"].deactivate()
     await fill(log, 2)
     assert [entry.expected_reads for entry in recorder(log).added] == [2, 2]
 
@@ -100,7 +100,7 @@ async def test_ledgers_roll_at_exactly_the_maximum_number_of_entries(world):
     assert shape(log) == [5, 5, 3]
     assert await all_bodies(log) == [b"%010d" % number for number in range(13)]
     assert indexes(log) == list(range(13))
-    first = log.ledger_infos()[0]
+    first = log.ledgers.infos()[0]
     metadata = decode((await world.metadata.get(ledger_key(first.ledger_id))).value)
     assert metadata.state is LedgerState.CLOSED
     assert (metadata.last_entry_id, metadata.length) == (4, first.size_bytes)
@@ -140,19 +140,19 @@ async def test_an_old_ledger_rolls_with_the_next_add_or_when_it_is_looked_after(
     assert shape(log)[0] == 2
     await fill(log, 1)
     assert shape(log) == [2, 1]
-    log.roll_if_due(world.clock.now)
-    assert log.state is LogState.OPEN
+    log.writer.roll_if_due(world.clock.now)
+    assert log.state is ManagedLedgerState.OPEN
     world.clock.advance(1000)
-    log.roll_if_due(world.clock.now)
-    await until(lambda: log.state is LogState.OPEN)
+    log.writer.roll_if_due(world.clock.now)
+    await until(lambda: log.state is ManagedLedgerState.OPEN)
     assert shape(log) == [2, 1, 0]
-    assert log.last_confirmed == Position(log.ledger_infos()[1].ledger_id, 0)
+    assert log.last_confirmed == Position(log.ledgers.infos()[1].ledger_id, 0)
 
 
 async def test_a_failed_add_fails_those_behind_it_and_writing_goes_on_in_a_new_ledger(world):
     log = await world.open()
     await fill(log, 3)
-    first_ledger = log.current_ledger_id
+    first_ledger = log.ledgers.current.ledger_id
     world.ledgers.refuse = lambda ledger_id, entry_id: WRITE_FAILED if entry_id >= 4 else 0
     for number in range(3, 8):
         log.add(b"%010d" % number, 1, number)
@@ -162,7 +162,7 @@ async def test_a_failed_add_fails_those_behind_it_and_writing_goes_on_in_a_new_l
     assert recorder(log).errors[0].retriable
     world.ledgers.refuse = lambda ledger_id, entry_id: 0
     await fill(log, 2)
-    assert log.current_ledger_id > first_ledger
+    assert log.ledgers.current.ledger_id > first_ledger
     assert shape(log) == [4, 2]
     assert indexes(log) == [0, 1, 2, 3, 4, 5]
     assert log.stats.add_errors == 4
@@ -189,12 +189,12 @@ async def test_adds_made_between_the_failure_and_its_report_fail_with_it(world):
 async def test_a_fenced_ledger_ends_the_log_for_this_broker(world):
     log = await world.open()
     await fill(log, 1)
-    world.ledgers.fenced.add(log.current_ledger_id)
+    world.ledgers.fenced.add(log.ledgers.current.ledger_id)
     log.add(b"x", 1, "a")
     log.add(b"x", 1, "b")
     await until(lambda: len(recorder(log).failed) == 2)
     assert isinstance(recorder(log).errors[0], LedgerFenced)
-    assert log.state is LogState.FENCED
+    assert log.state is ManagedLedgerState.FENCED
     with pytest.raises(LedgerFenced):
         log.add(b"x", 1, "c")
     await log.close()
@@ -208,7 +208,7 @@ async def test_a_log_that_another_broker_opened_is_fenced_at_its_next_roll(world
     world.ledgers.fenced.clear()
     log.add(b"x", 1, "full now")
     log.add(b"x", 1, "needs a new ledger")
-    await until(lambda: log.state is LogState.FENCED)
+    await until(lambda: log.state is ManagedLedgerState.FENCED)
     assert recorder(log).failed == ["needs a new ledger"]
 
 
@@ -216,7 +216,7 @@ async def test_a_full_disk_under_the_metadata_store_fails_adds_until_there_is_sp
     world = World(RefusingStore())
     log = await world.open(entries_per_ledger_max=2)
     await fill(log, 2)
-    await until(lambda: log.state is LogState.OPEN)
+    await until(lambda: log.state is ManagedLedgerState.OPEN)
     await fill(log, 1)
     world.metadata.full = True
     log.add(b"fills the ledger", 1, "confirmed")
@@ -245,8 +245,8 @@ async def test_statistics_count_what_happened(world):
     assert log.stats.entries_added == 4
     assert log.stats.entry_size_buckets == [2, 0, 1, 0, 0, 1, 0, 0, 0]
     assert log.stats.add_latency_buckets == [0, 0, 4, 0, 0, 0, 0, 0, 0, 0]
-    assert log.stats.bytes_added == log.stats.total_size == sum(e.size for e in recorder(log).added)
-    assert log.stats.number_of_entries == 4
+    assert log.stats.bytes_added == log.ledgers.size_bytes == sum(e.size for e in recorder(log).added)
+    assert log.ledgers.entries == 4
 
 
 async def test_latencies_of_one_run_may_differ(world):

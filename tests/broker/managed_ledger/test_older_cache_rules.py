@@ -17,7 +17,7 @@ from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, fill, nu
 
 def present(log: ManagedLedger) -> list[int]:
     """Which entries of the log are cached."""
-    positions = [at(log, index) for index in range(log.number_of_entries)]
+    positions = [at(log, index) for index in range(log.ledgers.entries)]
     return [index for index, position in enumerate(positions) if log.cache.peek(*position) is not None]
 
 
@@ -28,7 +28,7 @@ async def an_older_log(world: World, **settings: object) -> ManagedLedger:
 @pytest.mark.parametrize("entries_per_ledger", [1000, 4])
 async def test_what_stands_before_the_slowest_read_position_goes(world, entries_per_ledger):
     log = await an_older_log(world, entries_per_ledger_max=entries_per_ledger)
-    quick, slow = [await log.open_cursor(name, EARLIEST) for name in ("quick", "slow")]
+    quick, slow = [await log.cursors.open(name, EARLIEST) for name in ("quick", "slow")]
     quick.activate()
     slow.activate()
     await fill(log, 10)
@@ -46,16 +46,16 @@ async def test_what_stands_before_the_slowest_read_position_goes(world, entries_
     slow.deactivate()
     await turns()
     assert present(log) == []
-    assert log.ground.caches.stats.evicted_entries[Reason.INVALIDATE] == 10
+    assert log.environment.caches.stats.evicted_entries[Reason.INVALIDATE] == 10
 
 
 def cached_entries(log: ManagedLedger) -> list[Entry]:
-    return [entry for entry in log.ground.caches.policy if entry.cached]
+    return [entry for entry in log.environment.caches.policy if entry.cached]
 
 
 async def test_by_setting_the_slowest_mark_delete_position_counts_and_its_entry_stays(world):
     log = await an_older_log(world, track_mark_delete=True)
-    first, second = [await log.open_cursor(name, EARLIEST) for name in "ab"]
+    first, second = [await log.cursors.open(name, EARLIEST) for name in "ab"]
     first.activate()
     second.activate()
     await fill(log, 10)
@@ -74,7 +74,7 @@ async def test_by_setting_the_slowest_mark_delete_position_counts_and_its_entry_
 
 async def test_with_expected_reads_nothing_is_invalidated_by_position(world):
     log = await world.open()
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     cursor.activate()
     await fill(log, 10)
     assert len(cursor.take(10, PLENTY)) == 10
@@ -85,7 +85,7 @@ async def test_with_expected_reads_nothing_is_invalidated_by_position(world):
 
 async def test_many_moves_are_one_task_and_a_reader_that_comes_back_in_time_loses_nothing(world):
     log = await an_older_log(world)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     cursor.activate()
     await fill(log, 10)
     invalidated: list[object] = []
@@ -101,7 +101,7 @@ async def test_many_moves_are_one_task_and_a_reader_that_comes_back_in_time_lose
             invalidated.append(position)
             return invalidate(position)  # type: ignore[arg-type]
 
-    log.readers._cache = Counting()  # type: ignore[assignment]
+    log.reading_cursors._cache = Counting()  # type: ignore[assignment]
     for _ in range(6):
         cursor.take(1, PLENTY)
     cursor.deactivate()
@@ -118,7 +118,7 @@ async def test_many_moves_are_one_task_and_a_reader_that_comes_back_in_time_lose
 
 async def test_a_reader_far_behind_does_not_count_until_it_has_caught_up(world):
     log = await an_older_log(world, cursor_backlogged_threshold=5)
-    quick, slow, alone = [await log.open_cursor(name, EARLIEST) for name in ("quick", "slow", "alone")]
+    quick, slow, alone = [await log.cursors.open(name, EARLIEST) for name in ("quick", "slow", "alone")]
     quick.activate()
     slow.activate()
     await fill(log, 10)
@@ -127,25 +127,25 @@ async def test_a_reader_far_behind_does_not_count_until_it_has_caught_up(world):
     assert (quick.backlog, slow.backlog, alone.backlog) == (2, 10, 10)
     await turns()
     assert present(log) == list(range(10))
-    log.check_backlogs()
+    log.cursors.check_backlogs()
     await turns()
     assert present(log) == [8, 9]
-    assert list(log.readers.active) == ["quick"]
+    assert list(log.reading_cursors.active) == ["quick"]
     slow.acknowledge_cumulative(at(log, 4))
     assert slow.backlog == 5
-    log.check_backlogs()
-    assert sorted(log.readers.active) == ["quick", "slow"]
+    log.cursors.check_backlogs()
+    assert sorted(log.reading_cursors.active) == ["quick", "slow"]
     assert slow.active
     slow.deactivate()
-    log.check_backlogs()
-    assert list(log.readers.active) == ["quick"], "nobody reads with it"
+    log.cursors.check_backlogs()
+    assert list(log.reading_cursors.active) == ["quick"], "nobody reads with it"
 
 
 async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(world):
     log = await an_older_log(world)
     await fill(log, 20)
     for name, start in (("a", 0), ("b", 2), ("c", 12)):
-        await log.open_cursor(name, at(log, start))
+        await log.cursors.open(name, at(log, start))
     options = {
         "backlog_cursors_min_for_caching": 2,
         "backlog_entries_min_for_caching": 5,
@@ -154,12 +154,12 @@ async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(worl
     }
     world = world.after_crash()
     log = await an_older_log(world, **options)
-    a, b, c = (log.cursors[name] for name in "abc")
+    a, b, c = (log.cursors.by_name[name] for name in "abc")
     for cursor in (a, b, c):
         cursor.activate()
     assert numbers(await read(a, 2)) == [0, 1]
     assert present(log) == []
-    log.check_backlogs()
+    log.cursors.check_backlogs()
     assert [cursor.caches_reads for cursor in (a, b, c)] == [True, True, False]
     assert numbers(await read(c, 2)) == [12, 13]
     assert present(log) == []
@@ -170,8 +170,8 @@ async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(worl
     assert b.take(4, PLENTY) == entries
     assert len(world.ledgers.batch_reads) == reads
     answers: list[list[Entry]] = []
-    b.request_positions([at(log, 16)], answers.append)
-    c.request_positions([at(log, 18)], answers.append)
+    b.redelivery.request([at(log, 16)], answers.append)
+    c.redelivery.request([at(log, 18)], answers.append)
     await until(lambda: len(answers) == 2)
     assert 16 in present(log)
     assert 18 not in present(log)
@@ -182,20 +182,20 @@ async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(worl
 async def test_a_reader_in_memory_neither_follows_nor_is_followed(world):
     log = await an_older_log(world, backlog_cursors_min_for_caching=2, backlog_entries_min_for_caching=1)
     await fill(log, 5)
-    durable = await log.open_cursor("s", EARLIEST)
-    reader = log.new_non_durable_cursor("r", EARLIEST)
-    log.check_backlogs()
+    durable = await log.cursors.open("s", EARLIEST)
+    reader = log.cursors.open_non_durable("r", EARLIEST)
+    log.cursors.check_backlogs()
     assert (durable.caches_reads, reader.caches_reads) == (False, False)
 
 
 async def test_with_expected_reads_backlogs_change_nothing(world):
     log = await world.open(cursor_backlogged_threshold=1, backlog_cursors_min_for_caching=1)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     cursor.activate()
-    await log.open_cursor("t", LATEST)
+    await log.cursors.open("t", LATEST)
     await fill(log, 5)
-    log.check_backlogs()
-    assert list(log.readers.active) == ["s"]
+    log.cursors.check_backlogs()
+    assert list(log.reading_cursors.active) == ["s"]
     assert not cursor.caches_reads
 
 

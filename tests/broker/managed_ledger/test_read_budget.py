@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from broker.entry_cache import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.log_cursors import OVERHEAD_ESTIMATE_BYTES
+from broker.managed_ledger.ledger_context import OVERHEAD_ESTIMATE_BYTES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import NS_PER_SECOND
@@ -36,7 +36,7 @@ async def a_full_log(
 
 
 def estimate(log: ManagedLedger, entries: int) -> int:
-    return log.estimated_bytes(log.ledger_infos()[0].ledger_id, entries)
+    return log.context.estimated_bytes(log.ledgers.infos()[0].ledger_id, entries)
 
 
 class Asked:
@@ -53,7 +53,7 @@ class Asked:
 @pytest.mark.parametrize("cache_bytes", [0, 64 << 20])
 async def test_a_read_takes_its_estimate_then_its_size_and_gives_back_after_the_last_hand_over(cache_bytes):
     world, log = await a_full_log(1 << 20, cache_bytes=cache_bytes)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
     world.ledgers.hold()
     asked = Asked(cursor, 4)
@@ -61,7 +61,7 @@ async def test_a_read_takes_its_estimate_then_its_size_and_gives_back_after_the_
     assert used == estimate(log, 4)
     world.ledgers.answer_at_once_again()
     assert asked.answers == 1
-    size = log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)
+    size = log.ledgers.average_entry_bytes(log.ledgers.infos()[0].ledger_id)
     assert estimate(log, 1) == size + OVERHEAD_ESTIMATE_BYTES
     assert world.limiter.budget_bytes - world.limiter.remaining_bytes == 4 * size
     assert numbers(cursor.take(3, PLENTY)) == [0, 1, 2]
@@ -75,7 +75,7 @@ async def test_a_read_takes_its_estimate_then_its_size_and_gives_back_after_the_
 
 async def test_what_is_taken_from_the_cache_needs_no_share():
     world, log = await a_full_log(1)
-    filler, cursor = (log.new_non_durable_cursor(name, EARLIEST) for name in ("filler", "r"))
+    filler, cursor = (log.cursors.open_non_durable(name, EARLIEST) for name in ("filler", "r"))
     filler.activate()
     Asked(filler, 5)
     await until(lambda: not filler.reading)
@@ -86,13 +86,13 @@ async def test_what_is_taken_from_the_cache_needs_no_share():
 async def test_a_full_line_and_a_wait_too_long_are_refused_with_an_error_that_says_to_try_again():
     world, log = await a_full_log(1, queue=1)
     world.ledgers.hold()
-    cursors = [log.new_non_durable_cursor(name, EARLIEST) for name in "abc"]
+    cursors = [log.cursors.open_non_durable(name, EARLIEST) for name in "abc"]
     asked = [Asked(cursor, 5) for cursor in cursors]
     await turns()
     assert [one.answers for one in asked] == [0, 0, 1]
     assert isinstance(cursors[2].last_error, TooManyRequests)
     world.clock.advance(WAIT_NS)
-    world.ground.tick(world.clock.now)
+    world.tick()
     assert [one.answers for one in asked] == [0, 1, 1]
     for cursor in cursors[1:]:
         assert isinstance(cursor.last_error, TooManyRequests)
@@ -109,7 +109,7 @@ async def test_a_full_line_and_a_wait_too_long_are_refused_with_an_error_that_sa
 async def test_who_came_first_is_served_first():
     world, log = await a_full_log(estimate_of(5))
     world.ledgers.hold()
-    cursors = [log.new_non_durable_cursor(name, at(log, 10 * number)) for number, name in enumerate("abc")]
+    cursors = [log.cursors.open_non_durable(name, at(log, 10 * number)) for number, name in enumerate("abc")]
     asked = [Asked(cursor, entries) for cursor, entries in zip(cursors, (4, 5, 1), strict=True)]
     assert len(world.ledgers.held or ()) == 1
     world.ledgers.release()
@@ -129,7 +129,7 @@ def estimate_of(entries: int) -> int:
 
 async def test_a_seek_in_the_middle_of_a_read_lets_go_of_it():
     world, log = await a_full_log(1 << 20)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     world.ledgers.hold()
     asked = Asked(cursor, 5)
     await cursor.reset(at(log, 20))
@@ -145,7 +145,7 @@ async def test_a_seek_in_the_middle_of_a_read_lets_go_of_it():
 
 async def test_a_seek_while_a_read_waits_keeps_the_place_in_line_and_reads_the_new_place():
     world, log = await a_full_log(1)
-    first, cursor, last = (log.new_non_durable_cursor(name, EARLIEST) for name in "abc")
+    first, cursor, last = (log.cursors.open_non_durable(name, EARLIEST) for name in "abc")
     world.ledgers.hold()
     asked = [Asked(one, 5) for one in (first, cursor, last)]
     await cursor.reset(at(log, 20))
@@ -158,7 +158,7 @@ async def test_a_seek_while_a_read_waits_keeps_the_place_in_line_and_reads_the_n
 
 async def test_a_read_that_waited_until_everything_was_acknowledged_reads_nothing():
     world, log = await a_full_log(1)
-    first, cursor = (log.new_non_durable_cursor(name, EARLIEST) for name in "ab")
+    first, cursor = (log.cursors.open_non_durable(name, EARLIEST) for name in "ab")
     asked = [Asked(first, 5), Asked(cursor, 5)]
     cursor.acknowledge_cumulative(at(log, ENTRIES - 1))
     await until(lambda: asked[0].answers)
@@ -174,7 +174,7 @@ async def test_a_read_that_waited_until_everything_was_acknowledged_reads_nothin
 LEAVING: dict[str, Callable[[ManagedLedger, ManagedCursor], object]] = {
     "the last consumer left": lambda log, cursor: cursor.deactivate(),
     "closed": lambda log, cursor: asyncio.ensure_future(cursor.close()),
-    "deleted": lambda log, cursor: asyncio.ensure_future(log.delete_cursor(cursor.name)),
+    "deleted": lambda log, cursor: asyncio.ensure_future(log.cursors.delete(cursor.name)),
     "topic closed": lambda log, cursor: asyncio.ensure_future(log.close()),
     "topic deleted": lambda log, cursor: asyncio.ensure_future(log.delete()),
 }
@@ -184,9 +184,9 @@ LEAVING: dict[str, Callable[[ManagedLedger, ManagedCursor], object]] = {
 @pytest.mark.parametrize("state", ["waiting", "out", "ready", "replay waiting", "replay out"])
 async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how):
     world, log = await a_full_log(1 if "waiting" in state else 1 << 20)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     cursor.activate()
-    other = log.new_non_durable_cursor("other", EARLIEST)
+    other = log.cursors.open_non_durable("other", EARLIEST)
     world.ledgers.hold()
     blocking = Asked(other, 5) if "waiting" in state else None
     answers = 0
@@ -196,7 +196,7 @@ async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how
         answers += 1
 
     if "replay" in state:
-        cursor.request_positions([at(log, 7), at(log, 9)], ready)
+        cursor.redelivery.request([at(log, 7), at(log, 9)], ready)
     else:
         cursor.request(5, PLENTY, lambda: ready([]))
     if state == "ready":
@@ -219,7 +219,7 @@ async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how
 
 async def test_a_closed_cursor_reads_nothing():
     world, log = await a_full_log(1 << 20)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await cursor.close()
     reads = len(world.ledgers.batch_reads)
     asked = Asked(cursor, 5)
@@ -230,7 +230,7 @@ async def test_a_closed_cursor_reads_nothing():
 
 async def test_what_nobody_takes_is_let_go_of_when_others_need_the_room():
     world, log = await a_full_log(estimate_of(5))
-    slow, quick = (log.new_non_durable_cursor(name, EARLIEST) for name in ("slow", "quick"))
+    slow, quick = (log.cursors.open_non_durable(name, EARLIEST) for name in ("slow", "quick"))
     asked = Asked(slow, 5)
     await until(lambda: asked.answers)
     taken = slow.take(5, PLENTY)
@@ -251,13 +251,13 @@ async def test_what_nobody_takes_is_let_go_of_when_others_need_the_room():
 async def test_a_cursor_whose_replay_needs_the_room_gets_it_from_its_own_read():
     """A dispatcher that reads no further until the replay is done would otherwise wait for itself."""
     world, log = await a_full_log(estimate_of(1))
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     asked = Asked(cursor, 5)
     await until(lambda: asked.answers)
     await turns()
     assert world.limiter.remaining_bytes < world.limiter.budget_bytes
     answers: list[list[Entry]] = []
-    cursor.request_positions([at(log, index) for index in (20, 22, 24)], answers.append)
+    cursor.redelivery.request([at(log, index) for index in (20, 22, 24)], answers.append)
     await until(lambda: answers)
     assert numbers(answers[0]) == [20, 22, 24]
     await turns()
@@ -266,22 +266,22 @@ async def test_a_cursor_whose_replay_needs_the_room_gets_it_from_its_own_read():
 
 async def test_a_replay_holds_its_share_until_the_end_of_the_turn():
     world, log = await a_full_log(1 << 20)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     used: list[int] = []
 
     def dispatch(now_ns: int) -> None:
         used.append(world.limiter.budget_bytes - world.limiter.remaining_bytes)
 
-    cursor.request_positions([at(log, 3)], lambda entries: world.ground.turn.dispatch(dispatch))
+    cursor.redelivery.request([at(log, 3)], lambda entries: world.environment.turn.dispatch(dispatch))
     await until(lambda: used)
-    assert used == [log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)]
+    assert used == [log.ledgers.average_entry_bytes(log.ledgers.infos()[0].ledger_id)]
     await until(lambda: world.limiter.remaining_bytes == world.limiter.budget_bytes)
 
 
 async def test_single_entries_are_read_within_the_budget_too():
     world, log = await a_full_log(1, queue=1)
     world.ledgers.hold()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = log.cursors.open_non_durable("r", EARLIEST)
     asked = Asked(cursor, 5)
     waiting = asyncio.ensure_future(log.read_entry(at(log, 7)))
     await turns()
@@ -313,7 +313,7 @@ class Interleaving:
         self.peeks: list[asyncio.Future[Entry]] = []
 
     async def begin(self) -> None:
-        self.cursors = [await self.log.open_cursor(name, EARLIEST) for name in "abc"]
+        self.cursors = [await self.log.cursors.open(name, EARLIEST) for name in "abc"]
         for cursor in self.cursors:
             cursor.activate()
         self.world.ledgers.hold()
@@ -332,7 +332,7 @@ class Interleaving:
 
     async def do_replay(self, cursor: ManagedCursor, size: int) -> None:
         self.asked += 1
-        cursor.request_positions([at(self.log, size), at(self.log, size + 2)], self.ready)
+        cursor.redelivery.request([at(self.log, size), at(self.log, size + 2)], self.ready)
 
     async def do_take(self, cursor: ManagedCursor, size: int) -> None:
         self.taken[cursor.name] = cursor.take(size, PLENTY)
@@ -358,9 +358,9 @@ class Interleaving:
         cursor.activate()
 
     async def do_close(self, cursor: ManagedCursor, size: int) -> None:
-        await self.log.delete_cursor(cursor.name)
+        await self.log.cursors.delete(cursor.name)
         self.taken.pop(cursor.name, None)
-        self.cursors[self.cursors.index(cursor)] = await self.log.open_cursor(cursor.name, EARLIEST)
+        self.cursors[self.cursors.index(cursor)] = await self.log.cursors.open(cursor.name, EARLIEST)
 
     async def do_answer(self, cursor: ManagedCursor, size: int) -> None:
         ledgers = self.world.ledgers
@@ -382,7 +382,7 @@ class Interleaving:
 
     async def do_wait(self, cursor: ManagedCursor, size: int) -> None:
         self.world.clock.advance(size * WAIT_NS // 6)
-        self.world.ground.tick(self.world.clock.now)
+        self.world.tick()
 
     async def do_turn(self, cursor: ManagedCursor, size: int) -> None:
         await turns(2)
@@ -426,6 +426,6 @@ def test_whatever_happens_the_budget_is_whole_again(steps, entries, queue, cache
         await played.end()
         assert (limiter.queued, limiter.remaining_bytes) == (0, limiter.budget_bytes)
         assert played.answered == played.asked, "every request is answered once"
-        assert len(world.ground.read_deadlines) == 0
+        assert len(world.environment.read_deadlines) == 0
 
     asyncio.run(run())

@@ -59,7 +59,7 @@ class Life:
         decisions.listen(self.rows.append)
         self.caches = EntryCacheManager(cache, decisions)
         self.world = world
-        world.ground = replace(world.ground, caches=self.caches)
+        world.environment = replace(world.environment, caches=self.caches)
         self.log_settings = {
             "entries_per_ledger_max": 30,
             "continue_caching_ns": 3 * MILLISECOND,
@@ -73,14 +73,14 @@ class Life:
     async def open(self, name: str) -> ManagedLedger:
         self.logs[name] = log = await self.world.open(name, keep=False, **self.log_settings)
         for cursor in CURSORS[: self.rng.randint(1, 3)]:
-            await log.open_cursor(cursor, EARLIEST)
+            await log.cursors.open(cursor, EARLIEST)
         self.taken[name] = []
         return log
 
     async def step(self) -> None:
         self.clock.advance(self.rng.randint(0, 800) * MICROSECOND)
         log = self.logs[self.rng.choice(list(self.logs))]
-        cursors = [cursor for cursor in log.cursors.values() if not cursor.closed]
+        cursors = [cursor for cursor in log.cursors.by_name.values() if not cursor.closed]
         if self.rng.random() < 0.85 and cursors:
             choices = (self.take, self.request, self.acknowledge, self.come_or_go, self.again, self.seek)
             action = self.rng.choices(choices, (8, 6, 4, 2, 3, 1))[0]
@@ -117,7 +117,7 @@ class Life:
             return
         split = self.rng.choice((len(entries), len(entries), self.rng.randint(0, len(entries))))
         handed, rest = entries[:split], entries[split:]
-        log.handed_over(handed)
+        log.environment.caches.handed_over(handed)
         self.taken[log.name] += handed
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
@@ -131,7 +131,7 @@ class Life:
         fakes.hold()
         fakes.refuse_reads = READ_FAILED if self.rng.random() < 0.2 else 0
         ended = []
-        for one in log.cursors.values():
+        for one in log.cursors.by_name.values():
             if not (one.closed or one.reading) and one.has_more() and self.rng.random() < 0.7:
                 one.request(self.rng.randint(1, 20), 10_000, lambda: ended.append(1))
                 ended.append(0)
@@ -139,7 +139,7 @@ class Life:
             await self.passes(log)
         if self.rng.random() < 0.05:
             log.cache.invalidate_ledger(cursor.read_position.ledger_id)
-            log.reads.invalidate_ledger(cursor.read_position.ledger_id)
+            log.storage_reads.invalidate_ledger(cursor.read_position.ledger_id)
         if self.rng.random() < 0.5:
             fakes.refuse_reads = 0  # What failed in part is read once more as a whole, and that succeeds.
         fakes.answer_at_once_again()
@@ -164,14 +164,14 @@ class Life:
         cached = [entry for old in wanted if (entry := peek(*old.position)) is not None]
         self.caches.put_back(cursor.reader, cached)
         self.clock.advance(self.rng.randint(0, 500) * MICROSECOND)
-        found, missing = cursor.get_positions([entry.position for entry in wanted])
+        found, missing = cursor.redelivery.read_cached([entry.position for entry in wanted])
         if missing:
             ended: list[Entry] = []
             arrived = asyncio.Event()
-            cursor.request_positions(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
+            cursor.redelivery.request(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
             await arrived.wait()
             found += ended
-        log.handed_over(found)
+        log.environment.caches.handed_over(found)
 
     async def come_or_go(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
         (cursor.deactivate if cursor.active and self.rng.random() < 0.4 else cursor.activate)()
@@ -179,16 +179,16 @@ class Life:
             cursor.rewind()
 
     async def seek(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
-        count = log.number_of_entries
+        count = log.ledgers.entries
         where = log.ledgers.position_at(self.rng.randrange(count)) if count else EARLIEST
         await cursor.reset(self.rng.choice((EARLIEST, LATEST, where)))
 
     async def cursor_made_or_deleted(self, log: ManagedLedger) -> None:
         name = self.rng.choice(CURSORS)
-        if name in log.cursors and len(log.cursors) > 1:
-            await log.delete_cursor(name)
+        if name in log.cursors.by_name and len(log.cursors.by_name) > 1:
+            await log.cursors.delete(name)
         else:
-            await log.open_cursor(name, self.rng.choice((EARLIEST, LATEST)))
+            await log.cursors.open(name, self.rng.choice((EARLIEST, LATEST)))
 
     async def end(self, log: ManagedLedger) -> None:
         await (log.delete if self.rng.random() < 0.5 else log.close)()

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import pytest
 
 from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
-from broker.managed_ledger.ledger_info import decode_log, log_key
-from broker.managed_ledger.managed_ledger import LogState, ManagedLedger
+from broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put, Versioned
 from broker.model.entry import Entry
@@ -100,8 +100,10 @@ def bodies_added(log: ManagedLedger) -> list[bytes]:
 
 async def check_store(shared: MemoryMetadataStore, writing: int | None = None) -> None:
     """Every ledger is named by the log and has an end, but for the one that is being written."""
-    found = await shared.get(log_key(NAME))
-    named = {} if found is None else {info.ledger_id: info for info in decode_log(found.value).ledgers}
+    found = await shared.get(managed_ledger_key(NAME))
+    named = (
+        {} if found is None else {info.ledger_id: info for info in decode_ledger_info(found.value).ledgers}
+    )
     keys = [key for key in shared._values if key.startswith("/ledgers/") and "idgen" not in key]
     stored = {int(key.rpartition("L")[2]): decode(shared._values[key].value) for key in keys}
     assert set(stored) == set(named)
@@ -133,7 +135,7 @@ async def test_a_ledger_that_begins_late_is_refused_or_found(
     await until(lambda: len(recorder(first).added) + len(recorder(first).failed) == before + 3)
     await try_to_add(first, b"first, later")
     await try_to_add(second, b"second, later")
-    assert LogState.FENCED in (first.state, second.state)
+    assert ManagedLedgerState.FENCED in (first.state, second.state)
     kept = await all_bodies(await World(shared, bookie).open())
     assert set(bodies_added(first)) | set(bodies_added(second)) <= set(kept)
     assert bodies_added(second if second_adds_first or before else first)
@@ -147,8 +149,8 @@ async def test_of_two_that_begin_a_ledger_one_leaves_nothing_behind() -> None:
     second = await World(shared, bookie).open()
     await fill(second, 1)
     await try_to_add(first, b"too late")
-    assert (first.state, bodies_added(first)) == (LogState.FENCED, [])
-    await check_store(shared, writing=second.current_ledger_id)
+    assert (first.state, bodies_added(first)) == (ManagedLedgerState.FENCED, [])
+    await check_store(shared, writing=second.ledgers.current.ledger_id)
 
 
 async def test_a_topics_first_message_costs_one_write_beyond_its_opening() -> None:
@@ -164,36 +166,36 @@ async def test_a_ledger_is_not_removed_before_the_list_says_so() -> None:
     log = await World(way).open(entries_per_ledger_max=1)
     await fill(log, 3)
     await turns()
-    log.keep_bytes = log.keep_ms = 0
+    log.trimming.keep_bytes = log.trimming.keep_ms = 0
     way.hold("put")
-    first, second = (info.ledger_id for info in log.ledger_infos()[:2])
-    log._remove([log.ledgers.remove(first).ledger_id])
+    first, second = (info.ledger_id for info in log.ledgers.infos()[:2])
+    log.trimming._remove_from_store([log.ledgers.remove(first).ledger_id])
     await turns()
-    log._remove([log.ledgers.remove(second).ledger_id])
+    log.trimming._remove_from_store([log.ledgers.remove(second).ledger_id])
     way.left = 3
     way.release()
     await asyncio.wait_for(way.dead.wait(), 10)
-    found = await shared.get(log_key(NAME))
+    found = await shared.get(managed_ledger_key(NAME))
     assert found is not None
-    for info in decode_log(found.value).ledgers:
+    for info in decode_ledger_info(found.value).ledgers:
         assert await shared.get(ledger_key(info.ledger_id)) is not None
 
 
 async def live(world: World, needed: list[bytes]) -> None:
     """Rolls, a failed add, an empty ledger, a trim, a close; `needed` follows what must be there."""
     log = await world.open(keep=False, entries_per_ledger_max=2)
-    log.listener = listener = Needed(needed)
-    cursor = await log.open_cursor("s", EARLIEST)
+    log.writer.listener = listener = Needed(needed)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 5)
     for refused in (1, 2):  # a ledger with entries ends, then one without
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
         log.add(b"refused", 1, None)
         await until(lambda refused=refused: len(listener.failed) == refused)
         world.ledgers.refuse = lambda ledger, entry_id: OK
-        await until(lambda: log.state is LogState.OPEN)
+        await until(lambda: log.state is ManagedLedgerState.OPEN)
     await fill(log, 3)
     del needed[:2]
-    cursor.acknowledge_cumulative(Position(log.ledger_infos()[0].ledger_id, 1))
+    cursor.acknowledge_cumulative(Position(log.ledgers.infos()[0].ledger_id, 1))
     await fill(log, 2)
     await log.close()
 

@@ -93,11 +93,11 @@ async def test_a_topic_that_is_being_opened_gets_what_holds_when_it_is_open() ->
     topic = await stage.run(asyncio.wait_for(opening, 5))
     assert topic is stage.registry.topics[TOPIC]
     assert topic.settings.round_robin_entries_max == 3
-    assert topic.ledger.settings.backlog_cursors_min_for_caching == 2
+    assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2
 
 
 async def test_the_log_of_an_open_topic_follows() -> None:
     stage = Stage()
     topic = await stage.open()
     reconfigure(stage, backlog_cursors=2)
-    assert topic.ledger.settings.backlog_cursors_min_for_caching == 2
+    assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2

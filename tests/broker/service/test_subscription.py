@@ -112,7 +112,7 @@ async def test_a_readers_cursor_goes_with_it() -> None:
     _, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=9, durable=False)
     assert len(port.got) == 3
     subscription.remove_consumer(consumer)
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
     await stage.fire()
 
 
@@ -122,7 +122,7 @@ async def test_a_reader_that_does_not_come_back_after_a_seek_is_forgotten() -> N
     subscription, _, _ = await stage.consume(topic, EXCLUSIVE, durable=False)
     await stage.run(subscription.seek(EARLIEST))
     await stage.fire()
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
 
 
 async def test_unsubscribe_needs_to_be_alone_or_forced() -> None:
@@ -135,7 +135,7 @@ async def test_unsubscribe_needs_to_be_alone_or_forced() -> None:
     assert len(subscription.consumers) == 2
     await stage.run(topic.unsubscribe(subscription, first, force=True))
     assert other.events == ["closed"]
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
 
 
 async def test_whoever_subscribes_while_the_subscription_is_deleted_gets_a_new_one() -> None:
@@ -192,7 +192,7 @@ async def test_nothing_read_is_kept_for_nobody() -> None:
     await stage.run(topic.create_subscription("s", EARLIEST))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
-    assert subscription.cursor._ready
+    assert subscription.cursor._ready.entries
     subscription.remove_consumer(consumer)
-    assert not subscription.cursor._ready
+    assert not subscription.cursor._ready.entries
     assert not subscription.cursor.active

@@ -50,7 +50,7 @@ async def test_a_topic_that_is_being_closed_is_opened_afterwards() -> None:
     assert again is not topic
     assert again is stage.registry.topics[TOPIC]
     await stage.publish(again, 1)  # type: ignore[arg-type]
-    assert again.ledger.number_of_entries == 3  # type: ignore[attr-defined]
+    assert again.ledger.ledgers.entries == 3  # type: ignore[attr-defined]
     assert stage.registry._leaving == {}
 
 

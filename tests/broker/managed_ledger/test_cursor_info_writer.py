@@ -22,26 +22,26 @@ from tests.broker.managed_ledger.ledger_fakes import (
 
 async def test_an_existing_cursor_keeps_its_place(world):
     log = await world.open()
-    cursor = await log.open_cursor("s", LATEST, {"a": 1})
+    cursor = await log.cursors.open("s", LATEST, {"a": 1})
     await fill(log, 2)
-    assert await log.open_cursor("s", EARLIEST) is cursor
+    assert await log.cursors.open("s", EARLIEST) is cursor
     assert cursor.backlog == 2
     log = await world.after_crash().open()
-    again = await log.open_cursor("s", LATEST)
+    again = await log.cursors.open("s", LATEST)
     assert again.backlog == 2
-    assert again.properties == {"a": 1}
+    assert again.acks.properties == {"a": 1}
     assert again.durable
 
 
 async def test_two_who_open_the_same_new_cursor_get_one(world):
     log = await world.open()
-    one, other = await asyncio.gather(log.open_cursor("s", EARLIEST), log.open_cursor("s", EARLIEST))
+    one, other = await asyncio.gather(log.cursors.open("s", EARLIEST), log.cursors.open("s", EARLIEST))
     assert one is other
 
 
 async def test_nothing_acknowledged_is_left_to_read(world):
     log = await world.open(entries_per_ledger_max=4)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 10)
     cursor.acknowledge_cumulative(at(log, 5))
     assert cursor.read_position == at(log, 6)
@@ -54,9 +54,9 @@ async def test_nothing_acknowledged_is_left_to_read(world):
 
 async def test_positions_that_do_not_exist_are_ignored(world):
     log = await world.open()
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 3)
-    ledger_id = log.current_ledger_id
+    ledger_id = log.ledgers.current.ledger_id
     wild = [
         (ledger_id, 3),
         (ledger_id, -1),
@@ -73,12 +73,12 @@ async def test_positions_that_do_not_exist_are_ignored(world):
     assert cursor.backlog == 3
     cursor.acknowledge_cumulative(Position(ledger_id, 1), (0b110,))
     assert cursor.backlog == 2
-    assert cursor.ack_set_of((ledger_id, 1)) == (0b110,)
+    assert cursor.acks.ack_set_of((ledger_id, 1)) == (0b110,)
 
 
 async def test_seek_goes_back_and_forgets_acks_behind_it(world):
     log = await world.open(entries_per_ledger_max=4)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 10)
     await read_all(cursor)
     cursor.acknowledge_cumulative(at(log, 4))
@@ -86,7 +86,7 @@ async def test_seek_goes_back_and_forgets_acks_behind_it(world):
     await cursor.reset(at(log, 2))
     assert cursor.backlog == 8
     assert await read_all(cursor) == list(range(2, 10))
-    again = (await world.after_crash().open()).cursors["s"]
+    again = (await world.after_crash().open()).cursors.by_name["s"]
     assert again.backlog == 8
     await again.reset(EARLIEST)
     assert again.backlog == 10
@@ -99,60 +99,60 @@ async def test_seek_goes_back_and_forgets_acks_behind_it(world):
 
 async def test_deleting_a_cursor_forgets_it_and_its_snapshot(world):
     log = await world.open()
-    cursor = await log.open_cursor("a/b c", EARLIEST)
+    cursor = await log.cursors.open("a/b c", EARLIEST)
     cursor.activate()
     await fill(log, 1)
     cursor.acknowledge([log.last_confirmed])
-    await log.delete_cursor("a/b c")
-    await log.delete_cursor("a/b c")
-    assert len(log.readers.active) == 0
-    assert (await world.after_crash().open()).cursors == {}
-    assert (await log.open_cursor("a/b c", EARLIEST)).backlog == 1
+    await log.cursors.delete("a/b c")
+    await log.cursors.delete("a/b c")
+    assert len(log.reading_cursors.active) == 0
+    assert (await world.after_crash().open()).cursors.by_name == {}
+    assert (await log.cursors.open("a/b c", EARLIEST)).backlog == 1
 
 
 async def test_every_change_is_written_once_per_turn_when_nothing_throttles(world):
     log = await world.open(mark_delete_rate=EVERY_CHANGE)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 20)
-    before = cursor._snapshots.writes
+    before = cursor.store.writes
     durable: list[int] = []
     for index in range(10):
         cursor.acknowledge([at(log, index)])
-        cursor.on_durable(lambda index=index: durable.append(index))
+        cursor.store.on_durable(lambda index=index: durable.append(index))
     assert durable == []
     await until(lambda: len(durable) == 10)
     assert durable == list(range(10))
-    assert cursor._snapshots.writes == before + 1
-    assert (await world.after_crash().open()).cursors["s"].backlog == 10
-    cursor.on_durable(lambda: durable.append(99))
+    assert cursor.store.writes == before + 1
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 10
+    cursor.store.on_durable(lambda: durable.append(99))
     assert durable[-1] == 99
 
 
 async def test_a_throttled_cursor_writes_at_most_once_per_interval_and_then_everything(world):
     log = await world.open(mark_delete_rate=1.0)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 20)
     world.clock.advance(1_000_000_000)
     cursor.acknowledge([at(log, 0)])
-    await until(lambda: cursor._snapshots.writes == 2)
+    await until(lambda: cursor.store.writes == 2)
     for index in range(1, 5):
         cursor.acknowledge([at(log, index)])
         for _ in range(5):
             await asyncio.sleep(0)
-    assert cursor._snapshots.writes == 2
-    assert len(world.ground.dirty_cursors) == 1
-    world.ground.tick(world.clock.now)
-    assert cursor._snapshots.writes == 2
+    assert cursor.store.writes == 2
+    assert len(world.environment.unsaved_cursors) == 1
+    world.tick()
+    assert cursor.store.writes == 2
     world.clock.advance(1_000_000_000)
-    world.ground.tick(world.clock.now)
-    await until(lambda: cursor._snapshots.writes == 3)
-    assert len(world.ground.dirty_cursors) == 0
-    assert (await world.after_crash().open()).cursors["s"].backlog == 15
+    world.tick()
+    await until(lambda: cursor.store.writes == 3)
+    assert len(world.environment.unsaved_cursors) == 0
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 15
 
 
 async def test_a_snapshot_that_could_not_be_written_is_written_later(world):
     log = await world.open(mark_delete_rate=EVERY_CHANGE)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 5)
     plain_put = world.metadata.put
 
@@ -162,15 +162,15 @@ async def test_a_snapshot_that_could_not_be_written_is_written_later(world):
     world.metadata.put = full
     durable: list[int] = []
     cursor.acknowledge([at(log, 0)])
-    cursor.on_durable(lambda: durable.append(1))
-    await until(lambda: len(world.ground.dirty_cursors) == 1)
+    cursor.store.on_durable(lambda: durable.append(1))
+    await until(lambda: len(world.environment.unsaved_cursors) == 1)
     assert durable == []
     with pytest.raises(MetadataError):
         await cursor.reset(at(log, 3))
     world.metadata.put = plain_put
-    world.ground.tick(world.clock.now)
+    world.tick()
     await until(lambda: durable)
-    assert (await world.after_crash().open()).cursors["s"].backlog == 2
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 2
 
 
 async def test_a_new_cursor_that_could_not_be_written_does_not_exist(world):
@@ -182,67 +182,69 @@ async def test_a_new_cursor_that_could_not_be_written_does_not_exist(world):
 
     world.metadata.put = full
     with pytest.raises(MetadataError):
-        await log.open_cursor("s", EARLIEST)
-    assert log.cursors == {}
+        await log.cursors.open("s", EARLIEST)
+    assert log.cursors.by_name == {}
     world.metadata.put = plain_put
-    assert (await log.open_cursor("s", EARLIEST)).durable
+    assert (await log.cursors.open("s", EARLIEST)).durable
 
 
 async def test_holes_and_partly_acknowledged_batches_survive_a_crash(world):
     log = await world.open(entries_per_ledger_max=4, mark_delete_rate=EVERY_CHANGE)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 10)
     cursor.acknowledge([at(log, index) for index in (0, 2, 3, 6, 9)])
     cursor.acknowledge_batch(at(log, 1), (0b101,), 3)
-    await cursor.flush()
+    await cursor.store.flush()
     again_log = await world.after_crash().open()
-    again = again_log.cursors["s"]
+    again = again_log.cursors.by_name["s"]
     assert again.mark_delete_position == at(log, 0)
-    assert [index for index in range(10) if again.is_acknowledged(at(log, index))] == [0, 2, 3, 6, 9]
-    assert again.ack_set_of(at(log, 1)) == (0b101,)
-    assert again.partly_acknowledged == 1
+    assert [index for index in range(10) if again.acks.is_acknowledged(at(log, index))] == [0, 2, 3, 6, 9]
+    assert again.acks.ack_set_of(at(log, 1)) == (0b101,)
+    assert again.acks.partly_acknowledged == 1
     assert again.backlog == 5
     assert await read_all(again) == [1, 4, 5, 7, 8]
 
 
 async def test_closing_writes_what_the_throttle_held_back(world):
     log = await world.open(mark_delete_rate=0.001)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     await fill(log, 5)
     for index in range(4):
         cursor.acknowledge([at(log, index)])
         await asyncio.sleep(0)
     await cursor.close()
     assert not cursor.active
-    assert (await world.after_crash().open()).cursors["s"].backlog == 1
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 1
 
 
 async def test_acks_that_were_durable_survive_on_sqlite(tmp_path):
     store = SqliteMetadataStore(tmp_path / "m.db")
     world = World(store)
     log = await world.open(mark_delete_rate=EVERY_CHANGE)
-    cursor = await log.open_cursor("s", EARLIEST)
+    cursor = await log.cursors.open("s", EARLIEST)
     for number in range(10):
         log.add(b"%d" % number, 1, number)
     await until(lambda: len(recorder(log).added) == 10)
     cursor.acknowledge([at(log, index) for index in (0, 1, 5)])
     durable = asyncio.Event()
-    cursor.on_durable(durable.set)
+    cursor.store.on_durable(durable.set)
     await durable.wait()
     reopened = SqliteMetadataStore(tmp_path / "m.db")
     again = await World(reopened, world.ledgers).open()
-    assert [index for index in range(10) if again.cursors["s"].is_acknowledged(at(again, index))] == [0, 1, 5]
+    assert [
+        index for index in range(10) if again.cursors.by_name["s"].acks.is_acknowledged(at(again, index))
+    ] == [0, 1, 5]
     await reopened.close()
     await store.close()
 
 
 async def test_properties_are_kept_with_the_position(world):
     log = await world.open(mark_delete_rate=EVERY_CHANGE)
-    cursor = await log.open_cursor("dedup", EARLIEST)
+    cursor = await log.cursors.open("dedup", EARLIEST)
     await fill(log, 3)
     cursor.acknowledge_cumulative(at(log, 1), properties={"producer": 7})
-    await cursor.flush()
-    assert (await world.after_crash().open()).cursors["dedup"].properties == {"producer": 7}
+    await cursor.store.flush()
+    assert (await world.after_crash().open()).cursors.by_name["dedup"].acks.properties == {"producer": 7}
     cursor.acknowledge_cumulative(at(log, 1), properties={"producer": 8})
-    await cursor.flush()
-    assert (await world.after_crash().open()).cursors["dedup"].properties == {"producer": 8}
+    await cursor.store.flush()
+    assert (await world.after_crash().open()).cursors.by_name["dedup"].acks.properties == {"producer": 8}

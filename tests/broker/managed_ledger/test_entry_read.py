@@ -23,13 +23,14 @@ from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient
 from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.range_reads import gaps_between
+from broker.managed_ledger.read_plan import gaps_between
 from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
 from broker.model.position import EARLIEST
 from broker.model.range_set import EntryRange
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, FakeLedgers, World, fill, numbers, read, until
+from tests.fakes.reads import RangeRequest
 
 Answer = Callable[[int, list[bytes]], tuple[int, list[bytes]]]
 READERS = 2
@@ -74,7 +75,7 @@ class Shelf:
         self.world = world
         self.log = log
         self.ledgers = ledgers
-        self.ledger_id = log.ledger_infos()[0].ledger_id
+        self.ledger_id = log.ledgers.infos()[0].ledger_id
         self.reader = log.cache.reader("reader")
         ledgers.asked.clear()
 
@@ -92,9 +93,8 @@ class Shelf:
 
     async def read(self, first: int, last: int) -> list[Entry]:
         answers: list[tuple[list[Entry], BrokerError | None]] = []
-        self.log.reads.read(
-            self.reader, self.ledger_id, first, last, lambda: READERS, lambda *answer: answers.append(answer)
-        )
+        wanted = EntryRange(self.ledger_id, first, last)
+        self.begin(RangeRequest(self.reader, wanted, lambda *answer: answers.append(answer), lambda: READERS))
         assert answers == [], "answered inside the call"
         await until(lambda: answers)
         [(entries, error)] = answers
@@ -102,6 +102,9 @@ class Shelf:
             assert entries == []
             raise error
         return entries
+
+    def begin(self, request: RangeRequest) -> None:
+        request.begin(self.log.context, self.log.storage_reads)
 
     def cached(self, entry_id: int) -> Entry:
         entry = self.log.cache.peek(self.ledger_id, entry_id)
@@ -200,7 +203,7 @@ async def test_reading_and_reading_again_leave_the_expected_reads_alone():
     entries = await shelf.read(0, 3)
     assert shelf.ledgers.asked == [(0, 0), (2, 3), (0, 3)]
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [READERS] * 4
-    shelf.log.handed_over(entries[2:])
+    shelf.log.environment.caches.handed_over(entries[2:])
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [2, 2, 1, 1]
 
 
@@ -293,7 +296,7 @@ async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read():
             assert error is None
             answers[name] = numbers(entries)
 
-        shelf.log.reads.read(reader, shelf.ledger_id, first, last, lambda: READERS, done)
+        shelf.begin(RangeRequest(reader, EntryRange(shelf.ledger_id, first, last), done, lambda: READERS))
     assert shelf.ledgers.asked == [(0, 49), (51, 79), (80, 99)]
     client.answer_at_once_again()
     assert answers == {"first": list(range(80)), "second": list(range(20, 100))}
@@ -305,21 +308,21 @@ async def test_a_read_that_takes_too_long_fails_and_its_answer_comes_to_nothing(
     shelf = await new_shelf(client, 10, read_timeout_s=2)
     await shelf.cache(3)
     client.hold()
-    cursor = shelf.log.new_non_durable_cursor("r", EARLIEST)
+    cursor = shelf.log.cursors.open_non_durable("r", EARLIEST)
     ready: list[None] = []
     cursor.request(10, PLENTY, lambda: ready.append(None))
     await until(lambda: len(shelf.ledgers.asked) == 2)
     shelf.world.clock.advance(2 * NS_PER_SECOND - 1)
-    shelf.world.ground.tick(shelf.world.clock.now)
+    shelf.world.tick()
     assert ready == []
     shelf.world.clock.advance(1)
-    shelf.world.ground.tick(shelf.world.clock.now)
+    shelf.world.tick()
     assert len(ready) == 1
     assert isinstance(cursor.last_error, ReadTimedOut)
     assert cursor.last_error.retriable
     assert "2 s (managedLedgerReadEntryTimeoutSeconds)" in str(cursor.last_error)
     assert shelf.ledgers.asked == [(0, 2), (4, 9)], "no second read when the time is up"
-    assert len(shelf.world.ground.read_deadlines) == 0
+    assert len(shelf.world.environment.read_deadlines) == 0
     client.answer_at_once_again()
     assert len(ready) == 1
     assert shelf.log.cache.entries == 1
@@ -329,15 +332,15 @@ async def test_a_read_that_takes_too_long_fails_and_its_answer_comes_to_nothing(
 async def test_a_read_in_time_leaves_no_deadline_behind():
     shelf = await new_shelf(FakeLedgers(), 10, read_timeout_s=2)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
-    assert len(shelf.world.ground.read_deadlines) == 0
+    assert len(shelf.world.environment.read_deadlines) == 0
 
 
 @given(st.integers(0, 5), st.integers(0, 60), st.sets(st.integers(0, 70)))
 def test_gaps_and_what_is_present_are_the_range_and_no_two_gaps_touch(first, length, ids):
-    wanted = EntryRange(7, first, first + length)
-    present = sorted(entry_id for entry_id in ids if first <= entry_id <= wanted.last)
-    gaps = gaps_between(wanted, present)
-    covered = [entry_id for gap in gaps for entry_id in range(gap.first, gap.last + 1)]
-    assert sorted([*covered, *present]) == list(range(first, wanted.last + 1))
-    assert all(gap.ledger_id == 7 and gap.first <= gap.last for gap in gaps)
-    assert all(before.last + 1 < after.first for before, after in pairwise(gaps))
+    last = first + length
+    present = sorted(entry_id for entry_id in ids if first <= entry_id <= last)
+    gaps = gaps_between(first, last, present)
+    covered = [entry_id for gap in gaps for entry_id in range(gap[0], gap[1] + 1)]
+    assert sorted([*covered, *present]) == list(range(first, last + 1))
+    assert all(gap[0] <= gap[1] for gap in gaps)
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(gaps))

@@ -1,0 +1,78 @@
+"""ManagedLedgerEnvironment: the stores, clocks, cache and limits that all managed ledgers of a broker share.
+
+`BrokerService` makes one and looks after what falls due in it: a few times a second it calls
+`unsaved_cursors.write_due`, `reads_limiter.expire_due` and `read_deadlines.fire_due`. Nothing in this room has a
+timer or a clock of its own, so a test decides what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.ledger_client.ledger_ids import LedgerIdSource
+from broker.ledger_client.ledgers import Ledgers
+from broker.loop.turn import Turn
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.read_deadlines import ReadDeadlines
+from broker.managed_ledger.unsaved_cursors import UnsavedCursors
+from broker.metadata.metadata_store import MetadataStore
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError
+
+
+class EntryStamp(Protocol):
+    """Makes the broker entry metadata of one managed ledger's entries (PIP-70) and counts its messages."""
+
+    index: int
+    """The number of the last message stamped, -1 = none; set when the managed ledger is opened."""
+
+    def stamp(self, messages: int) -> bytes:
+        """Return the metadata block of an entry with so many messages, and count them."""
+        ...
+
+    def rollback(self, messages: int) -> None:
+        """Uncount the last messages stamped, because their entries were not stored."""
+        ...
+
+
+class LedgerListener(Protocol):
+    """Receives the outcome of adds, in the order of the adds. A persistent topic is one."""
+
+    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
+        """These entries are durable and readable; they are in the cache if anybody is expected to read them.
+
+        `contexts`: what was given to `add`, one per entry.
+        """
+        ...
+
+    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
+        """These adds were not stored. Later adds that waited behind them fail with the same error."""
+        ...
+
+
+@dataclass(frozen=True)
+class ManagedLedgerEnvironment:
+    """One per broker; each managed ledger receives it when it is opened."""
+
+    metadata: MetadataStore
+    ledgers: Ledgers
+    """Makes, writes, reads, recovers and deletes BookKeeper ledgers."""
+    ids: LedgerIdSource
+    """Gives out ids of new ledgers."""
+    caches: EntryCacheManager
+    turn: Turn
+    now_ns: Callable[[], int]
+    """Monotonic clock, for intervals."""
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970, for times that are stored."""
+    reads_limiter: InflightReadsLimiter = field(default_factory=lambda: InflightReadsLimiter(0, 0, 0))
+    """`managedLedgerMaxReadsInFlightSizeInMB`; 0 = no limit. Permits cover a read from its beginning until its last
+    entry was dispatched or dropped. Entries that a cursor takes from the cache need none: they are dispatched in
+    the same turn."""
+    read_deadlines: ReadDeadlines = field(default_factory=ReadDeadlines)
+    """`managedLedgerReadEntryTimeoutSeconds`: reads that fail unless storage answers in time."""
+    unsaved_cursors: UnsavedCursors = field(default_factory=UnsavedCursors)
+    """Cursors whose acknowledgements are not stored yet."""
