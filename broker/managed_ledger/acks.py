@@ -1,4 +1,4 @@
-"""Acks: what one cursor has acknowledged: a mark-delete position, entries beyond it, parts of batches.
+"""Acks: the acknowledgements of one cursor: a mark-delete position, entries beyond it, parts of batches.
 
 Everything up to the mark-delete position is acknowledged. Acknowledged entries further on are kept in a
 RangeSet until the hole before them closes; then the mark-delete position moves over them. Positions come
@@ -22,7 +22,10 @@ _SIGN = 2 ** (WORD_BITS - 1)
 
 
 class Acks:
-    """The acknowledgements of one cursor. Pure bookkeeping: nothing here reads, stores or waits."""
+    """The acknowledgements of one cursor.
+
+    Pure bookkeeping: nothing here reads, stores or waits.
+    """
 
     __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id", "properties")
 
@@ -41,7 +44,7 @@ class Acks:
 
     @classmethod
     def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
-        """Return what was stored. Acknowledgements of entries that no longer exist are forgotten."""
+        """Restore what was stored, without entries that no longer exist."""
         mark_delete = min(info.mark_delete, ledgers.last())
         acks = cls(ledgers, mark_delete, info.properties)
         for ledger_id, first, bits in info.acked:
@@ -56,9 +59,10 @@ class Acks:
         return acks
 
     def info(self, ranges_max: int, batches_max: int) -> CursorInfo:
-        """Return what to store: the lowest ranges and batches, as many as the limits allow.
+        """Return the info to store, within the limits.
 
-        Acknowledgements above the limits are delivered again after a crash.
+        The lowest ranges and batches are kept. Acknowledgements above the limits are delivered again after a
+        crash.
         """
         return CursorInfo(
             self.mark_delete,
@@ -107,9 +111,10 @@ class Acks:
         return True
 
     def acknowledge_batch(self, position: tuple[int, int], ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages whose bit is clear; return True when none of the entry is left.
+        """Acknowledge the messages whose bit is clear.
 
-        `batch_size` 0 = not known: messages that the words do not mention are then acknowledged.
+        Returns True when none of the entry is left. `batch_size` 0 = not known: messages that the words do
+        not mention are then acknowledged.
         """
         if not self._is_open(*position):
             return False
@@ -124,9 +129,10 @@ class Acks:
         return False
 
     def acknowledge_cumulative(self, position: tuple[int, int], ack_set: Sequence[int] | None) -> bool:
-        """Acknowledge everything up to the position, as far as entries exist; return True if that changed anything.
+        """Acknowledge everything up to the position, as far as entries exist.
 
-        With an `ack_set`, of the entry itself only the messages whose bit is clear.
+        Returns True if that changed anything. With an `ack_set`, of the entry itself only the messages whose
+        bit is clear.
         """
         ledger_id, entry_id = position
         if entry_id >= _SIGN:  # -1 arrives as an unsigned number of 64 bits.
@@ -158,7 +164,10 @@ class Acks:
         return tuple(position) <= (self.ledger_id, self.entry_id) or position in self.beyond
 
     def ack_set_of(self, position: tuple[int, int]) -> tuple[int, ...] | None:
-        """Return the words for MESSAGE.ack_set (bit set = to deliver), None to deliver all of the entry."""
+        """Return the words for MESSAGE.ack_set, None to deliver the whole entry.
+
+        A set bit = a message to deliver.
+        """
         bits = self._batches.get((position[0], position[1]))
         return None if bits is None else words_of(bits)
 
@@ -168,7 +177,10 @@ class Acks:
         return len(self._batches)
 
     def first_open(self, position: Position) -> Position:
-        """Return the first place at or behind the position that holds an unacknowledged entry, or will."""
+        """Return the first unacknowledged entry at or behind the position.
+
+        Without one, the place where the next entry will stand.
+        """
         position = self._ledgers.at_or_after(max(position, self._ledgers.next_valid(self.mark_delete)))
         while position in self.beyond:
             entry_id = self.beyond.first_missing(*position)
@@ -211,7 +223,7 @@ class Acks:
 
 
 def bits_of(words: Sequence[int]) -> int:
-    """Join words of 64 bits, signed or not, lowest first, into one number."""
+    """Join 64-bit words, signed or not, lowest first, into one number."""
     bits = 0
     for place, word in enumerate(words):
         bits |= (word & _WORD) << place * WORD_BITS
@@ -219,7 +231,10 @@ def bits_of(words: Sequence[int]) -> int:
 
 
 def words_of(bits: int) -> tuple[int, ...]:
-    """Split the number into signed words of 64 bits, lowest first, without empty ones at the end."""
+    """Split the number into signed words of 64 bits, lowest first.
+
+    Without empty words at the end.
+    """
     words = []
     while bits:
         word = bits & _WORD

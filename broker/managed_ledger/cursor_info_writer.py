@@ -31,11 +31,17 @@ class CursorStore(Protocol):
         ...
 
     def changed(self) -> None:
-        """Something was acknowledged: store it soon. Cheap, for it is called per acknowledgement."""
+        """Store a new acknowledgement soon.
+
+        Called per acknowledgement, so it must be cheap.
+        """
         ...
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything acknowledged so far would survive a crash; at once if it would now."""
+        """Call back once everything acknowledged so far would survive a crash.
+
+        At once if it would now.
+        """
         ...
 
     async def flush(self) -> None:
@@ -43,7 +49,10 @@ class CursorStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Flush and write no more. Raises MetadataError; the writer is closed all the same."""
+        """Flush and write no more.
+
+        Raises MetadataError; the writer is closed all the same.
+        """
         ...
 
     def abandon(self) -> None:
@@ -52,7 +61,7 @@ class CursorStore(Protocol):
 
 
 class NoCursorInfo:
-    """The store of a cursor in memory: stores nothing and is never in debt."""
+    """The store of a cursor in memory, which stores nothing."""
 
     durable: Final = False
 
@@ -60,7 +69,7 @@ class NoCursorInfo:
         """Nothing to store."""
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """Call back at once: the acknowledgement is as safe as it will ever be."""
+        """Call back at once: nothing will make it safer."""
         callback()
 
     async def flush(self) -> None:
@@ -116,13 +125,17 @@ class CursorInfoWriter:
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         """(change, callback) in order."""
         self.closed = False
+        """Writes no more: closed, deleted, or another broker writes this info."""
         self.writes = 0
         """How often the info was stored."""
         self.last_error: MetadataError | None = None
         """Why the last write failed; None after one that succeeded."""
 
     def changed(self) -> None:
-        """See CursorStore. Any number of calls in a turn cost one look at its end."""
+        """See CursorStore.
+
+        Any number of calls in a turn cost one look at its end.
+        """
         self._wanted += 1
         self._look_at_end_of_turn()
 
@@ -204,7 +217,10 @@ class CursorInfoWriter:
             await self._write()
 
     async def settle(self) -> None:
-        """Wait for the write in flight. A deletion needs that: the write would make the info anew."""
+        """Wait for the write in flight.
+
+        A deletion needs that: a later write would make the info anew.
+        """
         await self._background.drain()
         async with self._one_at_a_time:
             pass

@@ -49,26 +49,32 @@ _place = attrgetter("ledger_id", "entry_id")
 
 
 class ReadRequest(Protocol):
-    """The user of a read: says what to read and receives the result."""
+    """The user of a read: names its ranges and receives the result."""
 
     @property
     def reader(self) -> Reader:
-        """The cursor as the cache knows it; hits and misses count for it."""
+        """The cursor for which hits and misses count."""
         ...
 
     def ranges(self) -> Sequence[EntryRange]:
-        """The existing, disjoint ranges to read now; called when the permits are granted after a wait.
+        """Return the ranges to read now; empty when nothing is left.
 
-        Empty when nothing is left to read.
+        Called when permits are granted after a wait. The ranges exist and are disjoint.
         """
         ...
 
     def expected_reads(self) -> int:
-        """How many readers of fetched entries are to come, or NOT_CACHED; called when they have arrived."""
+        """Return how many readers of fetched entries are to come.
+
+        NOT_CACHED keeps them out of the cache. Called when the entries have arrived.
+        """
         ...
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
-        """The entries of all ranges that could be read, in order, and the reason why others could not."""
+        """Receive the entries in order, and the reason why some are missing.
+
+        A range is complete or missing as a whole.
+        """
         ...
 
 
@@ -78,7 +84,7 @@ class _FailedPart(NamedTuple):
 
 
 class EntryRead:
-    """Executes the plans of its ranges and holds the permits and the deadline of the read."""
+    """Executes the plans of its ranges; holds permits and deadline."""
 
     __slots__ = (
         "_context",
@@ -122,7 +128,10 @@ class EntryRead:
         """Parts that failed at first and are being read again with their whole range."""
 
     def begin(self, ranges: Sequence[EntryRange]) -> None:
-        """Read these ranges, or what `request.ranges` returns once permits are there if the read has to wait."""
+        """Read these ranges as soon as permits are there.
+
+        A read that has to wait reads what `request.ranges` returns after the wait.
+        """
         if not self._context.environment.reads_limiter.enabled:
             self._execute(ranges)
             return
@@ -131,7 +140,10 @@ class EntryRead:
         self.permits.acquire(size_bytes, self._granted, self._refused)
 
     def withdraw(self) -> None:
-        """End the wait for permits, with an empty result; a read that has begun goes on."""
+        """End a wait for permits with an empty result.
+
+        A read that has begun goes on.
+        """
         if self.permits.waiting:
             self.permits.release()
             self._context.at_end_of_turn(self._end)
@@ -186,7 +198,7 @@ class EntryRead:
             environment.read_deadlines.add(self, environment.now_ns() + timeout_s * NS_PER_SECOND)
 
     def overdue(self) -> None:
-        """Fail the storage reads that this read started, for everyone who waits for them."""
+        """Fail the storage reads that this read started, for all their readers."""
         limit = f"{self._context.settings.read_timeout_s} s (managedLedgerReadEntryTimeoutSeconds)"
         for read in self._own_reads:
             place = f"{read.ledger_id}:{read.first}-{read.last}"
@@ -195,7 +207,10 @@ class EntryRead:
     # Parts end
 
     def part_arrived(self, part: ReadPart, entries: list[Entry], *, fetched: bool) -> None:
-        """Keep the entries and count them; entries of a second pass have their events already."""
+        """Keep the entries and count them.
+
+        Entries of a second pass are counted at its end.
+        """
         if not self._repeating:
             cache = self._context.cache
             count = cache.count_misses if fetched else cache.count_coalesced

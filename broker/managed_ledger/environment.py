@@ -24,13 +24,16 @@ from broker.model.errors import BrokerError
 
 
 class EntryStamp(Protocol):
-    """Makes the broker entry metadata of one managed ledger's entries (PIP-70) and counts its messages."""
+    """Makes broker entry metadata (PIP-70) and counts messages.
+
+    One per managed ledger.
+    """
 
     index: int
     """The number of the last message stamped, -1 = none; set when the managed ledger is opened."""
 
     def stamp(self, messages: int) -> bytes:
-        """Return the metadata block of an entry with so many messages, and count them."""
+        """Count the messages and return the metadata block of their entry."""
         ...
 
     def rollback(self, messages: int) -> None:
@@ -39,17 +42,20 @@ class EntryStamp(Protocol):
 
 
 class LedgerListener(Protocol):
-    """Receives the outcome of adds, in the order of the adds. A persistent topic is one."""
+    """Receives the outcome of adds, in their order: a persistent topic."""
 
     def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
-        """These entries are durable and readable; they are in the cache if anybody is expected to read them.
+        """The entries are durable, readable and, if readers are expected, cached.
 
         `contexts`: what was given to `add`, one per entry.
         """
         ...
 
     def add_failed(self, contexts: list[object], error: BrokerError) -> None:
-        """These adds were not stored. Later adds that waited behind them fail with the same error."""
+        """The adds were not stored.
+
+        Adds that waited behind them fail with the same error.
+        """
         ...
 
 

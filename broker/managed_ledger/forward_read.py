@@ -29,12 +29,15 @@ class ForwardReader(ReadingCursor, Protocol):
     def forward_read_ended(
         self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
     ) -> None:
-        """The only read in flight has ended. Entries, if any, follow the read position."""
+        """Receive the result; the entries, if any, reach the read position."""
         ...
 
 
 class ForwardRead:
-    """One read of a cursor; `ready` is called exactly once, when it has ended or was withdrawn."""
+    """One read of a cursor from its read position on.
+
+    `ready` is called exactly once, when the read has ended or was withdrawn.
+    """
 
     __slots__ = ("_bytes_max", "_cursor", "_entries_max", "_parts", "_read", "_ready", "_stale", "reader")
 
@@ -54,6 +57,7 @@ class ForwardRead:
         self._stale = False
         """The read position has jumped since the range was fixed: the entries are of no use."""
         self.reader = cursor.reader
+        """See ReadRequest."""
         self._read = EntryRead(parts.context, parts.storage_reads, self)
 
     def begin(self, first: EntryRange) -> None:
@@ -61,12 +65,15 @@ class ForwardRead:
         self._read.begin((first,))
 
     def position_jumped(self) -> None:
-        """Drop the result if the range is fixed; a read that waits for permits reads at the new position."""
+        """Drop the result if the range is fixed already.
+
+        A read that waits for permits reads at the new position.
+        """
         if self._read.begun:
             self._stale = True
 
     def withdraw(self) -> None:
-        """Leave the queue for permits; a read that has begun ends by itself and is dropped."""
+        """Stop waiting for permits, or drop the result once it comes."""
         self.position_jumped()
         self._read.withdraw()
 
@@ -92,7 +99,7 @@ class ForwardRead:
 
 
 class ReadyEntries:
-    """The entries of a cursor's last read that were not taken yet, and the permits that they hold."""
+    """Entries that were read and not taken yet, with their permits."""
 
     __slots__ = ("_permits", "_turn", "entries")
 
@@ -103,7 +110,7 @@ class ReadyEntries:
         self._turn = turn
 
     def keep(self, entries: list[Entry], permits: ReadPermits) -> None:
-        """Hold what a read has brought; the permits shrink to the size of these entries."""
+        """Hold the entries of a read; its permits shrink to their size."""
         self.entries = entries
         self._permits = permits
         if permits.held:
@@ -111,7 +118,7 @@ class ReadyEntries:
             self._settle_later()
 
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
-        """Remove and return entries from the front; at least one, whatever its size."""
+        """Remove and return entries from the front, at least one."""
         ready = self.entries
         count = 0
         size_bytes = 0

@@ -1,13 +1,13 @@
 """InflightReadsLimiter: a broker-wide budget of bytes for reads in flight (PIP-430); ReadPermits: one read's share.
 
-A read takes permits for its estimated size, corrects them when it knows the real size, and releases them when its
-last entry was dispatched or dropped:
+A read takes permits for its estimated size, corrects them when it knows the real size, and releases them when
+its last entry was dispatched or dropped:
 
     acquire -> (wait) -> granted -> correct -> (lend) -> release
 
-A read that does not fit waits in a queue, up to a time. Permits whose entries wait for a slow client are *lent*: the
-limiter takes them back, by dropping those entries, when other reads wait. Otherwise one client that takes nothing
-could stop every other reader of the broker.
+A read that does not fit waits in a queue, up to a time. Permits whose entries wait for a slow client are
+*lent*: the limiter takes them back, by dropping those entries, when other reads wait. Otherwise one client
+that takes nothing could stop every other reader of the broker.
 
 No clock and no timer: the composer calls `expire_due` a few times a second.
 """
@@ -49,7 +49,7 @@ class _Waiter:
 
 
 class InflightReadsLimiter:
-    """The budget, the queue of reads that wait for a part of it, and the permits that are lent."""
+    """The budget, the queue of waiting reads, and the lent permits."""
 
     __slots__ = (
         "_fair",
@@ -74,6 +74,7 @@ class InflightReadsLimiter:
         self._waiters: deque[_Waiter] = deque()
         self._lent: dict[Permits, Callable[[], None]] = {}
         self.budget_bytes: Final = budget_bytes
+        """`managedLedgerMaxReadsInFlightSizeInMB` in bytes."""
         self.remaining_bytes = budget_bytes
         """Bytes that no read holds."""
         self.timer_due_ns: int | None = None
@@ -81,7 +82,7 @@ class InflightReadsLimiter:
 
     @property
     def enabled(self) -> bool:
-        """False when there is no limit; every request is then granted at once."""
+        """False without a limit; every request is then granted at once."""
         return self.budget_bytes > 0
 
     @property
@@ -90,7 +91,9 @@ class InflightReadsLimiter:
         return len(self._waiters)
 
     def acquire(self, size_bytes: int, now_ns: int, granted: Granted) -> Permits | None:
-        """Return permits, or None: `granted` is then called later. Raises TooManyRequests if the queue is full.
+        """Return permits, or None: `granted` is then called later.
+
+        Raises TooManyRequests if the queue is full.
 
         A request for nothing never waits. A request larger than the whole budget is served, with all of the
         budget, when no other read holds a part of it; otherwise it could never be served.
@@ -111,7 +114,7 @@ class InflightReadsLimiter:
         return None
 
     def acquire_read_ahead(self, size_bytes: int) -> Permits | None:
-        """Return permits for a read ahead of demand, or None; such a read never waits."""
+        """Return permits for a read ahead of demand, or None at once."""
         if not self.enabled:
             return Permits(0)
         used_bytes = self.budget_bytes - self.remaining_bytes
@@ -120,7 +123,10 @@ class InflightReadsLimiter:
         return self._take(size_bytes)
 
     def withdraw(self, granted: Granted, now_ns: int) -> bool:
-        """Remove the waiting read with this callback. Returns False if it has been answered already."""
+        """Remove the waiting read with this callback.
+
+        Returns False if it has been granted or refused already.
+        """
         for waiter in self._waiters:
             if waiter.granted is granted:
                 self._waiters.remove(waiter)
@@ -130,9 +136,10 @@ class InflightReadsLimiter:
         return False
 
     def correct(self, permits: Permits, size_bytes: int, now_ns: int) -> None:
-        """Adjust the permits to the real size: release a surplus, take of a deficit what is left. Not after `release`.
+        """Adjust the permits to the real size; not after `release`.
 
-        A deficit never waits: the bytes are in memory already.
+        A surplus goes back. Of a deficit, as much is taken as is left. A deficit never waits: the bytes are
+        in memory already.
         """
         if not self.enabled:
             return
@@ -151,7 +158,7 @@ class InflightReadsLimiter:
         self._serve(now_ns)
 
     def lend(self, permits: Permits, drop: Callable[[], None]) -> None:
-        """Mark permits whose entries wait for a client that may never take them.
+        """Mark permits whose entries wait for a slow client.
 
         `drop` drops the entries and releases the permits. It is called when other reads need them, maybe
         inside this call.
@@ -171,7 +178,7 @@ class InflightReadsLimiter:
             self.timer_fired(now_ns)
 
     def timer_fired(self, now_ns: int) -> None:
-        """Refuse the reads that have waited for the whole time. To be called at `timer_due_ns`."""
+        """Refuse the reads that have waited too long; call at `timer_due_ns`."""
         self.timer_due_ns = None
         answers: list[tuple[_Waiter, Permits | None]] = []
         while self._waiters and now_ns - self._waiters[0].since_ns >= self._timeout_ns:
@@ -222,8 +229,8 @@ class InflightReadsLimiter:
 class ReadPermits:
     """One read's share of the budget: acquired, corrected, lent, released.
 
-    `release` may come at any time and more than once, also while the read waits. So the owner that ends a read need
-    not know how far it came.
+    `release` may come at any time and more than once, also while the read waits. So the owner that ends a
+    read need not know how far it came.
     """
 
     __slots__ = ("_held", "_limiter", "_now_ns", "_turn", "_waiting")
@@ -237,7 +244,7 @@ class ReadPermits:
 
     @property
     def held(self) -> bool:
-        """Part of the budget is taken; always False while the budget has no limit."""
+        """Part of the budget is taken; False while there is no limit."""
         return self._held is not None
 
     @property
@@ -248,10 +255,10 @@ class ReadPermits:
     def acquire(
         self, size_bytes: int, begin: Callable[[], None], refuse: Callable[[BrokerError], None]
     ) -> None:
-        """Call `begin` as soon as so many bytes may be read, maybe inside this call.
+        """Call `begin` as soon as so many bytes may be read.
 
-        Otherwise `refuse` is called with TooManyRequests, never inside this call: the queue is full, or the wait
-        took too long.
+        Maybe inside this call. Otherwise `refuse` is called with TooManyRequests, never inside this call: the
+        queue is full, or the wait took too long.
         """
         limiter = self._limiter
 
@@ -287,7 +294,7 @@ class ReadPermits:
             self._limiter.correct(self._held, size_bytes, self._now_ns())
 
     def lend(self, drop: Callable[[], None]) -> None:
-        """Let the limiter call `drop`, which must release this share, when other reads wait."""
+        """Let the limiter call `drop` when other reads wait; it must release."""
         if self._held is not None:
             self._limiter.lend(self._held, drop)
 

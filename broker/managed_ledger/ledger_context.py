@@ -32,7 +32,10 @@ SINGLE_READS: Final = "__peek"
 
 
 class LedgerContext:
-    """Made when a managed ledger is opened; `settings` and `last_confirmed` change while it is open."""
+    """Shared state of one open managed ledger.
+
+    `settings` and `last_confirmed` are replaced while it is open; the rest stays.
+    """
 
     __slots__ = (
         "background",
@@ -55,16 +58,23 @@ class LedgerContext:
         store: LedgerListStore,
     ) -> None:
         self.name = name
+        """Pulsar's path: tenant/namespace/domain/topic, the last part percent-encoded."""
         self.environment = environment
+        """Stores, clocks and limits shared with all others of the broker."""
         self.settings = settings
         """Replaced as a whole when a setting changes at run time, so read it anew for each use."""
         self.store = store
+        """The stored form of the ledger list."""
         self.ledgers = store.ledgers
+        """The ledger list in memory, and the arithmetic of positions."""
         self.last_confirmed = self.ledgers.last()
         """The last entry that can be read; (current ledger, -1) when there is none."""
         self.stats = ManagedLedgerStats()
+        """Counters for metrics and the admin API."""
         self.cache: EntryCache = environment.caches.open(name)
+        """The cached entries of this managed ledger."""
         self.single_reader = self.cache.reader(SINGLE_READS)
+        """Counts the reads that belong to no cursor."""
         self.background = Background(f"managed ledger {name}")
         """Ledger rolls and removals in progress; a close waits for them."""
 
@@ -74,7 +84,7 @@ class LedgerContext:
         return self.store.terminated is not None
 
     def estimated_bytes(self, ledger_id: int, entries: int) -> int:
-        """Return the bytes that a read of so many entries of the ledger is likely to bring."""
+        """Return the estimated bytes of so many entries of the ledger."""
         return entries * (self.ledgers.average_entry_bytes(ledger_id) + OVERHEAD_ESTIMATE_BYTES)
 
     def at_end_of_turn(self, callback: Callable[[], None]) -> None:

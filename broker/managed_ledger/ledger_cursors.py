@@ -24,7 +24,7 @@ from broker.model.position import Position
 
 
 class LedgerCursors:
-    """Owns the cursors; all of them share the parts of their managed ledger."""
+    """Owns the cursors of one managed ledger."""
 
     __slots__ = ("_context", "_parts", "_writers", "by_name")
 
@@ -49,7 +49,7 @@ class LedgerCursors:
     async def open(
         self, name: str, initial: Position, properties: dict[str, int] | None = None
     ) -> ManagedCursor:
-        """Return the durable cursor of that name, and make it if there is none.
+        """Return the durable cursor of that name, made if there is none.
 
         A new one reads on from `initial` (EARLIEST and LATEST allowed) and is durable when this returns. Raises
         MetadataError; a new cursor then does not exist.
@@ -78,7 +78,10 @@ class LedgerCursors:
         return cursor
 
     def open_non_durable(self, name: str, start: Position) -> ManagedCursor:
-        """Make a cursor in memory that reads on from `start` (EARLIEST and LATEST allowed)."""
+        """Make a cursor in memory that reads on from `start`.
+
+        EARLIEST and LATEST are allowed.
+        """
         assert name not in self.by_name, f"{self._context.name} has a cursor {name}"
         ledgers = self._context.ledgers
         first = ledgers.at_or_after(start)
@@ -87,7 +90,7 @@ class LedgerCursors:
         return cursor
 
     async def delete(self, name: str) -> None:
-        """Remove the cursor; one that does not exist is no error. Raises MetadataError."""
+        """Remove the cursor if it exists. Raises MetadataError."""
         cursor = self.by_name.get(name)
         if cursor is None:
             return
@@ -103,7 +106,7 @@ class LedgerCursors:
         self._parts.trimming.trim(self._context.environment.wall_ms())
 
     def drop_non_durable(self, cursor: ManagedCursor) -> None:
-        """Forget a cursor in memory: its reader has disconnected and will not return."""
+        """Forget a cursor in memory: its reader will not return."""
         assert not cursor.durable
         cursor.abandon()
         self._parts.reading_cursors.forget(cursor)
@@ -112,11 +115,11 @@ class LedgerCursors:
             self._forget(cursor.name)
 
     def check_backlogs(self) -> None:
-        """Apply Pulsar's older rules for caching backlogs; to be called about once a minute."""
+        """Apply the older rules for backlogs; to be called once a minute."""
         self._parts.reading_cursors.check_backlogs(self.by_name.values(), self._context.settings)
 
     async def close(self) -> list[BaseException | None]:
-        """Store what every cursor has acknowledged; return an error for each that could not be stored."""
+        """Close every cursor; return an error or None for each."""
         cursors = list(self.by_name.values())
         for cursor in cursors:
             if not cursor.durable:

@@ -2,7 +2,8 @@
 
 Three rules make every crash between two writes recoverable (docs/architecture.md, "Taking a log over"):
 
-1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger finds
+1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger
+finds
    it there and fences it, or has made sure by a write of its own that it never begins.
 2. A ledger ends in its own metadata first, then in the list, so an end in the list needs no second look.
 3. A ledger leaves the list first ("deleting"), then the metadata store and the bookie.
@@ -30,9 +31,10 @@ from broker.model.position import Position
 
 
 class LedgerListStore:
-    """Writes the list by compare-and-set: BadVersion means that another broker has the managed ledger now.
+    """Writes the list by compare-and-set.
 
-    Hold `lock` around a change of the list and the call that stores it.
+    BadVersion means that another broker has the managed ledger now. Hold `lock` around a change of the list
+    and the call that stores it.
     """
 
     def __init__(
@@ -67,14 +69,14 @@ class LedgerListStore:
         """Ledgers whose own metadata says open."""
 
     async def save(self) -> None:
-        """Store the end of every ledger that has one by now, then the list. Raises MetadataError."""
+        """Store the ends of closed ledgers, then the list. Raises MetadataError."""
         await self._seal()
         await self._put(self._encoded())
 
     async def start_current(self) -> OwnLedger:
-        """Make the current ledger writable: store the list and the ledger's metadata in one write.
+        """Make the current ledger writable.
 
-        Raises MetadataError and NotEnoughBookies.
+        The list and the ledger's metadata are stored in one write. Raises MetadataError and NotEnoughBookies.
         """
         await self._seal()
         ledger_id = self.ledgers.current.ledger_id
@@ -85,11 +87,17 @@ class LedgerListStore:
         return own
 
     def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
-        """Note ledgers that have just left the list; its next write says that they are to be deleted."""
+        """Mark ledgers that have left the list for deletion.
+
+        The next write of the list stores the marks.
+        """
         self._deleting += ledger_ids
 
     async def delete_marked(self) -> None:
-        """Store the marks, then delete those ledgers. Raises MetadataError; the next call or open goes on."""
+        """Store the marks, then delete those ledgers.
+
+        Raises MetadataError; the next call or the next open goes on.
+        """
         if self._deleting:
             marked = list(self._deleting)
             await self.save()
@@ -108,7 +116,7 @@ class LedgerListStore:
         await self.finish_delete()
 
     async def finish_delete(self) -> None:
-        """Do the rest of `delete`, once the store says that the managed ledger is being deleted."""
+        """Finish a `delete` whose beginning is stored."""
         names = await self._metadata.children(self._key)
         await self._write_together([self._metadata.delete(f"{self._key}/{name}") for name in names])
         await self._remove(self._deleting)

@@ -2,12 +2,13 @@
 
     add -> LedgerHandle -> bookie ... confirmed, a run per turn -> stats, cache, listener
 
-Adds go straight to the current ledger; confirmed runs come back in order, and from then on they are readable: last
-confirmed position, cache and listener move together. When a ledger is full, too old or has failed, adds wait until the
-next one is in the metadata store.
+Adds go straight to the current ledger; confirmed runs come back in order, and from then on they are readable:
+last confirmed position, cache and listener move together. When a ledger is full, too old or has failed, adds
+wait until the next one is in the metadata store.
 
-The law: nothing confirmed is lost by a failure, and order is kept. The failed ledger is closed at its last confirmed
-entry, everything behind the failed add fails too, and writing goes on in a new ledger as soon as that can be stored.
+The law: nothing confirmed is lost by a failure, and order is kept. The failed ledger is closed at its last
+confirmed entry, everything behind the failed add fails too, and writing goes on in a new ledger as soon as
+that can be stored.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class LedgerWriter:
         self, context: LedgerContext, stamp: EntryStamp, reading_cursors: ReadingCursors, trimming: Trimming
     ) -> None:
         self.state = ManagedLedgerState.TERMINATED if context.is_terminated else ManagedLedgerState.OPEN
+        """Whether adds are taken; read-only for others."""
         self._context = context
         self._reading_cursors = reading_cursors
         self._trimming = trimming
@@ -151,9 +153,10 @@ class LedgerWriter:
             self._stop_adding(handle)
 
     def roll_if_due(self, now_ns: int) -> None:
-        """Close a ledger that has entries and has reached its maximum age; to be called about once a minute.
+        """Close a ledger that has entries and its maximum age.
 
-        Without this a topic that gets no more messages would keep its last ledger open for ever.
+        To be called about once a minute. Without this a topic that gets no more messages would keep its last
+        ledger open for ever.
         """
         handle = self._handle
         if handle is not None and handle.next_entry_id and now_ns >= self._roll_at_ns:
@@ -178,7 +181,10 @@ class LedgerWriter:
         asked_ns: list[int],
         now_ns: int,
     ) -> None:
-        """Make a confirmed run readable and report it; `asked_ns`: when each entry was added."""
+        """Make a confirmed run readable and report it.
+
+        `asked_ns`: when each entry was added.
+        """
         context = self._context
         current = context.ledgers.current
         assert current.ledger_id == handle.ledger_id
@@ -192,7 +198,10 @@ class LedgerWriter:
             self._ledger_drained()
 
     def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        """An add was refused: send no more to this ledger. Fencing means that another broker has taken over."""
+        """Send no more to this ledger: an add was refused.
+
+        Fencing means that another broker has taken the managed ledger over.
+        """
         if rc in FENCED and self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
             self.state = ManagedLedgerState.FENCED
         if handle is self._handle:
@@ -290,7 +299,10 @@ class LedgerWriter:
         self._refuse_in(ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
 
     def end_current(self) -> None:
-        """Give the current ledger its end in the list, if it was begun; the next write of the list stores it."""
+        """Give the current ledger, if begun, its end in the list.
+
+        The next write of the list stores it.
+        """
         context = self._context
         current = context.ledgers.current
         if context.store.current_started and current.closed_at_ms is None:
@@ -298,7 +310,10 @@ class LedgerWriter:
             context.store.properties[INDEX] = str(self._stamp.index)
 
     async def stop(self, state: ManagedLedgerState) -> None:
-        """Take no more adds and wait for those in flight; adds that wait for a ledger fail."""
+        """Refuse further adds and wait for those in flight.
+
+        Adds that wait for a ledger fail.
+        """
         self.state = state
         if self._handle is not None:
             self._stop_adding(self._handle)

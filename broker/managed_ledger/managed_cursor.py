@@ -1,8 +1,8 @@
-"""ManagedCursor: one subscription's place in a managed ledger: where it reads, and what it has acknowledged.
+"""ManagedCursor: one subscription's place in a managed ledger: read position and acknowledgements.
 
 Reading and acknowledging are independent. The read position runs ahead, the mark-delete position follows the
-acknowledgements, and a rewind sets the first to the second. Taking entries never waits: they come from the cache, or
-from a read that has ended. Anything else is asked for with `request`, one read at a time.
+acknowledgements, and a rewind sets the first to the second. Taking entries never waits: they come from the
+cache, or from a read that has ended. Anything else is asked for with `request`, one read at a time.
 
     dispatcher -> take            ReadyEntries, else EntryCache              a hit
                -> request         ForwardRead -> EntryRead (entry_read.py)   a miss; then take again
@@ -55,17 +55,21 @@ class ManagedCursor:
 
     def __init__(self, name: str, parts: LedgerParts, acks: Acks, store: CursorStore) -> None:
         self.name = name
+        """The subscription's name."""
         self.ledger = parts.context
+        """The shared state of its managed ledger."""
         self.acks = acks
-        """What is acknowledged. To look at; acknowledge through the cursor."""
+        """The acknowledgements. To look at; acknowledge through the cursor."""
         self.store = store
         """Keeps the acknowledgements in the metadata store, or not."""
         self.durable = store.durable
+        """It survives a restart."""
         self.active = False
         """A consumer reads through it, so entries are cached for it."""
         self.caches_reads = False
         """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
         self.closed = False
+        """It reads no more."""
         self.last_error: BrokerError | None = None
         """Why the last read from the read position failed; None after one that succeeded."""
         self.reader = self.ledger.cache.reader(name)
@@ -93,7 +97,7 @@ class ManagedCursor:
 
     @property
     def reading(self) -> bool:
-        """A read from the read position on is in flight or waits for its permits."""
+        """A read from the read position on is in flight or waits."""
         return self._request is not None
 
     @property
@@ -110,7 +114,7 @@ class ManagedCursor:
             self._parts.reading_cursors.activated(self)
 
     def deactivate(self) -> None:
-        """Drop what was read, and what reads in flight still bring: the last consumer has disconnected."""
+        """Drop what was or is being read: the last consumer has disconnected."""
         if self.active:
             self.active = False
             self._parts.reading_cursors.deactivated(self)
@@ -122,17 +126,20 @@ class ManagedCursor:
     # Reading
 
     def has_more(self) -> bool:
-        """An entry stands at or behind the read position; it may turn out to be acknowledged."""
+        """Return True when an entry stands at or behind the read position.
+
+        It may turn out to be acknowledged.
+        """
         end_ledger, end_entry = self.ledger.last_confirmed
         if self._read_ledger == end_ledger:
             return self._read_entry <= end_entry
         return self._ledgers.at_or_after((self._read_ledger, self._read_entry)) <= (end_ledger, end_entry)
 
     def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
-        """Return the next entries that are in memory, in order, without acknowledged ones; [] if there are none.
+        """Return the next unacknowledged entries that are in memory; [] if none.
 
-        Never more than a run of consecutive entries of one ledger, so call again for more. At least one entry,
-        whatever its size, if one is in memory.
+        Never more than a run of consecutive entries of one ledger, so call again for more. At least one
+        entry, whatever its size, if one is in memory.
         """
         by_hit = not self._ready.entries
         if by_hit:
@@ -162,7 +169,7 @@ class ManagedCursor:
         return taken
 
     def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
-        """Return entries of the run taken last, from `position` on: they are taken next.
+        """Undo the last `take` from `position` on: these are taken next.
 
         Passing them as `rest` spares a read from storage should the cache not have them.
         """
@@ -177,10 +184,11 @@ class ManagedCursor:
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
-        """Read on; `ready()` is called in a later turn: `take` has entries, or `last_error` says why not.
+        """Read on, and call `ready` in a later turn.
 
-        One read at a time. It ends before the first entry that is acknowledged, so that no entry is read in
-        vain. A read that waits for permits reads where the cursor stands when it has them.
+        `take` then has entries, or `last_error` says why not. One read at a time. It ends before the first
+        entry that is acknowledged, so that no entry is read in vain. A read that waits for permits reads
+        where the cursor stands when it has them.
         """
         assert self._request is None, "one read at a time"
         assert entries_max > 0
@@ -194,9 +202,10 @@ class ManagedCursor:
         self._request.begin(wanted)
 
     def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
-        """Return the range from the first unacknowledged entry up to the next that is acknowledged, or None.
+        """Return the range to read next, or None when nothing is left.
 
-        No more than `entries_max` entries and about `bytes_max` bytes, by the ledger's average.
+        From the first unacknowledged entry up to the next that is acknowledged: no more than `entries_max`
+        entries and about `bytes_max` bytes, by the ledger's average.
         """
         if not self._skip():
             return None
@@ -236,7 +245,7 @@ class ManagedCursor:
             self._parts.reading_cursors.moved(self)
 
     def _jump(self, position: Position) -> None:
-        """Move to a place that is not the end of the last run, so what was read for the old one is of no use."""
+        """Move to a place that is not the end of the last run, so entries read for the old one are of no use."""
         if self._request is not None:
             self._request.position_jumped()
         self._ready.drop()
@@ -255,9 +264,10 @@ class ManagedCursor:
         return newly
 
     def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages of an entry whose bit is clear, in addition to earlier ones.
+        """Acknowledge the messages of an entry whose bit is clear.
 
-        Returns True when that completed the entry. `batch_size` 0 = not known.
+        In addition to those acknowledged before. Returns True when that completed the entry. `batch_size` 0 =
+        not known.
         """
         whole = self.acks.acknowledge_batch(position, ack_set, batch_size)
         self._acknowledged()
@@ -270,7 +280,7 @@ class ManagedCursor:
         *,
         properties: dict[str, int] | None = None,
     ) -> None:
-        """Acknowledge everything up to and including the position, as far as entries exist.
+        """Acknowledge every existing entry up to and including the position.
 
         An entry id of -1 (2^64 - 1) means everything before the ledger's first entry. `properties` are stored
         with the position from now on.
@@ -303,9 +313,10 @@ class ManagedCursor:
         return closed and entry_id >= self._ledgers.last_entry(ledger_id)
 
     async def reset(self, position: Position) -> None:
-        """Seek: read on at `position`, or at the next entry that exists; EARLIEST and LATEST are allowed.
+        """Seek: read on at `position`, or at the next entry that exists.
 
-        Acknowledgements behind it are forgotten. Durable when this returns. Raises MetadataError.
+        EARLIEST and LATEST are allowed. Acknowledgements behind it are forgotten. Durable when this returns.
+        Raises MetadataError.
         """
         start = self._ledgers.at_or_after(position)
         self.acks.reset(self._ledgers.previous(start))
@@ -318,13 +329,16 @@ class ManagedCursor:
     # Ends
 
     async def close(self) -> None:
-        """Store what is acknowledged and read no more. Raises MetadataError; the cursor is closed all the same."""
+        """Store what is acknowledged and read no more.
+
+        Raises MetadataError; the cursor is closed all the same.
+        """
         self.closed = True
         self.deactivate()
         await self.store.close()
 
     def abandon(self) -> None:
-        """Close without storing anything: the cursor or its managed ledger is being deleted."""
+        """Close without storing anything, because of a deletion."""
         self.closed = True
         self.deactivate()
         self.store.abandon()

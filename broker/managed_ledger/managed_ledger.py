@@ -5,7 +5,7 @@ It owns the parts that do the work and knows the order in which they open and cl
     writer     LedgerWriter    adds entries, rolls to the next ledger           (per message)
     cursors    LedgerCursors   subscriptions' places: reading, acknowledging    (per run of entries)
     trimming   Trimming        removes ledgers that no cursor needs
-    context    LedgerContext   what all of them share
+    context    LedgerContext   the state that all of them share
 
 Each managed ledger is opened, closed, deleted and fenced by itself, so topics may move between brokers one by one.
 `TopicRegistry` opens one per persistent topic. The rules for two brokers that both believe they have it are in
@@ -55,12 +55,17 @@ class ManagedLedger:
 
     def __init__(self, context: LedgerContext, stamp: EntryStamp) -> None:
         self.context = context
+        """The state that all parts share. The next six are the most used of it."""
         self.name = context.name
+        """Pulsar's path: tenant/namespace/domain/topic."""
         self.environment = context.environment
+        """Stores, clocks and limits shared with all others of the broker."""
         self.ledgers = context.ledgers
         """The list of its ledgers, and the arithmetic of positions. To look at only."""
         self.cache = context.cache
+        """Its cached entries."""
         self.stats = context.stats
+        """Counters for metrics and the admin API."""
         self.store = context.store
         """The stored form of the list."""
         cursors: dict[str, ManagedCursor] = {}
@@ -69,9 +74,12 @@ class ManagedLedger:
         self.reading_cursors = ReadingCursors(context)
         """The active cursors, as the cache knows them."""
         self.trimming = Trimming(context, self.storage_reads, cursors)
+        """Retention, and the removal of ledgers that no cursor needs."""
         parts = LedgerParts(context, self.storage_reads, self.reading_cursors, self.trimming)
         self.cursors = LedgerCursors(parts, cursors)
+        """Opens, finds and deletes cursors."""
         self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
+        """Adds entries; its `listener` receives the outcomes."""
         self.add = self.writer.add
         """`LedgerWriter.add`, bound: a method that passed the call on would cost one more call per message."""
 
@@ -96,7 +104,7 @@ class ManagedLedger:
         return ledger
 
     def reconfigure(self, settings: ManagedLedgerSettings) -> None:
-        """Use other settings from now on; limits of a ledger hold from the next ledger on."""
+        """Use other settings; limits of a ledger hold from the next on."""
         self.context.settings = settings
 
     @property
@@ -116,7 +124,10 @@ class ManagedLedger:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Stored with the next write of the ledger list; `index` is the managed ledger's own."""
+        """Stored with the next write of the ledger list.
+
+        `index` (PIP-70) is the managed ledger's own.
+        """
         return self.store.properties
 
     async def set_property(self, name: str, value: str) -> None:
@@ -156,7 +167,7 @@ class ManagedLedger:
         return self.last_confirmed
 
     async def close(self) -> None:
-        """Wait for adds in flight, close the current ledger, store acknowledgements, empty the cache.
+        """Finish adds, close the ledger, store acknowledgements, empty the cache.
 
         A fenced one stores nothing: the metadata is another broker's now. Raises the first MetadataError; it is
         closed all the same, and the next open recovers it.

@@ -67,7 +67,7 @@ def managed_ledger_key(name: str) -> str:
 
 
 def cursor_key(ledger_name: str, cursor_name: str) -> str:
-    """Return the metadata store's key of a cursor; it is a child of its managed ledger's key."""
+    """Return the key of a cursor, below its managed ledger's key."""
     return f"{ROOT}/{ledger_name}/{quote(cursor_name, safe='')}"
 
 
@@ -91,7 +91,7 @@ def encode_ledger_info(info: ManagedLedgerInfo) -> bytes:
 
 
 def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
-    """Raises MetadataError when the value is not what `encode_ledger_info` writes."""
+    """Parse the stored value of a managed ledger. Raises MetadataError."""
     try:
         found = json.loads(value)
         return ManagedLedgerInfo(
@@ -124,7 +124,7 @@ def encode_cursor_info(info: CursorInfo) -> bytes:
 
 
 def decode_cursor_info(value: bytes) -> CursorInfo:
-    """Raises MetadataError when the value is not what `encode_cursor_info` writes."""
+    """Parse the stored value of a cursor. Raises MetadataError."""
     try:
         found = json.loads(value)
         return CursorInfo(

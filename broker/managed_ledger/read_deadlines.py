@@ -13,12 +13,12 @@ class TimedRead(Protocol):
     """A read that waits for storage."""
 
     def overdue(self) -> None:
-        """Fail with ReadTimedOut: the time is up. An answer that comes later is ignored."""
+        """Fail with ReadTimedOut; ignore an answer that comes later."""
         ...
 
 
 class ReadDeadlines:
-    """The reads that wait for storage, each with the time at which it fails."""
+    """Reads that wait for storage, each with its deadline."""
 
     __slots__ = ("_due_ns",)
 

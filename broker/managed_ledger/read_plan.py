@@ -25,7 +25,10 @@ Span: TypeAlias = tuple[int, int]
 
 
 class Match(StrEnum):
-    """How a running storage read fits a gap; the overlaps say on which side it lacks entries."""
+    """How a running storage read fits a gap.
+
+    The overlaps are named by the side on which the read lacks entries.
+    """
 
     SAME = "same"
     INCLUDED = "included"
@@ -45,7 +48,7 @@ class Join(NamedTuple):
 
 
 class ReadPlan(NamedTuple):
-    """The parts of one range. `join` and `fetch` are in the order in which they are to be carried out."""
+    """The parts of one range, to be carried out in this order."""
 
     have: Sequence[int]
     """Entry ids that the cache has, ascending."""
@@ -67,7 +70,10 @@ def plan_read(first: int, last: int, cached: Sequence[int], running: Collection[
 
 
 def gaps_between(first: int, last: int, cached: Sequence[int]) -> list[Span]:
-    """The maximal ranges of `first` to `last` without any of the ids `cached`, which are ascending and inside."""
+    """Return the maximal ranges of `first` to `last` without cached entries.
+
+    `cached`: ascending ids within the range.
+    """
     gaps: list[Span] = []
     for entry_id in cached:
         if first < entry_id:

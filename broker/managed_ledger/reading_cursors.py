@@ -1,4 +1,4 @@
-"""ReadingCursors: which cursors of a managed ledger read, and what its entry cache is told of them.
+"""ReadingCursors: the active cursors of a managed ledger, and the filling of its cache for them.
 
 By PIP-430 (`cacheEvictionByExpectedReadCount`, the default) an entry is cached with the number of readers that are
 to come, and an eviction pass removes it. With that setting off, Pulsar's older rules hold: entries before the slowest
@@ -56,7 +56,7 @@ class LaggingCursor(ReadingCursor, Protocol):
 
 
 class ReadingCursors:
-    """Knows the active cursors of one managed ledger and fills its cache for them.
+    """Knows the active cursors and fills the cache for them.
 
     Which rules hold is fixed when the managed ledger is opened; the setting cannot change at run time.
     """
@@ -91,7 +91,7 @@ class ReadingCursors:
     # Called by cursors
 
     def activated(self, cursor: ReadingCursor) -> None:
-        """A consumer reads through this cursor from now on, so entries are cached for it."""
+        """Cache entries for this cursor from now on."""
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
         self._note(Op.CURSOR_ADDED, cursor, position)
@@ -143,7 +143,7 @@ class ReadingCursors:
     # Filling the cache
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
-        """Cache confirmed entries while a cursor is active, and for a short time after the last was."""
+        """Cache confirmed entries while a cursor is active, or just was."""
         self._cache.note_appended(entries, now_ns)
         if self.active.should_cache_added(now_ns):
             expected = len(self.active) if self._counted else NOT_COUNTED
@@ -152,9 +152,9 @@ class ReadingCursors:
             self._cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
     def at_or_before(self, cursor: ReadingCursor) -> int:
-        """Return how many active cursors stand where this one does or before, itself included.
+        """Return how many active cursors stand at this one or before.
 
-        So many are still to read what it reads from storage; NOT_CACHED when it is not active. By the older
+        Itself included. So many are still to read what it reads from storage; NOT_CACHED when it is not active. By the older
         rules: 1 for a cursor that others follow closely.
         """
         if self._counted:
@@ -162,15 +162,19 @@ class ReadingCursors:
         return 1 if cursor.caches_reads else NOT_CACHED
 
     def of_redelivery(self, cursor: ReadingCursor) -> int:
-        """Return the expected reads of an entry that is read for a redelivery: by this cursor alone."""
+        """Return the expected reads of an entry read for a redelivery.
+
+        Only this cursor reads it.
+        """
         wanted = cursor.active if self._counted else cursor.caches_reads
         return 1 if wanted else NOT_CACHED
 
     # The older rules
 
     def check_backlogs(self, cursors: Iterable[LaggingCursor], settings: ManagedLedgerSettings) -> None:
-        """Deactivate cursors far behind and let cursors of similar backlog cache what they read.
+        """Apply the older rules to cursors with a backlog.
 
+        A cursor far behind does not count as active; cursors of similar backlog cache what they read.
         Called once a minute; does nothing unless the older rules hold.
         """
         if self._counted:

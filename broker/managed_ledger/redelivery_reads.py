@@ -19,7 +19,7 @@ from broker.model.range_set import EntryRange
 
 
 class RedeliveryReads:
-    """Part of every cursor; several reads may be in flight at the same time."""
+    """Part of every cursor; several reads may be in flight."""
 
     __slots__ = ("_acks", "_cursor", "_in_flight", "_parts", "last_error")
 
@@ -34,17 +34,17 @@ class RedeliveryReads:
     # Entries that the cache holds for a redelivery
 
     def expect_again(self, positions: Iterable[tuple[int, int]]) -> None:
-        """The entries were dispatched and wait for another delivery: one more read of each is to come."""
+        """Expect one more read of each: they were dispatched and wait again."""
         cache = self._parts.context.cache
         self._parts.context.environment.caches.put_back(self._cursor.reader, cache.present(positions))
 
     def keep_back(self, positions: Iterable[tuple[int, int]]) -> None:
-        """The entries wait for a delivery without having been dispatched: their expected read stays."""
+        """Keep their expected read: they wait without having been dispatched."""
         cache = self._parts.context.cache
         self._parts.context.environment.caches.kept_back(self._cursor.reader, cache.present(positions))
 
     def wait_no_longer(self, positions: Iterable[tuple[int, int]]) -> None:
-        """The entries will not be asked for again, so the cache need not hold them for this cursor."""
+        """Let the cache no longer hold the entries for this cursor."""
         self._parts.context.cache.wait_no_longer(self._cursor.reader, positions)
 
     # Reading
@@ -85,7 +85,7 @@ class RedeliveryReads:
         read.begin()
 
     def withdraw(self) -> None:
-        """Take the reads that wait for permits out of the queue; they end with nothing."""
+        """End the reads that wait for permits, with nothing."""
         for read in list(self._in_flight):
             read.withdraw()
 
@@ -123,6 +123,7 @@ class _RedeliveryRead:
         ledgers = parts.context.ledgers
         self._ranges = neighbours([item for item in sorted(set(positions)) if ledgers.has_entry(*item)])
         self.reader = cursor.reader
+        """See ReadRequest."""
         self._read = EntryRead(parts.context, parts.storage_reads, self)
 
     def begin(self) -> None:

@@ -9,7 +9,10 @@ NS_PER_SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class ManagedLedgerSettings:
-    """One value for all managed ledgers of a broker; replaced as a whole when a setting changes at run time."""
+    """The settings of all managed ledgers of a broker.
+
+    Replaced as a whole when a setting changes at run time.
+    """
 
     entries_per_ledger_max: int = 50_000
     """`managedLedgerMaxEntriesPerLedger`: a ledger with so many entries is full."""
@@ -70,5 +73,5 @@ class ManagedLedgerSettings:
 
     @property
     def cursor_write_interval_ns(self) -> int:
-        """Shortest time between two writes of a cursor's info, 0 = no limit."""
+        """Shortest time between two writes of a cursor's info, or 0."""
         return round(NS_PER_SECOND / self.mark_delete_rate) if self.mark_delete_rate > 0 else 0

@@ -23,14 +23,16 @@ class _SingleRead:
         ledger_id, entry_id = position
         self._wanted = (EntryRange(ledger_id, entry_id, entry_id),)
         self.reader = context.single_reader
+        """See ReadRequest."""
         self.answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
+        """The entry, or the error."""
 
     def ranges(self) -> Sequence[EntryRange]:
         """See ReadRequest."""
         return self._wanted
 
     def expected_reads(self) -> int:
-        """See ReadRequest. No cursor has asked, so the entry stays out of the cache."""
+        """See ReadRequest; without a cursor to come, nothing is cached."""
         return NOT_CACHED
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
@@ -44,7 +46,7 @@ class _SingleRead:
 
 
 async def read_entry(context: LedgerContext, storage_reads: StorageReads, position: Position) -> Entry:
-    """Return one entry, from the cache if it is there; the cache is not filled.
+    """Return one entry; the cache is used and not filled.
 
     Raises NoSuchLedger, NoSuchEntry, PersistenceError, and TooManyRequests when too much is being read.
     """
@@ -69,7 +71,7 @@ async def read_entry(context: LedgerContext, storage_reads: StorageReads, positi
 async def find_newest(
     context: LedgerContext, storage_reads: StorageReads, holds: Callable[[Entry], bool]
 ) -> Position | None:
-    """Return the newest entry for which the predicate holds, None when it holds for none.
+    """Return the newest entry for which the predicate holds, or None.
 
     A binary search, so the predicate must hold for a beginning of the managed ledger and for nothing behind
     it. Raises as `read_entry`.

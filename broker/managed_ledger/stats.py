@@ -39,24 +39,33 @@ class ManagedLedgerStats:
 
     def __init__(self) -> None:
         self.entries_added = 0
+        """Confirmed."""
         self.bytes_added = 0
+        """Payload bytes of those."""
         self.add_errors = 0
         """Entries that failed after they had been added to a ledger or queued for one."""
         self.add_latency_buckets = [0] * (len(ADD_LATENCY_BOUNDS_NS) + 1)
+        """Entries by the time from `add` to their confirmation."""
         self.add_latency_sum_ns = 0
         """Estimated from the first and the last entry of each run; the buckets are exact."""
         self.entry_size_buckets = [0] * (len(ENTRY_SIZE_BOUNDS) + 1)
+        """Entries added, by size."""
         self.entries_read = 0
         """Taken by cursors, from the cache or from storage; those given back are subtracted."""
         self.bytes_read = 0
+        """Bytes of those."""
         self.storage_entries_read = 0
         """Read from the ledger client."""
         self.storage_bytes_read = 0
+        """Bytes of those."""
         self.read_errors = 0
         """Storage reads that failed or took too long."""
 
     def added(self, entries: list[Entry], asked_ns: list[int], now_ns: int) -> int:
-        """Count a confirmed run and return its bytes. Hot path: per run, and cheap per entry."""
+        """Count a confirmed run and return its bytes.
+
+        `asked_ns`: when each entry was added, non-decreasing.
+        """
         total = 0
         size = -1
         same = 0

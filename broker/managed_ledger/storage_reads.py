@@ -35,22 +35,22 @@ class ReadPart(NamedTuple):
 
 
 class PartReceiver(Protocol):
-    """The reader's side of a storage read; each part is reported once, by one of the two."""
+    """The reader's side of a storage read; each part ends once."""
 
     def part_arrived(self, part: ReadPart, entries: list[Entry], *, fetched: bool) -> None:
-        """The part's entries in order, in a list that the receiver may keep.
+        """Receive the part's entries in order, in a list to keep.
 
         `fetched`: this receiver started the storage read; the others have joined it.
         """
         ...
 
     def part_failed(self, part: ReadPart, error: BrokerError) -> None:
-        """The storage read failed or took too long."""
+        """Receive the error: the storage read failed or took too long."""
         ...
 
 
 class StorageRead:
-    """One range of one ledger, read in as many batches as the byte limit makes of it."""
+    """One range of one ledger, read in batches of limited bytes."""
 
     __slots__ = (
         "_ended",
@@ -74,6 +74,7 @@ class StorageRead:
         expected_reads: ExpectedReads,
     ) -> None:
         self.ledger_id = ledger_id
+        """The ledger of the range; `first` and `last` are its ends."""
         self.first, self.last = span
         self._reads = reads
         self._expected_reads = expected_reads
@@ -120,7 +121,10 @@ class StorageRead:
             fetched = False
 
     def fail(self, error: BrokerError) -> None:
-        """End the read with an error for everyone who waits; harmless once it has ended."""
+        """End the read with an error for all its readers.
+
+        Harmless once it has ended.
+        """
         if self._ended:
             return
         self._ended = True
@@ -158,7 +162,7 @@ class StorageReads:
     def fetch(
         self, span: Span, receiver: PartReceiver, part: ReadPart, expected_reads: ExpectedReads
     ) -> StorageRead:
-        """Begin a storage read, as planned; it reports to the receiver in a later loop turn."""
+        """Begin a storage read; it ends in a later loop turn."""
         stats, count = self._stats, span[1] - span[0] + 1
         stats.read += count
         stats.missed += count
@@ -169,7 +173,10 @@ class StorageReads:
         return started
 
     def invalidate_ledger(self, ledger_id: int) -> None:
-        """Let no further reader join the reads of this ledger; they still serve the readers that wait."""
+        """Let no further reader join the reads of this ledger.
+
+        They still serve the readers that wait.
+        """
         self._running.pop(ledger_id, None)
 
     # Called by a StorageRead
@@ -186,7 +193,7 @@ class StorageReads:
         context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
 
     def offer_to_cache(self, entries: list[Entry], expected_reads: int) -> None:
-        """Cache entries that came from storage if readers for them are to come (catch-up reads, PIP-430)."""
+        """Cache fetched entries if readers for them are to come (PIP-430)."""
         context = self._context
         stats, cache, caches = context.stats, context.cache, context.environment.caches
         stats.storage_entries_read += len(entries)
@@ -204,7 +211,10 @@ class StorageReads:
         self.ended(read)
 
     def ended(self, read: StorageRead) -> None:
-        """Let nobody join this read any more. After an invalidation a newer one may have its range."""
+        """Let no further reader join this read.
+
+        After an invalidation a newer read may have the same range; that one stays.
+        """
         running = self._running.get(read.ledger_id)
         span = (read.first, read.last)
         if running is not None and running.get(span) is read:

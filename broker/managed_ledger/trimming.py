@@ -1,8 +1,8 @@
 """Trimming: removes BookKeeper ledgers from the front of a managed ledger when no cursor needs them.
 
-A ledger is removed once every durable cursor has acknowledged it to its end and retention has passed: first from
-the list, then from the metadata store, then from the bookie (the third rule of docs/architecture.md, "Taking a log
-over"). The current ledger is never removed.
+A ledger is removed once every durable cursor has acknowledged it to its end and retention has passed: first
+from the list, then from the metadata store, then from the bookie (the third rule of docs/architecture.md,
+"Taking a log over"). The current ledger is never removed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Trimming:
         return removed
 
     def remove_if_empty(self, info: LedgerInfo) -> None:
-        """Remove a closed ledger that never got an entry; it has nothing to retain."""
+        """Remove a closed ledger that never got an entry."""
         if not info.entries:
             self._context.ledgers.remove(info.ledger_id)
             self._remove_from_store([info.ledger_id])
@@ -94,10 +94,11 @@ class Trimming:
 def ledgers_to_trim(
     ledgers: LedgerList, slowest: Position, now_ms: int, *, keep_ms: int, keep_bytes: int
 ) -> list[int]:
-    """Return the ledgers at the front that `slowest` has acknowledged and retention does not keep.
+    """Return the ledgers at the front that nothing keeps.
 
-    A ledger must have been closed for `keep_ms`, or the managed ledger must be larger than `keep_bytes`
-    without the ledgers before it; a negative value keeps all of them.
+    `slowest`: the lowest mark-delete position; a ledger it has not reached the end of is kept. A ledger must
+    have been closed for `keep_ms`, or the managed ledger must be larger than `keep_bytes` without the ledgers
+    before it; a negative value keeps all of them.
     """
     removed: list[int] = []
     total = ledgers.size_bytes

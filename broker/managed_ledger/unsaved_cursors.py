@@ -13,12 +13,15 @@ class UnsavedCursor(Protocol):
     """The writer of one cursor's info."""
 
     def write_if_due(self, now_ns: int) -> None:
-        """Begin the write if the interval has passed; the writer then removes itself from the set."""
+        """Begin the write if the interval has passed.
+
+        The writer then removes itself from the set.
+        """
         ...
 
 
 class UnsavedCursors:
-    """A set of writers with changes that are neither stored nor being written."""
+    """The writers with changes that are not being written yet."""
 
     __slots__ = ("_writers",)
 

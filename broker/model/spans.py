@@ -1,4 +1,4 @@
-"""How long ago, in words: as coarse as people say it."""
+"""Durations in words, as coarse as people say them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ _STEPS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def span(seconds: float) -> str:
-    """`under 1 ms`, `350 ms`, `4.2 s`, `12 min 3 s`, `5 h 12 min`, `3 d 4 h`."""
+    """Return a duration in words.
+
+    Examples: `under 1 ms`, `350 ms`, `4.2 s`, `12 min 3 s`, `5 h 12 min`, `3 d 4 h`.
+    """
     if seconds < 0.001:
         return "under 1 ms"
     if seconds < 0.9995:
