@@ -11,12 +11,12 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from broker.managed_ledger.managed_ledger_info import CursorInfo, encode_cursor_info
 from broker.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from protocol.varint import varint
 from tests.interop.support import connect, numbered, publish
 from tests.support.java import ZooKeeper
