@@ -171,7 +171,7 @@ class Clock:
 
 
 class World:
-    """Everything below the logs, and what survives a crash of the broker: metadata and stored entries."""
+    """The environment of managed ledgers, and the storage that survives a crash of the broker."""
 
     def __init__(
         self,
@@ -220,23 +220,23 @@ class World:
         return World(metadata, ledgers)
 
     async def open(self, name: str = NAME, keep: bool = True, **settings: object) -> ManagedLedger:
-        """`keep`: retain what nobody needs any more."""
+        """Open a managed ledger; `keep`: its retention removes nothing."""
         settings.setdefault("rollover_ns_min", 0)
-        log = await ManagedLedger.open(
+        ledger = await ManagedLedger.open(
             name,
             self.environment,
             ManagedLedgerSettings(**settings),  # type: ignore[arg-type]
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
         )
-        log.writer.listener = Recorder()
+        ledger.writer.listener = Recorder()
         if keep:
-            log.trimming.keep_ms = log.trimming.keep_bytes = -1
-        return log
+            ledger.trimming.keep_ms = ledger.trimming.keep_bytes = -1
+        return ledger
 
 
-def recorder(log: ManagedLedger) -> Recorder:
-    assert isinstance(log.writer.listener, Recorder)
-    return log.writer.listener
+def recorder(ledger: ManagedLedger) -> Recorder:
+    assert isinstance(ledger.writer.listener, Recorder)
+    return ledger.writer.listener
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -254,11 +254,11 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:
-    before = len(recorder(log).added)
+async def fill(ledger: ManagedLedger, count: int, size: int = 10) -> None:
+    before = len(recorder(ledger).added)
     for number in range(count):
-        log.add(b"%0*d" % (size, before + number), 1, before + number)
-    await until(lambda: len(recorder(log).added) == before + count)
+        ledger.add(b"%0*d" % (size, before + number), 1, before + number)
+    await until(lambda: len(recorder(ledger).added) == before + count)
 
 
 def numbers(entries: list[Entry]) -> list[int]:
@@ -266,18 +266,18 @@ def numbers(entries: list[Entry]) -> list[int]:
     return [int(bytes(entry.body)) for entry in entries]
 
 
-def at(log: ManagedLedger, index: int) -> Position:
-    return log.ledgers.position_at(index)
+def at(ledger: ManagedLedger, index: int) -> Position:
+    return ledger.ledgers.position_at(index)
 
 
-def shape(log: ManagedLedger) -> list[int]:
+def shape(ledger: ManagedLedger) -> list[int]:
     """How many entries each ledger has."""
-    return [info.entries for info in log.ledgers.infos()]
+    return [info.entries for info in ledger.ledgers.infos()]
 
 
-def indexes(log: ManagedLedger) -> list[int | None]:
+def indexes(ledger: ManagedLedger) -> list[int | None]:
     """The broker entry metadata's index of everything that was confirmed."""
-    return [decode(entry.header).index for entry in recorder(log).added]
+    return [decode(entry.header).index for entry in recorder(ledger).added]
 
 
 async def read(cursor: ManagedCursor, entries_max: int = 100, bytes_max: int = PLENTY) -> list[Entry]:
@@ -300,11 +300,11 @@ async def read_all(cursor: ManagedCursor, entries_max: int = 100) -> list[int]:
     return found
 
 
-async def all_bodies(log: ManagedLedger) -> list[bytes]:
+async def all_bodies(ledger: ManagedLedger) -> list[bytes]:
     """Every body from the first entry on, through a cursor of its own."""
-    cursor = log.cursors.open_non_durable("read-all", EARLIEST)
+    cursor = ledger.cursors.open_non_durable("read-all", EARLIEST)
     bodies: list[bytes] = []
     while cursor.has_more():
         bodies += [bytes(entry.body) for entry in await read(cursor, 7)]
-    log.cursors.drop_non_durable(cursor)
+    ledger.cursors.drop_non_durable(cursor)
     return bodies

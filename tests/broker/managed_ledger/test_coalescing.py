@@ -1,4 +1,4 @@
-"""Coalescing: every reader gets its whole range once, whatever is under way, and storage is asked once."""
+"""Coalescing: readers share storage reads, and each receives its whole range once."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_readers_of_one_range_share_the_read_and_the_objects() -> None:
     assert [reader.who.reads.coalesced_entries for reader in readers] == [0, 10, 3]
 
 
-def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
+def test_overlapping_request_fetches_only_entries_not_being_read() -> None:
     """Apache's own, with 100-199 under way."""
     for wanted, extra in [
         ((100, 199), []),
@@ -93,7 +93,7 @@ def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
         assert (first.got, second.got) == (first.wanted, second.wanted)
 
 
-def test_a_request_around_two_reads_joins_both() -> None:
+def test_request_joins_two_running_reads_and_fetches_the_gap() -> None:
     storage = Storage()
     reads = Reads(storage)
     readers = [Reader(reads, 10, 70), Reader(reads, 80, 100), Reader(reads, 10, 100)]
@@ -103,7 +103,7 @@ def test_a_request_around_two_reads_joins_both() -> None:
     assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
 
 
-def test_an_invalidated_ledger_is_read_anew_and_the_old_read_still_serves() -> None:
+def test_invalidated_ledger_is_read_anew_and_running_reads_still_complete() -> None:
     storage = Storage()
     reads = Reads(storage)
     old = Reader(reads, 0, 9)
@@ -119,7 +119,7 @@ def test_an_invalidated_ledger_is_read_anew_and_the_old_read_still_serves() -> N
     assert len(storage.asked) == 2
 
 
-def test_a_failure_reaches_everybody_once_after_all_their_parts() -> None:
+def test_storage_error_reaches_each_reader_once_after_its_last_part() -> None:
     storage = Storage()
     reads = Reads(storage)
     readers = [Reader(reads, 0, 9), Reader(reads, 5, 14)]
@@ -134,7 +134,7 @@ def test_a_failure_reaches_everybody_once_after_all_their_parts() -> None:
     strategies.lists(strategies.tuples(strategies.integers(0, 30), strategies.integers(0, 12)), max_size=12),
     strategies.randoms(use_true_random=False),
 )
-def test_everybody_is_served_exactly_once(wanted: list[tuple[int, int]], chance: object) -> None:
+def test_each_reader_receives_its_range_exactly_once(wanted: list[tuple[int, int]], chance: object) -> None:
     storage = Storage()
     reads = Reads(storage)
     readers = []

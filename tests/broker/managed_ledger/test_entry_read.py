@@ -1,4 +1,4 @@
-"""Ranges of which the cache has a part: what is asked of storage, what is delivered, how it counts.
+"""EntryRead: ranges of which the cache has a part: storage reads, results, counts.
 
 The scenarios of Apache's tests of the same reads: entries 0 to 99 with some of them cached, and small ranges whose
 storage answers wrongly or not at all.
@@ -69,14 +69,14 @@ class Watched:
 
 
 class Shelf:
-    """A log of some entries, those cached that a test names, and every read of it."""
+    """A managed ledger of some entries, of which a test caches some, and every read of it."""
 
-    def __init__(self, world: World, log: ManagedLedger, ledgers: Watched) -> None:
+    def __init__(self, world: World, ledger: ManagedLedger, ledgers: Watched) -> None:
         self.world = world
-        self.log = log
+        self.ledger = ledger
         self.ledgers = ledgers
-        self.ledger_id = log.ledgers.infos()[0].ledger_id
-        self.reader = log.cache.reader("reader")
+        self.ledger_id = ledger.ledgers.infos()[0].ledger_id
+        self.reader = ledger.cache.reader("reader")
         ledgers.asked.clear()
 
     async def cache(self, *ids: int) -> None:
@@ -89,7 +89,7 @@ class Shelf:
             await until(lambda stored=stored: stored)
             entries: list[Entry] = []
             decode_run(self.ledger_id, entry_id, stored, entries)
-            self.log.cache.insert_run(entries, READERS, self.world.clock.now)
+            self.ledger.cache.insert_run(entries, READERS, self.world.clock.now)
 
     async def read(self, first: int, last: int) -> list[Entry]:
         answers: list[tuple[list[Entry], BrokerError | None]] = []
@@ -104,10 +104,10 @@ class Shelf:
         return entries
 
     def begin(self, request: RangeRequest) -> None:
-        request.begin(self.log.context, self.log.storage_reads)
+        request.begin(self.ledger.context, self.ledger.storage_reads)
 
     def cached(self, entry_id: int) -> Entry:
-        entry = self.log.cache.peek(self.ledger_id, entry_id)
+        entry = self.ledger.cache.peek(self.ledger_id, entry_id)
         assert entry is not None
         return entry
 
@@ -162,7 +162,7 @@ async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(client
     assert counts(shelf.reader.reads) == (len(cached), 100 - len(cached), 0)
     assert shelf.reader.reads.hit_bytes == sum([entry.size for entry in before])
     assert shelf.reader.reads.miss_bytes + shelf.reader.reads.hit_bytes == sum([e.size for e in entries])
-    assert shelf.log.cache.entries == 100
+    assert shelf.ledger.cache.entries == 100
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(client
         ([0, 2, 5, 8], [(1, 1), (3, 4), (6, 7), (9, 9)]),
     ],
 )
-async def test_a_range_of_ten_reads_what_is_missing_and_a_second_time_nothing(client, cached, asked):
+async def test_second_read_of_a_range_asks_storage_for_nothing(client, cached, asked):
     shelf = await new_shelf(client, 10)
     await shelf.cache(*cached)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
@@ -185,29 +185,29 @@ async def test_a_range_of_ten_reads_what_is_missing_and_a_second_time_nothing(cl
     assert numbers(again) == list(range(10)), "the bytes are untouched by the first reader"
 
 
-async def test_a_gap_that_fails_makes_the_whole_range_be_read_once_past_the_cache(client):
+async def test_failed_gap_makes_the_whole_range_be_read_once_from_storage(client):
     shelf = await new_shelf(client, 100)
     await shelf.cache(50)
     shelf.ledgers.fail(51, 99)
     assert numbers(await shelf.read(0, 99)) == list(range(100))
     assert shelf.ledgers.asked == [(0, 49), (51, 99), (0, 99)]
     assert counts(shelf.reader.reads) == (1, 99, 0)
-    assert counts(shelf.log.cache.reads) == (1, 99, 0)
-    assert shelf.log.stats.read_errors == 1
+    assert counts(shelf.ledger.cache.reads) == (1, 99, 0)
+    assert shelf.ledger.stats.read_errors == 1
 
 
-async def test_reading_and_reading_again_leave_the_expected_reads_alone():
+async def test_repeated_read_leaves_expected_reads_unchanged():
     shelf = await new_shelf(FakeLedgers(), 5)
     await shelf.cache(1)
     shelf.ledgers.fail(2, 3)
     entries = await shelf.read(0, 3)
     assert shelf.ledgers.asked == [(0, 0), (2, 3), (0, 3)]
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [READERS] * 4
-    shelf.log.environment.caches.handed_over(entries[2:])
+    shelf.ledger.environment.caches.handed_over(entries[2:])
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [2, 2, 1, 1]
 
 
-async def test_when_the_second_read_fails_too_the_caller_hears_why(client):
+async def test_read_fails_when_its_second_pass_fails_too(client):
     shelf = await new_shelf(client, 10)
     await shelf.cache(4)
     shelf.ledgers.fail(5, 9)
@@ -218,7 +218,7 @@ async def test_when_the_second_read_fails_too_the_caller_hears_why(client):
     assert counts(shelf.reader.reads) == (1, 4, 0)
 
 
-async def test_without_a_cached_part_there_is_no_second_read(client):
+async def test_failed_read_is_not_repeated_when_the_cache_had_no_part(client):
     shelf = await new_shelf(client, 10)
     shelf.ledgers.fail(0, 9)
     with pytest.raises(PersistenceError):
@@ -226,13 +226,13 @@ async def test_without_a_cached_part_there_is_no_second_read(client):
     assert shelf.ledgers.asked == [(0, 9)]
 
 
-async def test_events_of_a_read_that_was_repeated_add_up_to_what_was_counted():
+async def test_events_of_a_repeated_read_add_up_to_its_counts():
     shelf = await new_shelf(FakeLedgers(), 10)
     shelf.world.caches.decisions.keep(1000)
     await shelf.cache(4)
     shelf.ledgers.fail(5, 9)
     await shelf.read(0, 9)
-    shelf.log.cache.clear()
+    shelf.ledger.cache.clear()
     await shelf.cache(0)
     shelf.ledgers.fail(1, 9)
     shelf.ledgers.fail(0, 9)
@@ -256,7 +256,7 @@ def instead(entry: bytes) -> Answer:
 
 @pytest.mark.parametrize("other", [0, 1, 4, "other ledger", "garbage"])
 @pytest.mark.parametrize("way", [more, instead])
-async def test_an_entry_that_was_not_asked_for_is_never_delivered(way, other):
+async def test_entry_that_was_not_asked_for_is_never_delivered(way, other):
     client = FakeLedgers()
     shelf = await new_shelf(client, 6)
     await shelf.cache(1)
@@ -273,10 +273,10 @@ async def test_an_entry_that_was_not_asked_for_is_never_delivered(way, other):
     assert shelf.ledgers.asked[:2] == [(0, 0), (2, 3)]
     assert (0, 3) not in shelf.ledgers.asked or way is instead
     assert shelf.cached(1) is present
-    assert shelf.log.cache.peek(shelf.ledger_id, 4) is None
+    assert shelf.ledger.cache.peek(shelf.ledger_id, 4) is None
 
 
-async def test_an_answer_without_entries_is_an_error_and_no_standstill():
+async def test_read_fails_when_storage_answers_without_entries():
     shelf = await new_shelf(FakeLedgers(), 3)
     shelf.ledgers.otherwise[0, 2] = lambda rc, stored: (0, [])
     with pytest.raises(PersistenceError, match="without entries"):
@@ -289,7 +289,7 @@ async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read():
     await shelf.cache(50)
     client.hold()
     answers: dict[str, list[int]] = {}
-    others = [shelf.log.cache.reader(name) for name in ("first", "second")]
+    others = [shelf.ledger.cache.reader(name) for name in ("first", "second")]
     for reader, first, last in zip(others, (0, 20), (79, 99), strict=True):
 
         def done(entries: list[Entry], error: BrokerError | None, name: str = reader.name) -> None:
@@ -303,12 +303,12 @@ async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read():
     assert [counts(reader.reads) for reader in others] == [(1, 79, 0), (1, 20, 59)]
 
 
-async def test_a_read_that_takes_too_long_fails_and_its_answer_comes_to_nothing():
+async def test_overdue_read_fails_and_its_late_answer_is_ignored():
     client = FakeLedgers()
     shelf = await new_shelf(client, 10, read_timeout_s=2)
     await shelf.cache(3)
     client.hold()
-    cursor = shelf.log.cursors.open_non_durable("r", EARLIEST)
+    cursor = shelf.ledger.cursors.open_non_durable("r", EARLIEST)
     ready: list[None] = []
     cursor.request(10, PLENTY, lambda: ready.append(None))
     await until(lambda: len(shelf.ledgers.asked) == 2)
@@ -325,18 +325,18 @@ async def test_a_read_that_takes_too_long_fails_and_its_answer_comes_to_nothing(
     assert len(shelf.world.environment.read_deadlines) == 0
     client.answer_at_once_again()
     assert len(ready) == 1
-    assert shelf.log.cache.entries == 1
+    assert shelf.ledger.cache.entries == 1
     assert numbers(await read(cursor)) == list(range(10))
 
 
-async def test_a_read_in_time_leaves_no_deadline_behind():
+async def test_deadline_is_removed_when_a_read_ends_in_time():
     shelf = await new_shelf(FakeLedgers(), 10, read_timeout_s=2)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
     assert len(shelf.world.environment.read_deadlines) == 0
 
 
 @given(st.integers(0, 5), st.integers(0, 60), st.sets(st.integers(0, 70)))
-def test_gaps_and_what_is_present_are_the_range_and_no_two_gaps_touch(first, length, ids):
+def test_gaps_and_cached_entries_cover_the_range_and_gaps_are_maximal(first, length, ids):
     last = first + length
     present = sorted(entry_id for entry_id in ids if first <= entry_id <= last)
     gaps = gaps_between(first, last, present)
