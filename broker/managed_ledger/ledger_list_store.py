@@ -1,6 +1,6 @@
 """LedgerListStore: the stored list of a managed ledger's BookKeeper ledgers (Pulsar's ManagedLedgerInfo).
 
-Three rules make every crash between two writes recoverable (docs/architecture.md, "Taking a log over"):
+Three rules make every crash between two writes recoverable (docs/architecture.md, "Taking a managed ledger over"):
 
 1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger
 finds

@@ -9,7 +9,7 @@ It owns the parts that do the work and knows the order in which they open and cl
 
 Each managed ledger is opened, closed, deleted and fenced by itself, so topics may move between brokers one by one.
 `TopicRegistry` opens one per persistent topic. The rules for two brokers that both believe they have it are in
-docs/architecture.md ("Taking a log over").
+docs/architecture.md ("Taking a managed ledger over").
 """
 
 from __future__ import annotations

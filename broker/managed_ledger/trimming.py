@@ -2,7 +2,7 @@
 
 A ledger is removed once every durable cursor has acknowledged it to its end and retention has passed: first
 from the list, then from the metadata store, then from the bookie (the third rule of docs/architecture.md,
-"Taking a log over"). The current ledger is never removed.
+"Taking a managed ledger over"). The current ledger is never removed.
 """
 
 from __future__ import annotations
