@@ -119,6 +119,7 @@ class Acks:
         if not self._is_open(*position):
             return False
         bits = bits_of(ack_set)
+        # Clients may send bits beyond the batch; they must not keep the entry open for ever.
         everything = (1 << batch_size) - 1 if batch_size > 0 else -1
         key = (position[0], position[1])
         left = self._batches.get(key, everything) & bits & everything
@@ -139,6 +140,7 @@ class Acks:
             entry_id = -1
         if ledger_id >= _SIGN:
             ledger_id = -1
+        # With all bits clear the entry is acknowledged as a whole, which is the plain case.
         if ack_set is not None and bits_of(ack_set):
             moved = self._move_to(self._ledgers.previous((ledger_id, entry_id)))
             before = self._batches.get((ledger_id, entry_id))

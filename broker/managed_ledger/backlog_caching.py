@@ -25,6 +25,7 @@ def followed_closely(
     if cursors_min <= 0:
         return set()
     behind = {cursor: backlog for cursor, backlog in backlogs.items() if backlog >= entries_min}
+    # Sorted once, two searches per cursor: comparing each with each would be quadratic.
     order = sorted(behind.values())
     return {
         cursor

@@ -154,6 +154,7 @@ class CursorInfoWriter:
     def write_if_due(self, now_ns: int) -> None:
         """Begin a write if something changed and the interval has passed."""
         self._look_pending = False
+        # A write in flight looks again when it ends.
         if self._writing or self.closed or self._written == self._wanted:
             return
         if now_ns < self._not_before_ns:
@@ -177,6 +178,7 @@ class CursorInfoWriter:
                 self._look_at_end_of_turn()
 
     async def _write(self) -> None:
+        # `flush` may come while a write is in flight; two writes of one version would fail each other.
         async with self._one_at_a_time:
             wanted = self._wanted
             if self._written == wanted:
@@ -208,6 +210,7 @@ class CursorInfoWriter:
     def _call_waiting(self) -> None:
         ready = [callback for wanted, callback in self._waiting if wanted <= self._written]
         self._waiting = [pair for pair in self._waiting if pair[0] > self._written]
+        # Last, because a callback may acknowledge or flush.
         for callback in ready:
             callback()
 

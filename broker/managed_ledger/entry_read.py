@@ -132,6 +132,7 @@ class EntryRead:
 
         A read that has to wait reads what `request.ranges` returns after the wait.
         """
+        # Without a limit neither an estimate nor a place in a queue is needed.
         if not self._context.environment.reads_limiter.enabled:
             self._execute(ranges)
             return
@@ -167,6 +168,7 @@ class EntryRead:
         cache, reader = self._context.cache, self._request.reader
         for wanted in ranges:
             ledger_id, first, last = wanted
+            # Held from here on: an eviction cannot take these entries away while the gaps are being read.
             present = cache.get_present(reader, ledger_id, first, last)
             if present:
                 self._partly_cached.append(wanted)
@@ -177,10 +179,12 @@ class EntryRead:
         if self._open:
             self._set_deadline()
         else:
+            # Law 1: the caller has not returned yet, so not inside this call.
             self._context.at_end_of_turn(self._end)
 
     def _carry_out(self, wanted: EntryRange, plan: ReadPlan) -> None:
         """Join and start what the plan says; no part ends inside this call."""
+        # Counted before the calls, as nothing may look complete while parts are still being started.
         self._open += len(plan.join) + len(plan.fetch)
         for join in plan.join:
             part = ReadPart(wanted, join.first, join.last)
@@ -227,6 +231,7 @@ class EntryRead:
     def _gather(self, entries: list[Entry]) -> None:
         self._pieces += 1
         if self._entries:
+            # The list is this read's own, see PartReceiver.
             self._entries += entries
         else:
             self._entries = entries
@@ -244,6 +249,7 @@ class EntryRead:
             self._end()
 
     def _end(self) -> None:
+        # Parts end in any order. Python's sort is close to a merge for runs that are in order already.
         if self._pieces > 1:
             self._entries.sort(key=_place)
         entries, self._entries = self._entries, []
@@ -267,16 +273,19 @@ class EntryRead:
         self._missed = [part for part, _ in self._failed if part.wanted in again]
         self._failed = []
         self._own_reads = []
+        # The failure was noted as an event, so observers need to know that the entries are asked for again.
         for part in self._missed:
             self._note(Op.MISS, part)
         self._repeating = bool(again)
         for wanted in again:
+            # As if nothing were cached: the range is to come from one place.
             running = self._storage_reads.running(wanted.ledger_id)
             self._carry_out(wanted, plan_read(wanted.first, wanted.last, (), running))
         self._set_deadline()
 
     def _end_second_pass(self) -> None:
         """Count the entries that had failed at first: as missed, or as failed for good."""
+        # Reversed, so that of several errors of a range the first one stays.
         lost = {part.wanted: error for part, error in reversed(self._failed)}
         self._entries.sort(key=_place)
         self._drop(lost)

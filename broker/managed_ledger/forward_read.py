@@ -91,6 +91,7 @@ class ForwardRead:
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
         """See ReadRequest."""
         if self._stale:
+            # Neither an error: it concerns a place that the cursor has left.
             entries, error = [], None
         if not entries:
             self._read.permits.release()
@@ -113,6 +114,7 @@ class ReadyEntries:
         """Hold the entries of a read; its permits shrink to their size."""
         self.entries = entries
         self._permits = permits
+        # Without a limit there is nothing to settle, so skip the sum over all entries.
         if permits.held:
             permits.correct(sum([entry.size for entry in entries]))
             self._settle_later()

@@ -43,6 +43,7 @@ class LedgerCursors:
         for last_part in await metadata.children(managed_ledger_key(name)):
             cursor_name = cursor_name_of(last_part)
             found = await metadata.get(cursor_key(name, cursor_name))
+            # None: another broker has deleted it since it was listed.
             if found is not None:
                 self._add_durable(cursor_name, decode_cursor_info(found.value), found.version)
 

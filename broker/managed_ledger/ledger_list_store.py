@@ -70,7 +70,7 @@ class LedgerListStore:
 
     async def save(self) -> None:
         """Store the ends of closed ledgers, then the list. Raises MetadataError."""
-        await self._seal()
+        await self._seal()  # Second rule: the ledger's own metadata first.
         await self._put(self._encoded())
 
     async def start_current(self) -> OwnLedger:
@@ -99,6 +99,7 @@ class LedgerListStore:
         Raises MetadataError; the next call or the next open goes on.
         """
         if self._deleting:
+            # Marks that come during the wait belong to the next call: their list is not stored yet.
             marked = list(self._deleting)
             await self.save()
             await self._remove(marked)
@@ -132,6 +133,7 @@ class LedgerListStore:
                 self._unsealed.pop(ledger_id, None)
 
     def _encoded(self, with_current: bool = False) -> bytes:
+        # A current ledger that has not begun is an id in memory; the list must not name what does not exist.
         current = self.ledgers.current
         kept = [
             info
@@ -154,6 +156,7 @@ class LedgerListStore:
         if len(writes) == 1:
             await writes[0]
             return
+        # All end before an error is raised: a write left behind could come after the next attempt.
         for outcome in await asyncio.gather(*writes, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

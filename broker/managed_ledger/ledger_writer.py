@@ -123,6 +123,7 @@ class LedgerWriter:
             self._add_later(body, messages, context)
             return
         now_ns = self._now_ns()
+        # The bytes of the client go on as they are: only the metadata block in front of them is new.
         handle.add(self._stamp_entry(messages), body, messages, context, now_ns)
         if (
             handle.next_entry_id >= self._entries_max
@@ -146,7 +147,7 @@ class LedgerWriter:
         """The ledger is full or has reached its time. A full one that is too young is written on."""
         allowed_ns = self._started_ns + self._context.settings.rollover_ns_min
         if now_ns < min(allowed_ns, self._roll_at_ns):
-            # One comparison per add from here on, instead of coming here with each.
+            # Leave one comparison per add until the minimum age is reached, instead of coming here with each add.
             self._entries_max = self._size_max = _NEVER
             self._roll_at_ns = min(allowed_ns, self._roll_at_ns)
         else:
@@ -168,6 +169,7 @@ class LedgerWriter:
         self._closing = handle
         if self.state is ManagedLedgerState.OPEN:
             self.state = ManagedLedgerState.ROLLING
+        # With adds in flight the end of the ledger is not known yet; the last of them calls `_ledger_drained`.
         if not handle.pending:
             self._ledger_drained()
 
@@ -191,6 +193,7 @@ class LedgerWriter:
         last_id = entries[-1].entry_id
         current.size_bytes += context.stats.added(entries, asked_ns, now_ns)
         current.entries = last_id + 1
+        # First the position, then the cache, then the listener: it wakes dispatchers, which look at the other two.
         context.last_confirmed = Position(handle.ledger_id, last_id)
         self._reading_cursors.added(entries, now_ns)
         self.listener.entries_added(entries, contexts, now_ns)
@@ -211,6 +214,7 @@ class LedgerWriter:
         self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
     ) -> None:
         """Report every add from the refused one on as failed."""
+        # The index counts stored messages (PIP-70), so take off those that were not stored.
         self._stamp.rollback(sum(map(_messages, entries)))
         self._context.stats.add_errors += len(entries)
         error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
@@ -245,6 +249,7 @@ class LedgerWriter:
         """
         context = self._context
         async with context.store.lock:
+            # The state may have changed while this waited for the lock, and while it waits for the store below.
             if not self._is_rolling():
                 return
             first = not context.store.current_started
@@ -253,12 +258,14 @@ class LedgerWriter:
                 ledger = await context.store.start_current()
             except BrokerError as error:
                 taken_over = isinstance(error, BadVersion | LedgerFenced)
+                # OPEN without a handle: the next add tries again, so a full disk is no lasting failure.
                 self.state = ManagedLedgerState.FENCED if taken_over else ManagedLedgerState.OPEN
                 self._fail_waiting(PersistenceError(f"{context.name}: no new ledger: {error}"))
                 return
             if not self._is_rolling():  # Closed or terminated meanwhile.
                 return
             self._begin_handle(ledger)
+        # An add may fill the new ledger at once; the rest then waits for the one after it.
         while self._waiting and self._handle is not None:
             self.add(*self._waiting.popleft())
         if not first:
@@ -273,6 +280,7 @@ class LedgerWriter:
         self.end_current()
         current = context.ledgers.current
         if current.closed_at_ms is not None and not context.is_terminated:
+            # An id only: the ledger begins with the next write of the list (first rule of the take-over).
             following = await context.environment.ids.next(above=current.ledger_id)
             context.ledgers.append(LedgerInfo(following))
             context.store.current_started = False
@@ -314,6 +322,7 @@ class LedgerWriter:
 
         Adds that wait for a ledger fail.
         """
+        # Before the wait, so that adds which come meanwhile are refused.
         self.state = state
         if self._handle is not None:
             self._stop_adding(self._handle)

@@ -131,6 +131,7 @@ class ManagedCursor:
         It may turn out to be acknowledged.
         """
         end_ledger, end_entry = self.ledger.last_confirmed
+        # Asked per look of a dispatcher; as good as always the answer is in the current ledger.
         if self._read_ledger == end_ledger:
             return self._read_entry <= end_entry
         return self._ledgers.at_or_after((self._read_ledger, self._read_entry)) <= (end_ledger, end_entry)
@@ -145,6 +146,7 @@ class ManagedCursor:
         if by_hit:
             ledger_id = self._read_ledger
             last = self._ledgers.last_entry(ledger_id)
+            # While acknowledgements come in order there is nothing to skip, so spare the search per call.
             if self._read_entry > last or self.acks.beyond.count:
                 if not self._skip():
                     return []
@@ -157,6 +159,7 @@ class ManagedCursor:
             taken = self._ready.take(entries_max, bytes_max)
         if not taken:
             return taken
+        # May stand behind the ledger's last entry; the next call then moves on to the next ledger.
         self._read_entry = taken[-1].entry_id + 1
         if self.active:
             self._parts.reading_cursors.moved(self, by_hit=by_hit)
@@ -210,6 +213,7 @@ class ManagedCursor:
         if not self._skip():
             return None
         ledger_id, first = self._read_ledger, self._read_entry
+        # At least one, however large: otherwise a single large entry would stop the cursor for ever.
         count = max(1, min(entries_max, bytes_max // self.ledger.estimated_bytes(ledger_id, 1)))
         last = min(first + count - 1, self._ledgers.last_entry(ledger_id))
         if self.acks.beyond.count:
@@ -299,6 +303,7 @@ class ManagedCursor:
             mark_delete = acks.mark_delete
             if mark_delete >= self.read_position:
                 self._jump(self._ledgers.next_valid(mark_delete))
+        # Only durable cursors hold back trimming, so only they can let it go on.
         if self.durable and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
             self._parts.trimming.trim(self.ledger.environment.wall_ms())
         if self.active:
@@ -319,6 +324,7 @@ class ManagedCursor:
         Raises MetadataError.
         """
         start = self._ledgers.at_or_after(position)
+        # The mark-delete position is the entry before; the entry sought itself must be delivered.
         self.acks.reset(self._ledgers.previous(start))
         self._jump(start)
         if self.active:

@@ -38,7 +38,6 @@ class ManagedLedger:
     """Opened with `ManagedLedger.open`; assign `writer.listener` before the first add."""
 
     __slots__ = (
-        "add",
         "cache",
         "context",
         "cursors",
@@ -79,9 +78,7 @@ class ManagedLedger:
         self.cursors = LedgerCursors(parts, cursors)
         """Opens, finds and deletes cursors."""
         self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
-        """Adds entries; its `listener` receives the outcomes."""
-        self.add = self.writer.add
-        """`LedgerWriter.add`, bound: a method that passed the call on would cost one more call per message."""
+        """Adds entries. Topics call `writer.add` themselves: passing it on would cost a call per message."""
 
     @classmethod
     async def open(
@@ -99,6 +96,7 @@ class ManagedLedger:
         """
         store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp)
         ledger = cls(LedgerContext(name, environment, settings, store), stamp)
+        # A new managed ledger has no cursors; not asking saves a round trip per topic.
         if not store.is_new:
             await ledger.cursors.load()
         return ledger
@@ -162,6 +160,7 @@ class ManagedLedger:
             try:
                 await store.save()
             except BrokerError:
+                # Not stored, so not terminated: after a restart it would take adds again.
                 store.terminated = None
                 raise
         return self.last_confirmed
@@ -179,8 +178,10 @@ class ManagedLedger:
         problems: list[BaseException | None] = []
         if not fenced:
             problems.append(await self._save_end())
+        # After the adds: deduplication acknowledges what was added last.
         problems += await self.cursors.close()
         await self._release()
+        # A fenced one has nothing to report: every write is refused, as it must be.
         for problem in problems:
             if problem is not None and not fenced:
                 raise problem
@@ -203,6 +204,7 @@ class ManagedLedger:
         """
         if self.state is not ManagedLedgerState.CLOSED:
             await self.writer.stop(ManagedLedgerState.CLOSED)
+        # Before the deletion: a cursor's late write would make a node below a key that is gone.
         self.cursors.abandon()
         async with self.store.lock:
             await self.store.delete()

@@ -53,16 +53,19 @@ async def open_ledger_list(
             left_open = True
             await _find_end(name, ledger, environment, settings, stamp)
             info.properties[INDEX] = str(stamp.index)
+        # Nothing can ever be read from a closed ledger without entries, so it leaves the list.
         if ledger.entries:
             ends.append(ledger)
         else:
             emptied.append(ledger.ledger_id)
+    # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
     current_id = await environment.ids.next(above=highest)
     store = _store(name, environment, info, ends, version, current_id)
     if emptied or info.deleting:
         store.mark_deleting(emptied)
         await store.delete_marked()
+    # Also when nothing was removed: this write makes late writes of another broker fail (take-over rules).
     elif version == ABSENT or left_open:
         await store.save()
     return store

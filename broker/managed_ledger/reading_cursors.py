@@ -94,6 +94,7 @@ class ReadingCursors:
         """Cache entries for this cursor from now on."""
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
+        # A replay of the access record needs both positions to rebuild the order of the cursors.
         self._note(Op.CURSOR_ADDED, cursor, position)
         self._note(Op.ACK, cursor, cursor.mark_delete_position)
         self._check_slowest()
@@ -209,5 +210,6 @@ class ReadingCursors:
     def _invalidate(self, now_ns: int) -> None:
         """Drop the entries before the slowest active cursor, or all when none is active."""
         self._invalidation_due = False
+        # An empty cache has nothing to invalidate, and an access record needs no event of that.
         if self._cache.entries:
             self._cache.invalidate_before(LATEST if self._slowest is None else self._slowest)

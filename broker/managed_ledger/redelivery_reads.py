@@ -68,6 +68,7 @@ class RedeliveryReads:
                 missing.append(position)
             else:
                 found.append(entry)
+        # Acknowledged or trimmed while they waited: the cache must not hold them for ever.
         if over:
             self.wait_no_longer(over)
         context.stats.took(found)

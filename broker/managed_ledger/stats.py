@@ -87,6 +87,7 @@ class ManagedLedgerStats:
         return total
 
     def _count_latency(self, asked_ns: list[int], now_ns: int) -> None:
+        # Times do not decrease within a run: if the first and the last add are in one bucket, all are.
         longest = max(now_ns - asked_ns[0], 0)
         shortest = max(now_ns - asked_ns[-1], 0)
         buckets = self.add_latency_buckets

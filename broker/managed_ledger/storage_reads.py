@@ -100,6 +100,7 @@ class StorageRead:
         if error is not None:
             self.fail(error)
             return
+        # A bookie answers with fewer entries than asked for when they exceed its limit of bytes.
         self._entries += entries
         self._next += len(entries)
         if self._next <= self.last:
@@ -112,9 +113,11 @@ class StorageRead:
         entries = self._entries
         # Before the readers get them: the cache may put the objects that it has in the place of these.
         self._reads.offer_to_cache(entries, self._expected_reads())
+        # Also before: a receiver may ask for more at once, and nothing would wake a reader that joined now.
         self._reads.ended(self)
         fetched = True
         for receiver, part in self._waiters:
+            # A slice is a list of its own: receivers append to it.
             receiver.part_arrived(
                 part, entries[part.first - self.first : part.last - self.first + 1], fetched=fetched
             )
@@ -168,6 +171,7 @@ class StorageReads:
         stats.missed += count
         ledger_id = part.wanted.ledger_id
         started = StorageRead(self, ledger_id, span, receiver, part, expected_reads)
+        # No running read has this range, or the plan would have joined it.
         self._running.setdefault(ledger_id, {})[span] = started
         started.read_on()
         return started

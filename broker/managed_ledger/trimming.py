@@ -66,6 +66,7 @@ class Trimming:
         if removed:
             for ledger_id in removed:
                 ledgers.remove(ledger_id)
+                # Its entries cannot be asked for any more, whatever the policy expects.
                 context.cache.invalidate_ledger(ledger_id)
                 self._storage_reads.invalidate_ledger(ledger_id)
             context.last_confirmed = ledgers.last()
@@ -103,9 +104,11 @@ def ledgers_to_trim(
     removed: list[int] = []
     total = ledgers.size_bytes
     for info in ledgers.infos()[:-1]:
+        # The default, 0 and 0, keeps nothing that is acknowledged.
         expired = 0 <= keep_ms <= now_ms - (info.closed_at_ms or now_ms)
         oversized = 0 <= keep_bytes < total
         if slowest < (info.ledger_id, info.entries - 1) or not (expired or oversized):
+            # From the front only, as in Pulsar: an old ledger keeps all behind it.
             break
         total -= info.size_bytes
         removed.append(info.ledger_id)

@@ -51,6 +51,7 @@ class PersistentTopic(Topic):
         "_call_later",
         "_last_message",
         "_opening",
+        "_writer",
         "deduplication",
         "handed_over",
         "ledger",
@@ -71,6 +72,7 @@ class PersistentTopic(Topic):
     ) -> None:
         super().__init__(name, settings, namespaces)
         self.ledger = ledger
+        self._writer = ledger.writer
         self.turn = turn
         self.handed_over = ledger.environment.caches.handed_over
         self.subscriptions: dict[str, Subscription] = {}
@@ -127,7 +129,7 @@ class PersistentTopic(Topic):
         self.messages_in += messages
         self.bytes_in += size
         try:
-            self.ledger.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
+            self._writer.add(body, messages, (producer, sequence_id, highest_sequence_id, size))
         except LedgerFenced:
             self._fenced()
             raise

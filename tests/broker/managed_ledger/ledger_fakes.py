@@ -257,7 +257,7 @@ async def turns(count: int = 10) -> None:
 async def fill(ledger: ManagedLedger, count: int, size: int = 10) -> None:
     before = len(recorder(ledger).added)
     for number in range(count):
-        ledger.add(b"%0*d" % (size, before + number), 1, before + number)
+        ledger.writer.add(b"%0*d" % (size, before + number), 1, before + number)
     await until(lambda: len(recorder(ledger).added) == before + count)
 
 

@@ -223,7 +223,7 @@ async def test_acks_that_were_durable_survive_on_sqlite(tmp_path):
     ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
     cursor = await ledger.cursors.open("s", EARLIEST)
     for number in range(10):
-        ledger.add(b"%d" % number, 1, number)
+        ledger.writer.add(b"%d" % number, 1, number)
     await until(lambda: len(recorder(ledger).added) == 10)
     cursor.acknowledge([at(ledger, index) for index in (0, 1, 5)])
     durable = asyncio.Event()

@@ -335,6 +335,55 @@ async def test_deadline_is_removed_when_a_read_ends_in_time():
     assert len(shelf.world.environment.read_deadlines) == 0
 
 
+async def test_each_entry_counts_once_when_a_gap_was_joined_in_part_and_failed_in_part():
+    client = FakeLedgers()
+    shelf = await new_shelf(client, 30)
+    await shelf.cache(5)
+    client.hold()
+    answers: list[list[int]] = []
+
+    def done(entries: list[Entry], error: BrokerError | None) -> None:
+        assert error is None
+        answers.append(numbers(entries))
+
+    first, second = (shelf.ledger.cache.reader(name) for name in ("first", "second"))
+    shelf.begin(RangeRequest(first, EntryRange(shelf.ledger_id, 10, 19), done))
+    shelf.ledgers.fail(20, 29)
+    shelf.begin(RangeRequest(second, EntryRange(shelf.ledger_id, 0, 29), done))
+    assert shelf.ledgers.asked == [(10, 19), (0, 4), (6, 9), (20, 29)]
+    client.answer_at_once_again()
+    await until(lambda: len(answers) == 2)
+    assert answers == [list(range(10, 20)), list(range(30))]
+    assert shelf.ledgers.asked[4:] == [(0, 29)]
+    assert [counts(reader.reads) for reader in (first, second)] == [(0, 10, 0), (1, 19, 10)]
+
+
+async def test_overdue_read_fails_the_readers_that_joined_it():
+    client = FakeLedgers()
+    shelf = await new_shelf(client, 20, read_timeout_s=2)
+    client.hold()
+    errors: dict[str, BrokerError | None] = {}
+
+    def begin(name: str, first: int, last: int) -> None:
+        reader, wanted = shelf.ledger.cache.reader(name), EntryRange(shelf.ledger_id, first, last)
+        shelf.begin(RangeRequest(reader, wanted, lambda entries, error: errors.update({name: error})))
+
+    begin("first", 0, 9)
+    shelf.world.clock.advance(NS_PER_SECOND)
+    begin("inside", 3, 4)
+    begin("beyond", 5, 14)
+    assert shelf.ledgers.asked == [(0, 9), (10, 14)]
+    shelf.world.clock.advance(NS_PER_SECOND)
+    shelf.world.tick()
+    assert set(errors) == {"first", "inside"}
+    shelf.world.clock.advance(NS_PER_SECOND)
+    shelf.world.tick()
+    assert {name: type(error) for name, error in errors.items()} == dict.fromkeys(
+        ("first", "inside", "beyond"), ReadTimedOut
+    )
+    assert len(shelf.world.environment.read_deadlines) == 0
+
+
 @given(st.integers(0, 5), st.integers(0, 60), st.sets(st.integers(0, 70)))
 def test_gaps_and_cached_entries_cover_the_range_and_gaps_are_maximal(first, length, ids):
     last = first + length

@@ -98,7 +98,7 @@ class Life:
         at = 0
         for _ in range(count):
             size = self.rng.choice((10, 10, 500, self.rng.randint(1, 1500)))
-            ledger.add(buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size), 1, None)
+            ledger.writer.add(buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size), 1, None)
             at += size
         await until(lambda: len(recorder(ledger).added) == done)
 

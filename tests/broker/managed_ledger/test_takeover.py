@@ -88,7 +88,7 @@ class OneBrokersWay:
 async def try_to_add(ledger: ManagedLedger, body: bytes) -> None:
     before = len(recorder(ledger).added) + len(recorder(ledger).failed)
     try:
-        ledger.add(body, 1, body)
+        ledger.writer.add(body, 1, body)
     except LedgerFenced:
         return
     await until(lambda: len(recorder(ledger).added) + len(recorder(ledger).failed) > before)
@@ -126,7 +126,7 @@ async def test_late_write_that_begins_a_ledger_is_refused_or_found(
     await fill(first, before)
     way.hold(*held)
     for number in range(3):  # one more fills the ledger that there is
-        first.add(b"first %d" % number, 1, number)
+        first.writer.add(b"first %d" % number, 1, number)
     await turns()
     second = await World(shared, bookie).open(entries_per_ledger_max=3)
     if second_adds_first:
@@ -189,7 +189,7 @@ async def live(world: World, needed: list[bytes]) -> None:
     await fill(ledger, 5)
     for refused in (1, 2):  # a ledger with entries ends, then one without
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
-        ledger.add(b"refused", 1, None)
+        ledger.writer.add(b"refused", 1, None)
         await until(lambda refused=refused: len(listener.failed) == refused)
         world.ledgers.refuse = lambda ledger, entry_id: OK
         await until(lambda: ledger.state is ManagedLedgerState.OPEN)
