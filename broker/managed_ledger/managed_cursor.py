@@ -296,14 +296,16 @@ class ManagedCursor:
             self._acknowledged()
 
     def _acknowledged(self) -> None:
-        self.store.changed()
         acks = self.acks
+        if self.durable:
+            self.store.changed()
         if acks.entry_id >= self._read_entry or acks.ledger_id != self._read_ledger:
             # Entries that were acknowledged without being read need no reading any more.
             mark_delete = acks.mark_delete
             if mark_delete >= self.read_position:
                 self._jump(self._ledgers.next_valid(mark_delete))
-        # Only durable cursors hold back trimming, so only they can let it go on.
+        # After the jump: the ledger that is removed may be the one that was being read. Only durable cursors hold
+        # back trimming, so only they can let it go on.
         if self.durable and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
             self._parts.trimming.trim(self.ledger.environment.wall_ms())
         if self.active:
