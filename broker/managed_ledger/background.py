@@ -34,5 +34,6 @@ class Background:
 
     async def drain(self) -> None:
         """Wait until all tasks have ended, including those that they started."""
+        # A task may start another one, so look again after each wait.
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -278,7 +278,7 @@ class EntryRead:
             self._note(Op.MISS, part)
         self._repeating = bool(again)
         for wanted in again:
-            # As if nothing were cached: the range is to come from one place.
+            # Past the cache, as Pulsar reads a range again after a failed gap.
             running = self._storage_reads.running(wanted.ledger_id)
             self._carry_out(wanted, plan_read(wanted.first, wanted.last, (), running))
         self._set_deadline()

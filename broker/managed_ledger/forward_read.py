@@ -95,6 +95,7 @@ class ForwardRead:
             entries, error = [], None
         if not entries:
             self._read.permits.release()
+        # The cursor first, so that `ready` finds the entries and may ask for the next read at once.
         self._cursor.forward_read_ended(entries, self._read.permits, error)
         self._ready()
 

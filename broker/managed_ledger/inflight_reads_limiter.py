@@ -143,6 +143,7 @@ class InflightReadsLimiter:
         """
         if not self.enabled:
             return
+        # May leave the permits below the real size: the budget must never become negative.
         missing = size_bytes - permits.size_bytes
         change = min(missing, self.remaining_bytes)
         permits.size_bytes += change
@@ -163,12 +164,14 @@ class InflightReadsLimiter:
         `drop` drops the entries and releases the permits. It is called when other reads need them, maybe
         inside this call.
         """
+        # Reads may be waiting already: they had nothing to recall until now.
         self._lent[permits] = drop
         self.recall()
 
     def recall(self) -> None:
         """Take back lent permits, the longest lent first, while reads wait."""
         while self._waiters and self._lent:
+            # `drop` releases, and releasing serves the queue, so the condition is looked at anew.
             permits = next(iter(self._lent))
             self._lent.pop(permits)()
 

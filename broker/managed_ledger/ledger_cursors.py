@@ -95,6 +95,7 @@ class LedgerCursors:
         cursor = self.by_name.get(name)
         if cursor is None:
             return
+        # First, so that nothing is stored or read for it while this waits for the metadata store.
         cursor.abandon()
         writer = self._writers.get(name)
         if writer is not None:

@@ -112,7 +112,9 @@ class LedgerList:
         if place < len(self._ids) and self._ids[place] == ledger_id:
             if 0 <= entry_id < self._infos[ledger_id].entries:
                 return Position(ledger_id, entry_id)
+            # Behind the end of this ledger; a negative id stands before its first entry instead.
             place += entry_id >= 0
+        # A ledger that was trimmed or never listed: its place among the ids says what follows.
         for later in self._ids[place:]:
             if self._infos[later].entries:
                 return Position(later, 0)

@@ -68,6 +68,7 @@ def managed_ledger_key(name: str) -> str:
 
 def cursor_key(ledger_name: str, cursor_name: str) -> str:
     """Return the key of a cursor, below its managed ledger's key."""
+    # A name may hold a slash, which would be one more level of keys.
     return f"{ROOT}/{ledger_name}/{quote(cursor_name, safe='')}"
 
 

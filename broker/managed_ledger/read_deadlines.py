@@ -42,5 +42,6 @@ class ReadDeadlines:
             read, due_ns = next(iter(self._due_ns.items()))
             if due_ns > now_ns:
                 return
+            # Before the call, which may add a deadline for a read of its own.
             del self._due_ns[read]
             read.overdue()

@@ -122,6 +122,7 @@ class _RedeliveryRead:
         self._cursor = cursor
         self._ready = ready
         ledgers = parts.context.ledgers
+        # Sorted and without duplicates; positions that were trimmed meanwhile are left out.
         self._ranges = neighbours([item for item in sorted(set(positions)) if ledgers.has_entry(*item)])
         self.reader = cursor.reader
         """See ReadRequest."""

@@ -77,6 +77,7 @@ async def find_newest(
     it. Raises as `read_entry`.
     """
     low, high = 0, context.ledgers.entries
+    # By index over all ledgers, so each step halves the entries and not the ledgers.
     while low < high:
         middle = (low + high) // 2
         if holds(await read_entry(context, storage_reads, context.ledgers.position_at(middle))):

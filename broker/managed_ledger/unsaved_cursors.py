@@ -41,5 +41,6 @@ class UnsavedCursors:
 
     def write_due(self, now_ns: int) -> None:
         """Begin the write of every cursor whose interval has passed."""
+        # A copy, because a writer that begins removes itself.
         for writer in tuple(self._writers):
             writer.write_if_due(now_ns)

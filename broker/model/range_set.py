@@ -54,6 +54,7 @@ class RangeSet:
             pages = self._ledgers[ledger_id] = {}
         number = entry_id >> PAGE_BITS
         page = pages.get(number, 0)
+        # A table look-up instead of a shift: shifting makes a new large integer each time.
         bit = _BIT[entry_id & _OFFSET]
         if page & bit:
             return False
@@ -70,6 +71,7 @@ class RangeSet:
         number = first >> PAGE_BITS
         bits <<= first & _OFFSET
         pages = self._ledgers.setdefault(ledger_id, {}) if bits else {}
+        # The number may span many pages: cut off one page at a time.
         while bits:
             page = pages.get(number, 0)
             mask = bits & _FULL
@@ -86,6 +88,7 @@ class RangeSet:
         if pages is None:
             return entry_id
         number = entry_id >> PAGE_BITS
+        # Entries before the one asked for count as present, so the lowest clear bit is the answer.
         page = pages.get(number, 0) | _BIT[entry_id & _OFFSET] - 1
         while page == _FULL:
             number += 1
@@ -101,6 +104,7 @@ class RangeSet:
         for number in range(page_first, (last >> PAGE_BITS) + 1):
             page = pages.get(number, 0)
             if number == page_first:
+                # A negative power of two is a mask of all bits from there on.
                 page &= -_BIT[entry_id & _OFFSET]
             if page:
                 return min((number << PAGE_BITS) + (page & -page).bit_length() - 1, last + 1)
@@ -113,6 +117,7 @@ class RangeSet:
             return 0
         before = self.count
         last_page = entry_id >> PAGE_BITS
+        # The window moves forwards, so few pages are left behind it: no order is kept for this.
         for number in [number for number in pages if number < last_page]:
             self.count -= pages.pop(number).bit_count()
         page = pages.get(last_page, 0)
@@ -196,6 +201,7 @@ def _last_range_start(page: int) -> int:
 def _page_ranges(page: int, base: int) -> Iterator[tuple[int, int]]:
     offset = 0
     while page:
+        # page & -page is the lowest set bit; ~page & (page + 1) the lowest clear one.
         gap = (page & -page).bit_length() - 1
         page >>= gap
         offset += gap

@@ -12,6 +12,7 @@ def span(seconds: float) -> str:
     """
     if seconds < 0.001:
         return "under 1 ms"
+    # Limits at half a last digit below the unit: 0.9996 s would be written as 1000 ms.
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:

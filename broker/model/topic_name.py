@@ -77,6 +77,7 @@ class TopicName:
         return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
 
 
+# Clients send the same names with each connect, lookup and subscribe.
 @functools.lru_cache(maxsize=10_000)
 def parse_topic_name(text: str) -> TopicName:
     """Parse a topic name, completing short ones as clients do.
@@ -94,6 +95,7 @@ def parse_topic_name(text: str) -> TopicName:
     tenant, namespace, local = parts
     if not local.strip():
         raise InvalidTopicName(f"Invalid topic name {text}: the topic's own name must not be blank")
+    # The old form had the cluster between tenant and namespace.
     if local.count("/") >= 1:
         raise InvalidTopicName(
             f"Topic names with a cluster part are no longer supported, use domain://tenant/namespace/topic: {text}"
