@@ -1,51 +1,56 @@
-"""EntryCacheSettings: what broker.conf says about the cache. Values only; the manager applies them."""
+"""EntryCacheSettings: the keys of broker.conf that the entry cache and its policies obey."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 
+from broker.config.fields import broker_key
 from broker.entry_cache.policies.names import POLICY_NAMES, PROFILE_NAMES
+from settings.fields import RoomSettings
+from settings.settings import Settings
+
+
+def _profile(settings: Settings) -> str:
+    # PIP-430 came with 4.2; profile 4.0 switches it off by cacheEvictionByExpectedReadCount.
+    return "5.0" if settings.profile == "5.0" else "4.2"
 
 
 @dataclass(frozen=True, slots=True)
-class EntryCacheSettings:
-    size_bytes_max: int
-    """`managedLedgerCacheSizeMB` in bytes. 0 = no cache: nothing is inserted, every read is a miss."""
+class EntryCacheSettings(RoomSettings):
+    """Size, policy and times of the cache. The manager applies them; the access record keeps them."""
 
-    watermark: float = 0.9
-    """`managedLedgerCacheEvictionWatermark`: the part of the size that a size pass leaves filled, 0 to 1."""
+    size_bytes_max: int = broker_key.int("managedLedgerCacheSizeMB", "bytes")
+    """Bytes of cached entries. 0 = no cache: nothing is inserted, every read is a miss."""
+    watermark: float = broker_key.float("managedLedgerCacheEvictionWatermark")
+    """Share of the size that a size pass leaves filled, 0 to 1."""
+    ttl_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillis", "ns")
+    """Time to live of an entry."""
+    requeues_max: int = broker_key.int(
+        "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
+    )
+    """Requeues of an entry with expected reads; 0 or less = none."""
+    extend_recently_accessed: bool = broker_key.bool("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed")
+    """Requeue an entry that was read since its last time to live began, without a limit."""
+    copy_entries: bool = broker_key.bool("managedLedgerCacheCopyEntries")
+    """Copy a cached entry out of its receive buffer."""
+    policy: str = broker_key.str("entryCachePolicy")
+    """Name of the policy that decides which entries stay."""
+    profile: str = broker_key.rule(_profile)
+    """Release whose decisions the policy `pip430` takes; the other policies ignore it."""
+    ttl_max_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillisMax", "ns")
+    """Time to live of an entry with expected reads, for the policy `pip430-stash`."""
+    topic_quota_bytes: int = broker_key.int("entryCacheTopicQuotaMB", "bytes")
+    """Bytes of a topic above which its entries are evicted first, if that is more than an equal share.
 
-    ttl_ns: int = 1_000_000_000
-    """`managedLedgerCacheEvictionTimeThresholdMillis`: how long an entry stays without another look."""
+    For the policy `magnetar`.
+    """
+    pinned_ratio_max: float = broker_key.float("entryCachePinnedRatioMax")
+    """Length of a receive buffer in lengths of its cached entries, above which these are copied out of it.
 
-    requeues_max: int = 5
-    """`managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes`; 0 or less = never."""
-
-    extend_recently_accessed: bool = True
-    """`managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed`: as often as it is read, without a limit."""
-
-    copy_entries: bool = False
-    """`managedLedgerCacheCopyEntries`: a cached entry leaves the receive buffer that it came in."""
-
-    policy: str = "magnetar"
-    """`entryCachePolicy`."""
-
-    profile: str = "4.2"
-    """The release whose decisions the policy `pip430` takes; for the others it has no meaning."""
-
-    ttl_max_ns: int = 5_000_000_000
-    """`managedLedgerCacheEvictionTimeThresholdMillisMax`: as `ttl_ns` for entries with expected reads, for the
-    policy `pip430-stash`."""
-
-    topic_quota_bytes: int = 0
-    """`entryCacheTopicQuotaMB` in bytes: what a topic may hold before its entries go first, if that is more than
-    an equal share; for the policy `magnetar`."""
-
-    pinned_ratio_max: float = 1.5
-    """`entryCachePinnedRatioMax`: entries are copied out of a receive buffer that is more than so many times as long as
-    those of them that are inserted together, and later as those of them that are still cached. 0 = never, unless a
-    strict policy wants room."""
+    The cache checks it for entries that are inserted together, and later for those that are still cached. 0 = never,
+    unless a strict policy needs the space.
+    """
 
     def __post_init__(self) -> None:
         if self.size_bytes_max < 0:
@@ -64,11 +69,12 @@ class EntryCacheSettings:
             raise ValueError(f"no such cache profile: {self.profile}; there are {', '.join(PROFILE_NAMES)}")
 
     def to_text(self) -> str:
+        """Formats the settings for an access record."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> EntryCacheSettings:
-        """Of `to_text`. ValueError where it is not that, or of another version of the cache."""
+        """Reads the text of `to_text`. Raises ValueError for another text or another version's fields."""
         try:
             return cls(**json.loads(text))
         except TypeError as error:
