@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.ledger_client.ledger_ids import LedgerIdSource
@@ -19,44 +18,6 @@ from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.read_deadlines import ReadDeadlines
 from broker.managed_ledger.unsaved_cursors import UnsavedCursors
 from broker.metadata.metadata_store import MetadataStore
-from broker.model.entry import Entry
-from broker.model.errors import BrokerError
-
-
-class EntryStamp(Protocol):
-    """Makes broker entry metadata (PIP-70) and counts messages.
-
-    One per managed ledger.
-    """
-
-    index: int
-    """The number of the last message stamped, -1 = none; set when the managed ledger is opened."""
-
-    def stamp(self, messages: int) -> bytes:
-        """Count the messages and return the metadata block of their entry."""
-        ...
-
-    def rollback(self, messages: int) -> None:
-        """Uncount the last messages stamped, because their entries were not stored."""
-        ...
-
-
-class LedgerListener(Protocol):
-    """Receives the outcome of adds, in their order: a persistent topic."""
-
-    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
-        """The entries are durable, readable and, if readers are expected, cached.
-
-        `contexts`: what was given to `add`, one per entry.
-        """
-        ...
-
-    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
-        """The adds were not stored.
-
-        Adds that waited behind them fail with the same error.
-        """
-        ...
 
 
 @dataclass(frozen=True)

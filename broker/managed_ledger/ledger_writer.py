@@ -17,15 +17,14 @@ import asyncio
 from collections import deque
 from enum import StrEnum
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from broker.ledger_client.ledger_handle import LedgerHandle
 from broker.ledger_client.own_ledger import OwnLedger
 from broker.ledger_client.result_codes import FENCED, error_of
-from broker.managed_ledger.environment import EntryStamp, LedgerListener
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.opening import INDEX
+from broker.managed_ledger.opening import INDEX, EntryStamp
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.trimming import Trimming
 from broker.model.entry import Buffer, Entry
@@ -63,6 +62,24 @@ _REFUSALS: Final[dict[ManagedLedgerState, type[BrokerError]]] = {
     ManagedLedgerState.TERMINATED: TopicTerminated,
     ManagedLedgerState.CLOSED: ServiceNotReady,
 }
+
+
+class LedgerListener(Protocol):
+    """Receives the outcome of adds, in their order: a persistent topic."""
+
+    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
+        """The entries are durable, readable and, if readers are expected, cached.
+
+        `contexts`: what was given to `add`, one per entry.
+        """
+        ...
+
+    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
+        """The adds were not stored.
+
+        Adds that waited behind them fail with the same error.
+        """
+        ...
 
 
 class LedgerWriter:

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.managed_ledger.environment import EntryStamp, ManagedLedgerEnvironment
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.ledger_cursors import LedgerCursors
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.ledger_parts import LedgerParts
 from broker.managed_ledger.ledger_writer import LedgerWriter, ManagedLedgerState
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.opening import open_ledger_list
+from broker.managed_ledger.opening import EntryStamp, open_ledger_list
 from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.single_entry import find_newest, read_entry

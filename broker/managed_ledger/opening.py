@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
-from broker.managed_ledger.environment import EntryStamp, ManagedLedgerEnvironment
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.managed_ledger_info import (
@@ -28,6 +29,24 @@ log = logging.getLogger(__name__)
 
 INDEX = "index"
 """The property that keeps the number of the last message while the managed ledger is closed (PIP-70)."""
+
+
+class EntryStamp(Protocol):
+    """Makes broker entry metadata (PIP-70) and counts messages.
+
+    One per managed ledger.
+    """
+
+    index: int
+    """The number of the last message stamped, -1 = none; set when the managed ledger is opened."""
+
+    def stamp(self, messages: int) -> bytes:
+        """Count the messages and return the metadata block of their entry."""
+        ...
+
+    def rollback(self, messages: int) -> None:
+        """Uncount the last messages stamped, because their entries were not stored."""
+        ...
 
 
 async def open_ledger_list(

@@ -1,4 +1,4 @@
-"""Replays `pending_reads` scripts: which storage reads are issued, and whom each completion serves."""
+"""Replays `pending_reads` scripts: the storage reads issued, and the requests that each completion serves."""
 
 from __future__ import annotations
 

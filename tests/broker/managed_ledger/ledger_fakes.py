@@ -1,4 +1,4 @@
-"""A ledger client in a dictionary whose answers a test can hold back or refuse, and the environment of a managed ledger."""
+"""A ledger client in memory whose answers a test can hold back or refuse, and a managed ledger's environment."""
 
 from __future__ import annotations
 
