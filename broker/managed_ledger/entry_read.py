@@ -10,8 +10,8 @@ The way of a read that the cache cannot serve alone (a miss):
                                           v
           plan_read(wanted, cached, running) -> have, join, fetch                    a pure function
                     |                  |                  |
-            cached entries    a StorageRead that      a new StorageRead -> Ledgers.read
-                    |         is under way                |     its entries are offered to the cache once
+            cached entries    a RunningRead of        a new RunningRead -> Ledgers.read
+                    |         another reader              |     its entries are offered to the cache once
                     +------------------+------------------+
                                        v
                         all parts have ended -> ReadRequest.read_ended(entries, error)
@@ -38,7 +38,7 @@ from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import ReadPlan, plan_read
 from broker.managed_ledger.settings import NS_PER_SECOND
-from broker.managed_ledger.storage_reads import ReadPart, StorageRead, StorageReads
+from broker.managed_ledger.storage_reads import ReadPart, RunningRead, StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ReadTimedOut
 from broker.model.range_set import EntryRange
@@ -117,7 +117,7 @@ class EntryRead:
         """Lists that were joined into `_entries`; with more than one the order is unknown."""
         self._open = 0
         """Parts that have not ended yet."""
-        self._own_reads: list[StorageRead] = []
+        self._own_reads: list[RunningRead] = []
         self._partly_cached: list[EntryRange] = []
         """Ranges of which the cache had a part: law 3 holds for these."""
         self._failed: list[_FailedPart] = []

@@ -33,17 +33,17 @@ class RedeliveryReads:
 
     # Entries that the cache holds for a redelivery
 
-    def expect_again(self, positions: Iterable[tuple[int, int]]) -> None:
+    def expect_redelivery(self, positions: Iterable[tuple[int, int]]) -> None:
         """Expect one more read of each: they were dispatched and wait again."""
         cache = self._parts.context.cache
         self._parts.context.environment.caches.put_back(self._cursor.reader, cache.present(positions))
 
-    def keep_back(self, positions: Iterable[tuple[int, int]]) -> None:
+    def postpone_delivery(self, positions: Iterable[tuple[int, int]]) -> None:
         """Keep their expected read: they wait without having been dispatched."""
         cache = self._parts.context.cache
         self._parts.context.environment.caches.kept_back(self._cursor.reader, cache.present(positions))
 
-    def wait_no_longer(self, positions: Iterable[tuple[int, int]]) -> None:
+    def drop_redeliveries(self, positions: Iterable[tuple[int, int]]) -> None:
         """Let the cache no longer hold the entries for this cursor."""
         self._parts.context.cache.wait_no_longer(self._cursor.reader, positions)
 
@@ -70,7 +70,7 @@ class RedeliveryReads:
                 found.append(entry)
         # Acknowledged or trimmed while they waited: the cache must not hold them for ever.
         if over:
-            self.wait_no_longer(over)
+            self.drop_redeliveries(over)
         context.stats.took(found)
         return found, missing
 

@@ -1,7 +1,7 @@
 """StorageReads: the reads from ledgers that are under way, for one managed ledger.
 
 Readers that want a range which is being read already wait for that read (coalescing, PIP-430): `running` is what
-`plan_read` looks at. All of them receive the same entry objects. A StorageRead asks its ledger in batches, because
+`plan_read` looks at. All of them receive the same entry objects. A RunningRead asks its ledger in batches, because
 a bookie bounds the bytes of one answer, and offers every entry to the cache once.
 """
 
@@ -23,7 +23,7 @@ NOT_CACHED: Final = -1
 ExpectedReads = Callable[[], int]
 """Returns the number of readers to come, or NOT_CACHED; called once when the entries have arrived."""
 
-_NONE_RUNNING: Final[Mapping[Span, StorageRead]] = {}
+_NONE_RUNNING: Final[Mapping[Span, RunningRead]] = {}
 
 
 class ReadPart(NamedTuple):
@@ -49,7 +49,7 @@ class PartReceiver(Protocol):
         ...
 
 
-class StorageRead:
+class RunningRead:
     """One range of one ledger, read in batches of limited bytes."""
 
     __slots__ = (
@@ -143,10 +143,10 @@ class StorageReads:
 
     def __init__(self, context: LedgerContext) -> None:
         self._context = context
-        self._running: dict[int, dict[Span, StorageRead]] = {}
+        self._running: dict[int, dict[Span, RunningRead]] = {}
         self._stats = context.cache.pending_reads
 
-    def running(self, ledger_id: int) -> Mapping[Span, StorageRead]:
+    def running(self, ledger_id: int) -> Mapping[Span, RunningRead]:
         """The reads of this ledger that may be joined, the oldest first."""
         return self._running.get(ledger_id, _NONE_RUNNING)
 
@@ -164,13 +164,13 @@ class StorageReads:
 
     def fetch(
         self, span: Span, receiver: PartReceiver, part: ReadPart, expected_reads: ExpectedReads
-    ) -> StorageRead:
+    ) -> RunningRead:
         """Begin a storage read; it ends in a later loop turn."""
         stats, count = self._stats, span[1] - span[0] + 1
         stats.read += count
         stats.missed += count
         ledger_id = part.wanted.ledger_id
-        started = StorageRead(self, ledger_id, span, receiver, part, expected_reads)
+        started = RunningRead(self, ledger_id, span, receiver, part, expected_reads)
         # No running read has this range, or the plan would have joined it.
         self._running.setdefault(ledger_id, {})[span] = started
         started.read_on()
@@ -183,7 +183,7 @@ class StorageReads:
         """
         self._running.pop(ledger_id, None)
 
-    # Called by a StorageRead
+    # Called by a RunningRead
 
     def ask_ledger(
         self,
@@ -209,12 +209,12 @@ class StorageReads:
         else:
             cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
 
-    def failed(self, read: StorageRead) -> None:
+    def failed(self, read: RunningRead) -> None:
         """The read has ended with an error."""
         self._context.stats.read_errors += 1
         self.ended(read)
 
-    def ended(self, read: StorageRead) -> None:
+    def ended(self, read: RunningRead) -> None:
         """Let no further reader join this read.
 
         After an invalidation a newer read may have the same range; that one stays.

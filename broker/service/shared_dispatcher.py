@@ -73,14 +73,14 @@ class SharedDispatcher(Dispatcher):
 
     def _expect_again(self, keys: Iterable[Key]) -> None:
         """They were sent and go to the replay."""
-        self.cursor.redelivery.expect_again(keys)
+        self.cursor.redelivery.expect_redelivery(keys)
 
     def _keep_back(self, keys: Iterable[Key]) -> None:
         """They go to the replay without having been sent."""
-        self.cursor.redelivery.keep_back(keys)
+        self.cursor.redelivery.postpone_delivery(keys)
 
     def _forget_replay(self) -> None:
-        self.cursor.redelivery.wait_no_longer(self.replay.keys())
+        self.cursor.redelivery.drop_redeliveries(self.replay.keys())
         self.replay.clear()
 
     # Dispatch
@@ -283,7 +283,7 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.redeliveries.pop(key, None)
             if len(self.replay) and self.replay.discard(key):
-                self.cursor.redelivery.wait_no_longer((key,))
+                self.cursor.redelivery.drop_redeliveries((key,))
 
     def _owner(self, key: Key) -> Consumer | None:
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)
