@@ -17,10 +17,10 @@ The way of a read that the cache cannot serve alone (a miss):
                         all parts have ended -> ReadRequest.read_ended(entries, error)
 
 The laws:
-1. `read_ended` is called once, in a later loop turn than `begin`.
+1. `read_ended` is called once, after `begin` has returned.
 2. A range is delivered whole and in order, or not at all.
-3. If the cache had a part of a range and another part failed, the whole range is read once more from storage: a
-   hole in the cache must not make a range unreadable. After a timeout it is not, because the time is up.
+3. If the cache had a part of a range and another part failed, the whole range is read once more, past the cache,
+   as Pulsar does (PIP-430). After a timeout it is not, because the time is up.
 4. Every entry delivered was counted once for the reader: as found, missed or coalesced.
 5. The deadline covers the storage reads that this read started; reads that it joined have their own, earlier one.
 """

@@ -187,7 +187,7 @@ class ManagedCursor:
         self._move_to(position)
 
     def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
-        """Read on, and call `ready` in a later turn.
+        """Read on, and call `ready` after this call has returned.
 
         `take` then has entries, or `last_error` says why not. One read at a time. It ends before the first
         entry that is acknowledged, so that no entry is read in vain. A read that waits for permits reads

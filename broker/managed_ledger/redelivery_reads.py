@@ -77,7 +77,7 @@ class RedeliveryReads:
     def request(self, positions: Sequence[Position], ready: Callable[[list[Entry]], None]) -> None:
         """Read the entries; the cache keeps fetched ones for one read.
 
-        `ready` gets those that could be read, in order, in a later loop turn; `last_error` then says why others
+        `ready` gets those that could be read, in order, after this call has returned; `last_error` then says why others
         could not.
         """
         self.last_error = None
