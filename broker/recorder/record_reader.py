@@ -1,7 +1,7 @@
-"""Records on disk: which runs of which brokers a folder has, their files in order, and their rows.
+"""Finds the access records in a folder: broker lifetimes, their files in order, and their rows.
 
-Nothing is read silently that may be wrong: a file that is half written, damaged, foreign or of another version is
-set aside with the reason, and a run says why it cannot be replayed exactly.
+A file that is half written, damaged, foreign or of another version is rejected with a reason, and a broker lifetime names
+the reason why it cannot be replayed exactly.
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ _REFUSALS: Final = (OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RejectedFile:
+    """A file that is not read."""
+
     path: Path
     reason: str
+    """One sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,8 @@ class FileOnDisk:
 
 
 @dataclass(slots=True)
-class RunOfBroker:
-    """One record: what one broker wrote from one start to its end."""
+class BrokerLifetime:
+    """One broker lifetime: the access record of one broker from its start to its end."""
 
     broker: str
     start: str
@@ -75,28 +78,28 @@ class RunOfBroker:
 
 @dataclass(slots=True)
 class Found:
-    runs: list[RunOfBroker] = field(default_factory=list)
+    lifetimes: list[BrokerLifetime] = field(default_factory=list)
     """By broker and start."""
-    set_aside: list[SetAside] = field(default_factory=list)
+    rejected: list[RejectedFile] = field(default_factory=list)
 
 
 def find(folders: Iterable[Path]) -> Found:
     """What the folders and all below them have; only the ends of the files are read. A path may be a file."""
     found = Found()
-    runs: dict[tuple[str, str], RunOfBroker] = {}
+    lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
     for path in sorted(set(_record_files(folders))):
         try:
             file = look_at(path)
         except RecordError as error:
-            found.set_aside.append(SetAside(path, str(error)))
+            found.rejected.append(RejectedFile(path, str(error)))
             continue
         key = (file.facts.broker, file.facts.start)
-        runs.setdefault(key, RunOfBroker(*key)).files.append(file)
-    for key in sorted(runs):
-        run = runs[key]
-        run.files.sort(key=lambda file: file.facts.sequence)
-        run.names = _names_of(run)
-        found.runs.append(run)
+        lifetimes.setdefault(key, BrokerLifetime(*key)).files.append(file)
+    for key in sorted(lifetimes):
+        lifetime = lifetimes[key]
+        lifetime.files.sort(key=lambda file: file.facts.sequence)
+        lifetime.names = _names_of(lifetime)
+        found.lifetimes.append(lifetime)
     return found
 
 
@@ -109,9 +112,9 @@ def _record_files(folders: Iterable[Path]) -> Iterator[Path]:
             yield folder
 
 
-def _names_of(run: RunOfBroker) -> NamesRead | None:
-    for folder in run.files[0].path.parents:
-        path = folder / names_name(run.start)
+def _names_of(lifetime: BrokerLifetime) -> NamesRead | None:
+    for folder in lifetime.files[0].path.parents:
+        path = folder / names_name(lifetime.start)
         if path.is_file():
             return NamesRead(path)
     return None
@@ -146,24 +149,24 @@ def read_table(file: FileOnDisk) -> pa.Table:
 
 
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Run by run, file by file; a file that turns out to be damaged joins those set aside."""
-    for run in found.runs:
-        for file in run.files:
+    """Yield the files of each lifetime with their rows; a damaged file is added to those rejected."""
+    for lifetime in found.lifetimes:
+        for file in lifetime.files:
             try:
                 table = read_table(file)
             except RecordError as error:
-                found.set_aside.append(SetAside(file.path, str(error)))
+                found.rejected.append(RejectedFile(file.path, str(error)))
                 continue
             yield file, table
 
 
-def events(run: RunOfBroker) -> Iterator[list[Recorded]]:
+def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:
     """The run's rows with their names and the times that the cache knew, in order, some at a time. Raises
     RecordError."""
-    names = run.names
+    names = lifetime.names
     if names is None:
-        raise RecordError(run.why_not_exact())
-    for file in run.files:
+        raise RecordError(lifetime.why_not_exact())
+    for file in lifetime.files:
         try:
             with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
                 for batch in opened.iter_batches(BATCH_ROWS):
