@@ -38,6 +38,7 @@ class ManagedCursor:
         "_parts",
         "_read_entry",
         "_read_ledger",
+        "_reading_cursors",
         "_ready",
         "_request",
         "acks",
@@ -77,6 +78,7 @@ class ManagedCursor:
         self.redelivery = RedeliveryReads(parts, self, acks)
         """Reads of single positions that must be delivered again."""
         self._parts = parts
+        self._reading_cursors = parts.reading_cursors
         self._cache = self.ledger.cache
         self._ledgers = self.ledger.ledgers
         self._request: ForwardRead | None = None
@@ -111,13 +113,13 @@ class ManagedCursor:
         """Cache entries for this cursor from now on: a consumer has connected."""
         if not self.active:
             self.active = True
-            self._parts.reading_cursors.activated(self)
+            self._reading_cursors.activated(self)
 
     def deactivate(self) -> None:
         """Drop what was or is being read: the last consumer has disconnected."""
         if self.active:
             self.active = False
-            self._parts.reading_cursors.deactivated(self)
+            self._reading_cursors.deactivated(self)
         self._ready.drop()
         if self._request is not None:
             self._request.withdraw()
@@ -142,12 +144,13 @@ class ManagedCursor:
         Never more than a run of consecutive entries of one ledger, so call again for more. At least one
         entry, whatever its size, if one is in memory.
         """
+        beyond = self.acks.beyond
         by_hit = not self._ready.entries
         if by_hit:
             ledger_id = self._read_ledger
             last = self._ledgers.last_entry(ledger_id)
             # While acknowledgements come in order there is nothing to skip, so spare the search per call.
-            if self._read_entry > last or self.acks.beyond.count:
+            if self._read_entry > last or beyond.count:
                 if not self._skip():
                     return []
                 ledger_id = self._read_ledger
@@ -162,8 +165,8 @@ class ManagedCursor:
         # May stand behind the ledger's last entry; the next call then moves on to the next ledger.
         self._read_entry = taken[-1].entry_id + 1
         if self.active:
-            self._parts.reading_cursors.moved(self, by_hit=by_hit)
-        if self.acks.beyond.count:
+            self._reading_cursors.moved(self, by_hit=by_hit)
+        if beyond.count:
             taken, acknowledged = self.acks.split(taken)
             if acknowledged:
                 # Their read is done too, as far as the cache is concerned.
@@ -246,7 +249,7 @@ class ManagedCursor:
     def _move_to(self, position: Position) -> None:
         self._read_ledger, self._read_entry = position
         if self.active:
-            self._parts.reading_cursors.moved(self)
+            self._reading_cursors.moved(self)
 
     def _jump(self, position: Position) -> None:
         """Move to a place that is not the end of the last run, so entries read for the old one are of no use."""
@@ -309,7 +312,7 @@ class ManagedCursor:
         if self.durable and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
             self._parts.trimming.trim(self.ledger.environment.wall_ms())
         if self.active:
-            self._parts.reading_cursors.acknowledged(self)
+            self._reading_cursors.acknowledged(self)
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
         """The mark-delete position is in another ledger than before, or at the end of a closed one."""
@@ -330,7 +333,7 @@ class ManagedCursor:
         self.acks.reset(self._ledgers.previous(start))
         self._jump(start)
         if self.active:
-            self._parts.reading_cursors.acknowledged(self)
+            self._reading_cursors.acknowledged(self)
         self.store.changed()
         await self.store.flush()
 
