@@ -214,13 +214,13 @@ def replayed(life: Life, folder: Path) -> Replay:
         writer.write(life.rows[first : first + 300], 0.0)
     writer.close(0.0, totals_of(life.caches))
     assert (writer.errors, writer.lost) == (0, 0)
-    (run,) = find([folder]).runs
-    assert run.why_not_exact() == ""
-    replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
-    for batch in events(run):
+    (lifetime,) = find([folder]).lifetimes
+    assert lifetime.why_not_exact() == ""
+    replay = Replay(EntryCacheSettings.from_text(lifetime.files[0].facts.settings))
+    for batch in events(lifetime):
         replay.feed(batch)
     replay.finish()
-    assert run.files[-1].facts.totals == totals_of(life.caches)
+    assert lifetime.files[-1].facts.totals == totals_of(life.caches)
     return replay
 
 
