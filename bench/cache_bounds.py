@@ -12,7 +12,10 @@ import argparse
 import gc
 import time
 
-from broker.entry_cache import VISITS_PER_SLICE, ActiveCursors, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -107,7 +110,7 @@ def survivors(buffers: int) -> None:
         parts = [whole[at : at + 1024] for at in range(0, 65_536, 1024)]
         run = [Entry(1, number * 64 + at, b"", part, 1) for at, part in enumerate(parts)]
         cache.insert_run(run, 1, 0)
-        manager.put_back(reader, run[-1:])
+        manager.expect_redelivery(reader, run[-1:])
     began_ns = time.thread_time_ns()
     slices = 1
     while manager.tick(200 * MS, VISITS_PER_SLICE):

@@ -14,8 +14,12 @@ import gc
 import time
 from collections.abc import Callable
 
-from broker.entry_cache import VISITS_PER_SLICE, ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.eviction import VISITS_PER_SLICE
 from broker.entry_cache.policies.names import MAGNETAR, PROFILE_NAMES
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -50,11 +54,11 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
 
     def take() -> None:
         for first in range(0, entries, TAKE):
-            cache.take_run(reader, 1, first, first + TAKE - 1, 5 << 20)
+            cache.read_run(reader, 1, first, first + TAKE - 1, 5 << 20)
 
     def hand_over() -> None:
         for one in runs:
-            manager.handed_over(one)
+            manager.delivered(one)
 
     def tick(now_ns: int) -> None:
         nonlocal worst_slice

@@ -11,13 +11,11 @@ import gc
 import time
 import tracemalloc
 
-from broker.entry_cache import (
-    VISITS_PER_SLICE,
-    ActiveCursors,
-    EntryCache,
-    EntryCacheManager,
-    EntryCacheSettings,
-)
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 

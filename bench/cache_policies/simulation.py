@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.listener import StorageRead
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
@@ -202,7 +205,7 @@ class _Log:
         def arrive() -> None:
             entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
             expected = expected_reads()
-            if expected >= 0 and self.simulation.caches.policy.caches_storage_reads(expected):
+            if expected >= 0 and self.simulation.caches.policy.counts.fills_cache(expected):
                 self.cache.insert_run(entries, expected, self.simulation.now_ns)
             done(entries, None)
 
@@ -270,7 +273,7 @@ class _Cursor:
         cache, ledger_id = self.log.cache, self.log.ledger_id
         while self._owed >= 1 and self.next < self.log.end and not self._reading:
             last = min(self.log.end, self.next + min(int(self._owed), READ_ENTRIES_MAX)) - 1
-            taken = cache.take_run(self.reader, ledger_id, self.next, last, READ_BYTES_MAX)
+            taken = cache.read_run(self.reader, ledger_id, self.next, last, READ_BYTES_MAX)
             if taken:
                 self._deliver(taken)
             else:
@@ -308,7 +311,7 @@ class _Cursor:
         self._owed -= len(entries)
         self.log.active.update(self.name, self._position())
         sent = self._keep_some_back(entries) if self.plan.replay_share else entries
-        simulation.caches.handed_over(sent)
+        simulation.caches.delivered(sent)
         simulation.outcome.consumed += len(entries)
         self._unacknowledged.append((self._now_s + self.plan.ack_delay_s, entries[-1].entry_id))
 
@@ -317,7 +320,7 @@ class _Cursor:
         chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
         back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
         if back:
-            self.log.simulation.caches.kept_back(self.reader, back)
+            self.log.simulation.caches.postpone_delivery(self.reader, back)
             due = self._now_s + self.plan.replay_delay_s
             self._replays += [(due, entry.entry_id) for entry in back]
         return [entry for entry, yes in zip(entries, chosen, strict=True) if not yes]
@@ -327,8 +330,8 @@ class _Cursor:
         while self._replays and self._replays[0][0] <= self._now_s:
             entry_id = self._replays.popleft()[1]
             simulation.outcome.consumed += 1
-            entry = cache.get_again(self.reader, ledger_id, entry_id)
+            entry = cache.get_for_redelivery(self.reader, ledger_id, entry_id)
             if entry is None:
-                cache.count_misses(self.reader, [self.log.entry(entry_id)])
+                cache.count_arrived(StorageRead.MISS, self.reader, [self.log.entry(entry_id)])
             else:
-                simulation.caches.handed_over((entry,))
+                simulation.caches.delivered((entry,))

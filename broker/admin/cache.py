@@ -18,10 +18,12 @@ from broker.admin.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
-from broker.entry_cache import EntryCacheManager, Event, Op, ReadStats
-from broker.entry_cache.cache_events import CAUSES, REASONS, Obstacle
-from broker.entry_cache.explain import Kept, Present, explain, reason_of, was_expected
-from broker.entry_cache.usage import SORTS, CacheUsage, usage_of
+from broker.entry_cache.cache_stats import ReadStats
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.listener import Obstacle
+from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
+from broker.entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
+from broker.entry_cache.observe.usage import SORTS, CacheUsage, usage_of
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
 from broker.model.position import Position
@@ -42,9 +44,10 @@ class BadParameter(BrokerError):
 async def levels(request: web.Request) -> web.Response:
     """What the cache holds and has done, the policy, and the settings by their names."""
     broker = request.app[BROKER]
-    caches = broker.ground.caches
+    cache, caches = broker.cache, broker.cache.manager
     stats = caches.stats
-    kept = Kept.by(caches.decisions)
+    still_expected = cache.eviction_stats.evicted_expected_entries
+    kept = Kept.by(cache.decisions)
     return answer(
         {
             "policy": caches.settings.policy,
@@ -52,16 +55,14 @@ async def levels(request: web.Request) -> web.Response:
             **_sizes(caches),
             "queueLength": caches.queue_length,
             "tombstones": caches.tombstones,
-            "pinnedBytes": caches.pinned_bytes,
+            "pinnedBytes": cache.pinned_bytes,
             "topics": len(caches.caches),
             **_reads(caches.reads()),
             "insertedEntries": caches.inserted_entries,
             "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
-            "evictedWithExpectedReads": {
-                reason.value: stats.evicted_expected_entries[reason] for reason in REASONS
-            },
+            "evictedWithExpectedReads": {reason.value: still_expected[reason] for reason in REASONS},
             "requeuedEntries": dict(caches.policy.requeues),
-            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": caches.decisions.kept},
+            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": cache.decisions.kept},
             "settings": {
                 key.name: format_value(broker.settings.value(key.name)) for key in ENTRY_CACHE[1] if key.used
             },
@@ -77,10 +78,11 @@ async def top(request: web.Request) -> web.Response:
     limit = _number(request.query.get("limit", str(LIMIT)), "limit")
     if not 0 < limit <= LIMIT_MAX:
         raise BadParameter(f"limit={limit}: allowed is 1 to {LIMIT_MAX}")
-    caches = request.app[BROKER].ground.caches
+    composed = request.app[BROKER].cache
+    caches = composed.manager
     usages = []
     for number, cache in enumerate(caches.caches, 1):
-        usages.append(usage_of(cache))
+        usages.append(usage_of(cache, composed.eviction_stats))
         if number % CACHES_PER_SLICE == 0:
             await asyncio.sleep(0)
     first = nlargest(limit, usages, key=SORTS[by])
@@ -102,14 +104,14 @@ async def why(request: web.Request) -> web.Response:
         )
     log = (await existing_persistent(broker, name)).ledger
     events: list[Event] = []
-    for some in broker.ground.caches.decisions.about(*position):
+    for some in broker.cache.decisions.about(*position):
         events += some
         await asyncio.sleep(0)
     if not events:
         _check_exists(name, log, position)
     now_ns = broker.ground.now_ns()
-    kept = Kept.by(broker.ground.caches.decisions)
-    told = explain(log.cache, position, events, kept, now_ns)
+    kept = Kept.by(broker.cache.decisions)
+    told = explain(log.cache, broker.cache.eviction_stats.expectations, position, events, kept, now_ns)
     now_ms = broker.ground.wall_ms()
     return answer(
         {
@@ -192,6 +194,10 @@ def _present(present: Present) -> Json:
     }
 
 
+_OBSTACLES: Final = {obstacle: obstacle.name.lower() for obstacle in Obstacle} | {
+    Obstacle.NO_READER: "nobody_to_come"  # The published name of this value.
+}
+
 _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.INSERT: lambda event: {
         "expectedReads": None if event.detail < 0 else event.detail,
@@ -201,9 +207,9 @@ _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.MISS: lambda event: {"cursor": event.who[0]},
     Op.COALESCED: lambda event: {"cursor": event.who[0]},
     Op.FAILED: lambda event: {"cursor": event.who[0]},
-    Op.REQUEUE: lambda event: {"cause": CAUSES[event.detail]},
+    Op.REQUEUE: lambda event: {"cause": CAUSES_OF_REQUEUES[event.detail]},
     Op.EVICT: lambda event: {"reason": reason_of(event).value, "expected": was_expected(event)},
-    Op.NOT_CACHED: lambda event: {"reason": Obstacle(event.detail).name.lower()},
+    Op.NOT_CACHED: lambda event: {"reason": _OBSTACLES[Obstacle(event.detail)]},
 }
 """What is particular to some events."""
 

@@ -28,9 +28,10 @@ from broker.compose.room_settings import (
     record_settings,
     service_settings,
 )
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
-from broker.entry_cache.totals import totals_of
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.totals import totals_of
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
@@ -92,7 +93,8 @@ class BrokerService:
         # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, self.decisions)
-        self.caches = EntryCacheManager(cache_settings(settings), self.decisions)
+        self.cache = ComposedCache(cache_settings(settings), self.decisions)
+        self.caches = self.cache.manager
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
@@ -146,7 +148,7 @@ class BrokerService:
         host = self.settings.str("advertisedAddress")
         self.net.service_url = f"pulsar://{host}:{port}"
         self.net.listeners = _listeners(self.settings)
-        self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
+        self.caches.eviction.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
@@ -207,20 +209,20 @@ class BrokerService:
         try:
             if not self.caches.queue_length:
                 delay = IDLE_CACHE_LOOK_S
-            elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
+            elif self._run_slice("periodic", self.cache.tick, clock.monotonic_ns()):
                 delay = 0.0
         finally:  # A defect in one pass must not be the last of all passes.
             self._loop.call_later(delay, self._look_after_cache)
 
     def _check_cache_size(self, now_ns: int) -> None:
         """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
-        if self._run_slice("insert", self.caches.run_pending, now_ns):
+        if self._run_slice("insert", self.cache.run_pending, now_ns):
             self._loop.call_soon(self.turn.write, self._check_cache_size)
 
     def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
         began_ns = time.perf_counter_ns()
         more = slice_of(now_ns, VISITS_PER_SLICE)
-        self.caches.stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
+        self.cache.eviction_stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
         return more
 
     def _publish_counts(self, topic: str, host: str) -> None:
@@ -268,7 +270,7 @@ class BrokerService:
             await self._admin.close()
         await self.tasks.close()
         if self.recorder is not None:
-            await asyncio.to_thread(self.recorder.close, totals_of(self.caches))
+            await asyncio.to_thread(self.recorder.close, totals_of(self.cache))
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)

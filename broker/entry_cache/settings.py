@@ -28,7 +28,7 @@ class EntryCacheSettings:
     copy_entries: bool = False
     """`managedLedgerCacheCopyEntries`: a cached entry leaves the receive buffer that it came in."""
 
-    policy: str = "magnetar"
+    policy: str = "pip430"
     """`entryCachePolicy`."""
 
     profile: str = "4.2"

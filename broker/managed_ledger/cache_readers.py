@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_events import Obstacle, Op
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.listener import CursorChange, Obstacle
+from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.storage_reads import NOT_CACHED
 from broker.model.entry import Entry
 from broker.model.position import LATEST, Position
 
@@ -57,10 +57,9 @@ class CacheReaders:
         self._track_mark_delete = settings.track_mark_delete
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
         now_ns = ground.now_ns()
-        self.active = cache.readers = ActiveCursors(continue_ns, now_ns)
-        cache.note_opened(
-            continue_ns, now_ns, counts_reads=self._counted, by_mark_delete=self._track_mark_delete
-        )
+        self.active = ActiveCursors(continue_ns, now_ns)
+        rules = COUNTS_READS * self._counted + BY_MARK_DELETE * self._track_mark_delete
+        cache.attach_cursors(self.active, now_ns, rules)
         self._slowest: Position | None = None
         """As of the last invalidation that was asked for; only where expected reads are not counted."""
         self._invalidating = False
@@ -70,8 +69,8 @@ class CacheReaders:
     def activated(self, cursor: ReadingCursor) -> None:
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
-        self._note(Op.CURSOR_ADDED, cursor, position)
-        self._note(Op.ACK, cursor, cursor.mark_delete_position)
+        self._note(CursorChange.ADDED, cursor, position)
+        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
         self._check_slowest()
 
     def deactivated(self, cursor: ReadingCursor) -> None:
@@ -84,14 +83,14 @@ class CacheReaders:
             self.active.update(cursor.name, cursor.read_position)
             self._check_slowest()
         if not by_hit:
-            self._note(Op.CURSOR_MOVED, cursor, cursor.read_position)
+            self._note(CursorChange.MOVED, cursor, cursor.read_position)
 
     def acknowledged(self, cursor: ReadingCursor) -> None:
         """An active cursor has another mark-delete position."""
         if self._track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
             self._check_slowest()
-        self._note(Op.ACK, cursor, cursor.mark_delete_position)
+        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
 
     def _tracked(self, cursor: ReadingCursor) -> Position:
         return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
@@ -99,42 +98,42 @@ class CacheReaders:
     def _leave(self, cursor: ReadingCursor) -> None:
         now_ns = self._ground.now_ns()
         if self.active.remove(cursor.name, now_ns):
-            self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position, now_ns)
+            self._note(CursorChange.LEFT, cursor, cursor.mark_delete_position, now_ns)
             self._check_slowest()
 
     def forget(self, cursor: ReadingCursor) -> None:
         """It was deleted: nobody comes back to where it stood."""
         self.active.forget(cursor.name)
-        self._note(Op.CURSOR_FORGOTTEN, cursor, cursor.mark_delete_position)
+        self._note(CursorChange.FORGOTTEN, cursor, cursor.mark_delete_position)
 
-    def _note(self, op: Op, cursor: ReadingCursor, position: Position, at_ns: int | None = None) -> None:
-        decisions = self._ground.caches.decisions
-        if decisions.record is not None:
-            decisions.place(op, self._cache.name, cursor.reader.number, *position, at_ns=at_ns)
+    def _note(
+        self, change: CursorChange, cursor: ReadingCursor, position: Position, at_ns: int | None = None
+    ) -> None:
+        self._cache.listener.cursor_changed(change, self._cache, cursor.reader, position, at_ns)
 
     # What the cache is told
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
         """Confirmed entries enter the cache while there are readers, or have just been some."""
-        self._cache.note_appended(entries, now_ns)
+        self._cache.listener.appended(self._cache, entries, now_ns)
         if self.active.should_cache_added(now_ns):
-            expected = len(self.active) if self._counted else NOT_CACHED
+            expected = len(self.active) if self._counted else None
             self._cache.insert_run(entries, expected, now_ns)
         else:
-            self._cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
+            self._cache.not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
-    def at_or_before(self, cursor: ReadingCursor) -> int:
+    def at_or_before(self, cursor: ReadingCursor) -> int | None:
         """Active cursors that stand where this one does or before, itself included: so many are still to read
-        what it reads from storage; NOT_CACHED when it is not active. Where expected reads are not counted, 1
-        for a cursor that others follow."""
+        what it reads from storage; None, which caches nothing, when it is not active. Where expected reads are
+        not counted, 1 for a cursor that others follow."""
         if self._counted:
-            return self.active.rank(cursor.name) if cursor.active else NOT_CACHED
-        return 1 if cursor.caches_reads else NOT_CACHED
+            return self.active.rank(cursor.name) if cursor.active else None
+        return 1 if cursor.caches_reads else None
 
-    def of_replay(self, cursor: ReadingCursor) -> int:
+    def of_replay(self, cursor: ReadingCursor) -> int | None:
         """The one reader to come of an entry that is read for a replay."""
         wanted = cursor.active if self._counted else cursor.caches_reads
-        return 1 if wanted else NOT_CACHED
+        return 1 if wanted else None
 
     # The older rules
 

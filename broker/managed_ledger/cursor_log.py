@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.policies.policy import CountReads
+from broker.entry_cache.entry_cache_manager import MarkRead
 from broker.managed_ledger.cache_readers import CacheReaders, ReadingCursor
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.ledger_list import LedgerList
@@ -31,7 +31,7 @@ class CursorLog(Protocol):
     reads: RangeReads
     readers: CacheReaders
     stats: LogStats
-    handed_over: CountReads
+    handed_over: MarkRead
     """Call with entries that were read and go to no consumer: one read of each is done, for the cache."""
     last_confirmed: Position
 

@@ -127,7 +127,7 @@ class CursorReads:
                 last = self._ledgers.last_entry(ledger_id)
             first = self._read_entry
             last = min(last, first + entries_max - 1)
-            taken = self._cache.take_run(self.reader, ledger_id, first, last, bytes_max)
+            taken = self._cache.read_run(self.reader, ledger_id, first, last, bytes_max)
         if not taken:
             return taken
         self._read_entry = taken[-1].entry_id + 1
@@ -251,7 +251,7 @@ class CursorReads:
         found: list[Entry] = []
         missing: list[Position] = []
         over: list[Position] = []
-        get = self._cache.get_again
+        get = self._cache.get_for_redelivery
         for position in positions:
             if self._acks.is_acknowledged(position) or not self._ledgers.has_entry(*position):
                 over.append(position)
@@ -262,7 +262,7 @@ class CursorReads:
             else:
                 found.append(entry)
         if over:
-            self._cache.wait_no_longer(self.reader, over)
+            self._cache.drop_redeliveries(self.reader, over)
         self.ledger.stats.took(found)
         return found, missing
 

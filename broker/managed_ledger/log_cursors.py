@@ -30,7 +30,7 @@ from broker.managed_ledger.read_permits import ReadPermits
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.snapshot_writer import SnapshotWriter
 from broker.managed_ledger.stats import LogStats
-from broker.managed_ledger.storage_reads import NOT_CACHED, StorageReads
+from broker.managed_ledger.storage_reads import StorageReads
 from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, MetadataError, NoSuchEntry, NoSuchLedger
@@ -74,7 +74,7 @@ class LogCursors:
         self.cache: EntryCache = ground.caches.open(name)
         self.peeker = self.cache.reader(PEEKER)
         """Who looks at single entries for nobody's subscription."""
-        self.handed_over = ground.caches.handed_over
+        self.handed_over = ground.caches.delivered
         storage = StorageReads(ground, self.cache, self.stats, lambda: self.settings)
         self.reads = RangeReads(self.cache, PendingReads(storage.read, self.cache), ground.turn)
         """From the cache and from storage, where each range is read once however many want it."""
@@ -290,7 +290,7 @@ class LogCursors:
                 done.set_result(entries[0])
 
         def read() -> None:
-            self.reads.read(self.peeker, ledger_id, entry_id, entry_id, lambda: NOT_CACHED, arrived)
+            self.reads.read(self.peeker, ledger_id, entry_id, entry_id, lambda: None, arrived)
 
         permits = ReadPermits(self.ground)
         permits.ask(self.estimated_bytes(ledger_id, 1), read, refuse)

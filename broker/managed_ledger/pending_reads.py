@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from broker.entry_cache.cache_events import Op
 from broker.entry_cache.cache_stats import PendingReadStats
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.listener import StorageRead
 from broker.entry_cache.reader import Reader
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
@@ -19,7 +19,7 @@ from broker.model.errors import BrokerError
 EntriesRead = Callable[[list[Entry], BrokerError | None], None]
 """(the whole range in order, None), or ([], why not)"""
 
-ReadStorage = Callable[[int, int, int, Callable[[], int], EntriesRead], None]
+ReadStorage = Callable[[int, int, int, Callable[[], int | None], EntriesRead], None]
 """(ledger id, first, last, how many readers are to come: asked when the entries have arrived, done)"""
 
 
@@ -86,7 +86,7 @@ class PendingReads:
         ledger_id: int,
         first: int,
         last: int,
-        expected_reads: Callable[[], int],
+        expected_reads: Callable[[], int | None],
         done: EntriesRead,
     ) -> None:
         """Entries `first` to `last`, both included. `reader`: for whom they count as missed or coalesced; None =
@@ -118,12 +118,12 @@ class PendingReads:
     def clear(self) -> None:
         self._running.clear()
 
-    def _start(self, ledger_id: int, waiter: _Waiter, expected_reads: Callable[[], int]) -> None:
+    def _start(self, ledger_id: int, waiter: _Waiter, expected_reads: Callable[[], int | None]) -> None:
         first, last = waiter.first, waiter.last
         self.stats.read += last - first + 1
         self.stats.missed += last - first + 1
         started = self._running[ledger_id][first, last] = _RunningRead(ledger_id, waiter)
-        self._note(Op.MISS, ledger_id, waiter)
+        self._note(StorageRead.MISS, ledger_id, waiter)
 
         def arrived(entries: list[Entry], error: BrokerError | None) -> None:
             running = self._running.get(ledger_id)
@@ -137,27 +137,32 @@ class PendingReads:
 
     def _join(self, running: _RunningRead, waiter: _Waiter) -> None:
         self.stats.not_read += waiter.last - waiter.first + 1
-        self._note(Op.COALESCED, running.ledger_id, waiter)
+        self._note(StorageRead.COALESCED, running.ledger_id, waiter)
         running.waiters.append(waiter)
 
     def _deliver(self, ended: _RunningRead, entries: list[Entry], error: BrokerError | None) -> None:
         for waiter in ended.waiters:
             if error is not None:
-                self._note(Op.FAILED, ended.ledger_id, waiter)
+                self._note(StorageRead.FAILED, ended.ledger_id, waiter)
                 waiter.done([], error)
                 continue
             wanted = entries[waiter.first - ended.first : waiter.last - ended.first + 1]
             if waiter.reader is not None:
                 started = waiter is ended.waiters[0]
-                count = self._cache.count_misses if started else self._cache.count_coalesced
-                count(waiter.reader, wanted)
+                read = StorageRead.MISS if started else StorageRead.COALESCED
+                self._cache.count_arrived(read, waiter.reader, wanted)
             waiter.done(wanted, None)
 
-    def _note(self, op: Op, ledger_id: int, waiter: _Waiter) -> None:
+    def _note(self, read: StorageRead, ledger_id: int, waiter: _Waiter) -> None:
         if waiter.reader is not None:
-            self._cache.note_asked(op, waiter.reader, ledger_id, waiter.first, waiter.last - waiter.first + 1)
+            count = waiter.last - waiter.first + 1
+            self._cache.listener.asked_storage(
+                read, self._cache, waiter.reader, ledger_id, waiter.first, count
+            )
 
-    def _read_around(self, overlap: _RunningRead, waiter: _Waiter, expected_reads: Callable[[], int]) -> None:
+    def _read_around(
+        self, overlap: _RunningRead, waiter: _Waiter, expected_reads: Callable[[], int | None]
+    ) -> None:
         """Wait for the overlap and read what it lacks."""
         reader, first, last, done = waiter
         lacks_left, lacks_right = first < overlap.first, overlap.last < last

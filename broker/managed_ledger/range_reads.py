@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from broker.entry_cache.cache_events import Op
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.listener import StorageRead
 from broker.entry_cache.reader import Reader
 from broker.loop.turn import Turn
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
@@ -38,7 +38,7 @@ class RangeReads:
         ledger_id: int,
         first: int,
         last: int,
-        expected_reads: Callable[[], int],
+        expected_reads: Callable[[], int | None],
         done: EntriesRead,
     ) -> None:
         """Entries `first` to `last`, both included and both existing. `expected_reads` is asked for each storage
@@ -54,10 +54,11 @@ class RangeReads:
             _GapReads(self, reader, wanted, expected_reads, done).begin(present)
 
     def count_misses(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        self._cache.count_misses(reader, entries)
+        self._cache.count_arrived(StorageRead.MISS, reader, entries)
 
-    def note_asked(self, op: Op, reader: Reader, gap: EntryRange) -> None:
-        self._cache.note_asked(op, reader, gap.ledger_id, gap.first, gap.last - gap.first + 1)
+    def note_asked(self, read: StorageRead, reader: Reader, gap: EntryRange) -> None:
+        count = gap.last - gap.first + 1
+        self._cache.listener.asked_storage(read, self._cache, reader, gap.ledger_id, gap.first, count)
 
     def invalidate_ledger(self, ledger_id: int) -> None:
         """The ledger is gone: nobody joins its reads any more; they still serve those who wait."""
@@ -88,7 +89,7 @@ class _GapReads:
         reads: RangeReads,
         reader: Reader,
         wanted: EntryRange,
-        expected_reads: Callable[[], int],
+        expected_reads: Callable[[], int | None],
         done: EntriesRead,
     ) -> None:
         self._reads = reads
@@ -132,7 +133,7 @@ class _GapReads:
         ledger_id, first, last = self._wanted
         log.warning("%d:%d-%d is read again as a whole: %s", ledger_id, first, last, error)
         for gap in self._failed:
-            self._reads.note_asked(Op.MISS, self._reader, gap)
+            self._reads.note_asked(StorageRead.MISS, self._reader, gap)
         self._reads.pending.read(None, ledger_id, first, last, self._expected_reads, self._whole_arrived)
 
     def _whole_arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
@@ -141,7 +142,7 @@ class _GapReads:
                 missed = entries[gap.first - self._wanted.first : gap.last - self._wanted.first + 1]
                 self._reads.count_misses(self._reader, missed)
             else:
-                self._reads.note_asked(Op.FAILED, self._reader, gap)
+                self._reads.note_asked(StorageRead.FAILED, self._reader, gap)
         self._done(entries, error)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.entry_cache.cache_events import Obstacle
 from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.listener import Obstacle
 from broker.managed_ledger.ground import Ground
 from broker.managed_ledger.pending_reads import EntriesRead
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
@@ -17,8 +17,6 @@ from broker.managed_ledger.stats import LogStats
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ReadTimedOut
 from broker.model.range_set import EntryRange
-
-NOT_CACHED = -1
 
 
 class StorageReads:
@@ -38,7 +36,12 @@ class StorageReads:
         self._settings = settings
 
     def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        expected_reads: Callable[[], int | None],
+        done: EntriesRead,
     ) -> None:
         """`done` is called once, never inside this call."""
         assert 0 <= first <= last
@@ -52,16 +55,17 @@ class StorageReads:
 
         _StorageRead(self._ground, EntryRange(ledger_id, first, last), self._settings(), ended).begin()
 
-    def _admit(self, entries: list[Entry], expected_reads: int) -> None:
+    def _admit(self, entries: list[Entry], expected_reads: int | None) -> None:
         size_bytes = sum([entry.size for entry in entries])
         self._stats.storage_entries_read += len(entries)
         self._stats.storage_bytes_read += size_bytes
         now_ns = self._ground.now_ns()
-        self._cache.note_fetched(entries, expected_reads, now_ns)
-        if expected_reads >= 0 and self._ground.caches.policy.caches_storage_reads(expected_reads):
+        self._cache.listener.fetched(self._cache, entries, expected_reads, now_ns)
+        counts = self._ground.caches.policy.counts
+        if expected_reads is not None and counts.fills_cache(expected_reads):
             self._cache.insert_run(entries, expected_reads, now_ns)
         else:
-            self._cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
+            self._cache.not_cached(entries, Obstacle.NO_READER, now_ns)
 
 
 class _StorageRead:

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.entry_cache.cache_events import Op
-from broker.entry_cache.recorded import Recorded
+from broker.entry_cache.observe.cache_events import Op
+from broker.entry_cache.observe.recorded import Recorded
 from broker.recorder.errors import RecordError
 from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA

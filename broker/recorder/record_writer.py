@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.recorder.names import NamesWriter
 from broker.recorder.record_file import RecordFile
 from broker.recorder.retention import keep_newest

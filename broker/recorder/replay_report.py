@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from broker.entry_cache.replay import Replay
+from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import RunOfBroker, events, find

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.recorder.names import NamesWriter
 from broker.recorder.sampling import Ints, in_sample
 from broker.recorder.schema import COUNT_MAX

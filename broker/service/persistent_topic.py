@@ -72,7 +72,7 @@ class PersistentTopic(Topic):
         super().__init__(name, settings, namespaces)
         self.ledger = ledger
         self.turn = turn
-        self.handed_over = ledger.ground.caches.handed_over
+        self.handed_over = ledger.ground.caches.delivered
         self.subscriptions: dict[str, Subscription] = {}
         self.deduplication: Deduplication | None = None
         self.on_fenced: Callable[[], None] | None = None

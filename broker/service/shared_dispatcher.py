@@ -74,15 +74,15 @@ class SharedDispatcher(Dispatcher):
     def _expect_again(self, keys: Iterable[Key]) -> None:
         """They were sent and go to the replay."""
         cursor = self.cursor
-        cursor.ledger.ground.caches.put_back(cursor.reader, cursor.ledger.cache.present(keys))
+        cursor.ledger.ground.caches.expect_redelivery(cursor.reader, cursor.ledger.cache.present(keys))
 
     def _keep_back(self, keys: Iterable[Key]) -> None:
         """They go to the replay without having been sent."""
         cursor = self.cursor
-        cursor.ledger.ground.caches.kept_back(cursor.reader, cursor.ledger.cache.present(keys))
+        cursor.ledger.ground.caches.postpone_delivery(cursor.reader, cursor.ledger.cache.present(keys))
 
     def _forget_replay(self) -> None:
-        self.cursor.ledger.cache.wait_no_longer(self.cursor.reader, self.replay.keys())
+        self.cursor.ledger.cache.drop_redeliveries(self.cursor.reader, self.replay.keys())
         self.replay.clear()
 
     # Dispatch
@@ -285,7 +285,7 @@ class SharedDispatcher(Dispatcher):
         if not remaining:
             self.redeliveries.pop(key, None)
             if len(self.replay) and self.replay.discard(key):
-                self.cursor.ledger.cache.wait_no_longer(self.cursor.reader, (key,))
+                self.cursor.ledger.cache.drop_redeliveries(self.cursor.reader, (key,))
 
     def _owner(self, key: Key) -> Consumer | None:
         return next((consumer for consumer in self.consumers if key in consumer.pending), None)

@@ -48,4 +48,4 @@ TOTALS: Final = MappingProxyType(
         "used_bytes": USED_BYTES,
     }
 )
-"""By the names of `broker.entry_cache.totals`."""
+"""By the names of `broker.entry_cache.observe.totals`."""

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.observe.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.recorder.record_reader import RunOfBroker
 from pipeline.replays.columns import read_columns
 from pipeline.replays.numbering import number_entries, sizes_of

@@ -25,7 +25,7 @@ MANY = 1 << 30
 def grown(load: Load, entries: list[tuple[int, int, int]]) -> list[int]:
     """The ids that the load takes of (id, place, size): place counts bytes from the start of the log."""
     rows = [(entry_id, place + 4, bytes(size)) for entry_id, place, size in entries]
-    assert load.take_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
+    assert load.read_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
     return load.ids
 
 

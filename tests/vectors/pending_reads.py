@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from broker.entry_cache import EntryCacheManager, EntryCacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, PersistenceError
+from tests.fakes.whole_cache import WholeCache
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 
 
 class PendingReadsReplay:
     def __init__(self, script: Op) -> None:
-        cache = EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
+        cache = WholeCache(EntryCacheSettings(size_bytes_max=1)).open("log")
         self.reader = cache.reader("reader")
         self.reads = PendingReads(self.read_storage, cache)
         self.issued: list[tuple[int, int, int, EntriesRead]] = []

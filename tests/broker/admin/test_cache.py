@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.entry_cache import Reason
+from broker.entry_cache.cache_stats import Reason
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
@@ -185,11 +185,11 @@ async def test_an_entry_from_before_the_decisions_that_are_kept(
     broker: BrokerService, admin: ClientSession
 ) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
-    broker.caches.decisions.keep(0)
+    broker.cache.decisions.keep(0)
     broker.caches.clear()
     where = f"{WHY}/busy/{ids[0].ledger_id()}/0"
     assert "entryCacheDecisionsKept=0" in (await asked(admin, where))["conclusion"]
-    broker.caches.decisions.keep(100)
+    broker.cache.decisions.keep(100)
     told = await asked(admin, where)
     assert (told["verdict"], told["events"]) == ("unknown", [])
     assert "before decisions were noted" in told["conclusion"]
@@ -210,7 +210,7 @@ async def test_metrics_of_the_cache_come_out_of_a_scrape(broker: BrokerService, 
     assert float(lines[f'pulsar_ml_cache_x_evicted_bytes_total{{{cluster},reason="ttl"}}']) > MESSAGES * 1000
     assert float(lines[f'pulsar_ml_cache_x_pass_slice_seconds_count{{{cluster},trigger="periodic"}}']) > 0
     assert float(lines[f'pulsar_ml_cache_x_visits_total{{{cluster},reason="ttl"}}']) >= MESSAGES
-    wanted = broker.caches.stats.evicted_expected_entries[Reason.TTL]
+    wanted = broker.cache.eviction_stats.evicted_expected_entries[Reason.TTL]
     assert float(lines[f'pulsar_ml_cache_x_evicted_expected_total{{{cluster},reason="ttl"}}']) == wanted
     of = f'{cluster},namespace="public/default",topic="persistent://public/default/busy"'
     assert lines[f'pulsar_ml_cache_x_subscription_hits_total{{{of},subscription="quick"}}'] == str(MESSAGES)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.entry_cache import Reason
+from broker.entry_cache.cache_stats import Reason
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, strategies
 
-from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
-from broker.entry_cache import Reader as CacheReader
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.reader import Reader as CacheReader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, PersistenceError
+from tests.fakes.whole_cache import WholeCache
 
 
 class Storage:
@@ -51,7 +53,7 @@ class Reader:
 
 
 def new_cache() -> EntryCache:
-    return EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
+    return WholeCache(EntryCacheSettings(size_bytes_max=1)).open("log")
 
 
 def test_readers_of_one_range_share_the_read_and_the_objects() -> None:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
-from broker.entry_cache import ReadStats
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.cache_stats import ReadStats
+from broker.entry_cache.observe.cache_events import Op
 from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient
 from broker.ledger_client.stored_entries import decode_run

@@ -13,11 +13,12 @@ from enum import StrEnum
 from typing import Final
 
 from broker.entry_cache.active_cursors import NAMES_KEPT
-from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Event, Obstacle, Op
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.policies.policy import NOT_COUNTED
+from broker.entry_cache.listener import Obstacle
+from broker.entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Event, Op
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.expectations import Expectations
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.spans import span
@@ -35,7 +36,7 @@ REMOVED: Final = {
 OBSTACLES: Final = {
     Obstacle.DISABLED: "there was no cache (managedLedgerCacheSizeMB=0)",
     Obstacle.NO_ACTIVE_CURSOR: "no cursor was active, nor had one been shortly before",
-    Obstacle.NOBODY_TO_COME: "no active cursor was known to read it again",
+    Obstacle.NO_READER: "no active cursor was known to read it again",
     Obstacle.FULL: "there was no room, and nobody was known to come for it",
     Obstacle.TOO_LARGE: "it is larger than the cache",
 }
@@ -96,12 +97,17 @@ class Explanation:
 
 
 def explain(
-    cache: EntryCache, position: Position, events: Sequence[Event], kept: Kept, now_ns: int
+    cache: EntryCache,
+    expectations: Expectations,
+    position: Position,
+    events: Sequence[Event],
+    kept: Kept,
+    now_ns: int,
 ) -> Explanation:
     """`events`: those kept that tell of the entry (`Decisions.about`), oldest first."""
     entry = cache.peek(*position)
     if entry is not None:
-        present = _present(cache, entry, events, now_ns)
+        present = _present(cache, expectations, entry, events, now_ns)
         return Explanation(Verdict.CACHED, events, present, _why_cached(present))
     eviction = _last(events, Op.EVICT)
     if eviction is not None:
@@ -117,9 +123,11 @@ def _last(events: Sequence[Event], op: Op) -> int | None:
     return next((n for n in range(len(events) - 1, -1, -1) if events[n].op is op), None)
 
 
-def _present(cache: EntryCache, entry: Entry, events: Sequence[Event], now_ns: int) -> Present:
+def _present(
+    cache: EntryCache, expectations: Expectations, entry: Entry, events: Sequence[Event], now_ns: int
+) -> Present:
     """What befell it is told from the events: not every policy writes it down at the entry."""
-    readers = cache.readers
+    cursors = cache.cursors
     inserted = _last(events, Op.INSERT)
     requeued = [event for event in events[inserted or 0 :] if event.op is Op.REQUEUE]
     if requeued:
@@ -130,11 +138,11 @@ def _present(cache: EntryCache, entry: Entry, events: Sequence[Event], now_ns: i
         size_bytes=entry.size,
         age_ns=now_ns - entry.inserted_at_ns,
         unvisited_ns=unvisited_ns,
-        expected_reads=cache.reads_left(entry, now_ns),
+        expected_reads=expectations.reads_left(cache, entry, now_ns),
         requeues=None if inserted is None else len(requeued),
         accessed=entry.accessed,
-        to_come=() if readers is None else readers.names_at_or_before(entry.position, len(readers)),
-        to_return=cache.expected_back(entry, now_ns),
+        to_come=() if cursors is None else cursors.names_at_or_before(entry.position, len(cursors)),
+        to_return=expectations.expected_back(cache, entry, now_ns),
     )
 
 

@@ -12,14 +12,23 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_AGAIN, HIT_MOVES, Op, Row
-from broker.entry_cache.decisions import Decisions
+from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED
-from broker.entry_cache.recorded import Difference, Recorded, add_up
+from broker.entry_cache.observe.cache_events import (
+    BY_MARK_DELETE,
+    COUNTS_READS,
+    HIT_AGAIN,
+    HIT_MOVES,
+    Op,
+    Row,
+    expected_reads_of,
+)
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.recorded import Difference, Recorded, add_up
+from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.policy import NO_LIMIT
+from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -41,41 +50,23 @@ def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
 
 
 class _RecordedPinned:
-    """A `Pinned` whose levels were written down when they mattered; otherwise there was room, whatever they were."""
+    """A `PinnedLevel` that repeats the recorded levels; others decided nothing, so 0 stands for them."""
 
     __slots__ = ("_looks", "told")
 
     def __init__(self) -> None:
         self.told: deque[tuple[int, int]] = deque()
-        """(at which look since the one before, level)"""
+        """(number of the look since the one before, level)"""
         self._looks = 0
 
     @property
     def count(self) -> int:
+        """The level at this look; each call is one look."""
         self._looks += 1
         if not self.told or self.told[0][0] != self._looks:
             return 0
         self._looks = 0
         return self.told.popleft()[1]
-
-    def __bool__(self) -> bool:
-        return False
-
-    @property
-    def behind(self) -> bool:
-        return False
-
-    def configure(self, ratio_max: float) -> None:
-        """Nobody copies here."""
-
-    def add(self, entries: Iterable[Entry]) -> None:
-        """The bodies are not there."""
-
-    def remove(self, entries: Iterable[Entry], *, makes_room: bool) -> None:
-        """Nothing was added."""
-
-    def copy_out(self) -> bool:
-        return False
 
 
 class _Log:
@@ -86,7 +77,7 @@ class _Log:
     def __init__(self, cache: EntryCache, opened: Recorded) -> None:
         self.cache = cache
         self.cursors = ActiveCursors(opened.size_bytes * 1000, opened.at_ns)
-        cache.readers = self.cursors
+        cache.attach_cursors(self.cursors, opened.at_ns)
         self.counts_reads = bool(opened.detail & COUNTS_READS)
         self.by_mark_delete = bool(opened.detail & BY_MARK_DELETE)
         self.acknowledged: dict[str, Position] = {}
@@ -106,13 +97,15 @@ class Replay:
         self.differences = 0
         """How many inputs had another outcome than recorded; after the first one that is to be expected."""
         self._now_ns = 0
-        decisions = Decisions(0, lambda: self._now_ns)
         self._produced: list[Row] = []
-        decisions.listen(self._produced.append)
+        decisions = Decisions(0, lambda: self._now_ns, self._produced.append)
         self._pinned = _RecordedPinned()
-        self.manager = EntryCacheManager(settings, decisions, self._pinned)
-        self.recorded_totals = dict.fromkeys(totals_of(self.manager), 0)
-        """What the recorded events add up to."""
+        self.cache = ComposedCache(settings, decisions, pinned=self._pinned)
+        """The replayed cache."""
+        self.manager = self.cache.manager
+        """Its caches."""
+        self.recorded_totals = dict.fromkeys(totals_of(self.cache), 0)
+        """The sums of the recorded events."""
         self.logs: dict[str, _Log] = {}
         """Those that are open."""
         self._closed: set[str] = set()
@@ -143,7 +136,7 @@ class Replay:
     @property
     def totals(self) -> dict[str, int]:
         """Of the replay, as it stands."""
-        return totals_of(self.manager)
+        return totals_of(self.cache)
 
     # One input
 
@@ -221,12 +214,12 @@ class Replay:
     def _append(self, event: Recorded) -> None:
         log = self._log_of(event)
         if log.cursors.should_cache_added(event.at_ns):
-            expected_reads = len(log.cursors) if log.counts_reads else NOT_COUNTED
+            expected_reads = len(log.cursors) if log.counts_reads else None
             log.cache.insert_run(_entries_of(self._inputs), expected_reads, event.at_ns)
 
     def _fetch(self, event: Recorded) -> None:
-        expected_reads = event.detail
-        if expected_reads >= 0 and self.manager.policy.caches_storage_reads(expected_reads):
+        expected_reads = expected_reads_of(event.detail)
+        if expected_reads is not None and self.manager.policy.counts.fills_cache(expected_reads):
             cache = self._log_of(event).cache
             cache.insert_run(_entries_of(self._inputs), expected_reads, event.at_ns)
 
@@ -234,13 +227,13 @@ class Replay:
         log = self._log_of(event)
         reader = log.cache.reader(event.reader)
         last = event.first + event.entries - 1
-        taken = log.cache.take_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
+        run = log.cache.read_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
         if event.detail == HIT_AGAIN:
-            for entry in taken:
-                self.manager.policy.taken_again(reader.number, entry)
-        size_bytes = sum([entry.size for entry in taken])
-        if (len(taken), size_bytes) != (event.entries, event.size_bytes):
-            self._problems.append(f"the replay finds {len(taken)} entries of {size_bytes} bytes")
+            for entry in run:
+                log.cache.listener.redelivery_read(reader, entry)
+        size_bytes = sum([entry.size for entry in run])
+        if (len(run), size_bytes) != (event.entries, event.size_bytes):
+            self._problems.append(f"the replay finds {len(run)} entries of {size_bytes} bytes")
         if event.detail == HIT_MOVES:
             log.stand(event.reader, Position(event.ledger_id, last + 1))
 
@@ -265,23 +258,23 @@ class Replay:
 
     def _deliver(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.handed_over(self._run_of(event))
+            self.manager.policy.counts.mark_read(self._run_of(event))
 
-    def _put_back(self, event: Recorded) -> None:
+    def _expect_redelivery(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.put_back(self._number_of(event), self._run_of(event))
+            self.manager.expect_redelivery(self._reader_of(event), self._run_of(event))
 
-    def _keep_back(self, event: Recorded) -> None:
+    def _postpone_delivery(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.kept_back(self._number_of(event), self._run_of(event))
+            self.manager.postpone_delivery(self._reader_of(event), self._run_of(event))
 
-    def _wait_no_longer(self, event: Recorded) -> None:
-        for entry in self._run_of(event):
-            self.manager.policy.taken_again(self._number_of(event), entry)
+    def _drop_redeliveries(self, event: Recorded) -> None:
+        positions = [entry.position for entry in self._run_of(event)]
+        self._log_of(event).cache.drop_redeliveries(self._reader_of(event), positions)
 
-    def _number_of(self, event: Recorded) -> int:
-        """Of the reader, in this replay."""
-        return self._log_of(event).cache.reader(event.reader).number
+    def _reader_of(self, event: Recorded) -> Reader:
+        """Returns the reader of this replay."""
+        return self._log_of(event).cache.reader(event.reader)
 
     def _cursor_added(self, event: Recorded) -> None:
         log = self._log_of(event)
@@ -337,9 +330,9 @@ REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.FAILED: Replay._nothing,
     Op.ARRIVED: Replay._arrive,
     Op.DELIVER: Replay._deliver,
-    Op.REPLAY: Replay._put_back,
-    Op.KEPT_BACK: Replay._keep_back,
-    Op.GIVEN_UP: Replay._wait_no_longer,
+    Op.REPLAY: Replay._expect_redelivery,
+    Op.KEPT_BACK: Replay._postpone_delivery,
+    Op.GIVEN_UP: Replay._drop_redeliveries,
     Op.CURSOR_ADDED: Replay._cursor_added,
     Op.CURSOR_MOVED: Replay._cursor_moved,
     Op.CURSOR_LEFT: Replay._cursor_left,
