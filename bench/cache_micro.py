@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.eviction import VISITS_PER_SLICE
 from broker.entry_cache.policies.names import MAGNETAR, PROFILE_NAMES
 from broker.entry_cache.reader import Reader
@@ -27,11 +27,11 @@ SECOND = 1_000_000_000
 TAKE = 100
 POLICIES = (*PROFILE_NAMES, MAGNETAR)
 BODY_BYTES = 1024
-COLUMNS = ("insert", "take", "hand over", "requeue", "evict", "all but requeue", "worst slice ms")
+COLUMNS = ("insert", "read", "deliver", "requeue", "evict", "all but requeue", "worst slice ms")
 
 
 def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) -> list[float]:
-    manager = EntryCacheManager(
+    composed = ComposedCache(
         EntryCacheSettings(
             size_bytes_max=1 << 50,
             policy=policy if policy not in PROFILE_NAMES else "pip430",
@@ -40,9 +40,11 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
             extend_recently_accessed=False,
         )
     )
+    manager = composed.manager
     cache = manager.open("log")
     reader = Reader("reader", 1)
-    cursors = cache.readers = ActiveCursors(0, 0)
+    cursors = ActiveCursors(0, 0)
+    cache.attach_cursors(cursors)
     for number in range(readers):
         cursors.add(str(number), Position(1, 0))
     runs = make_runs(entries, run, shared=shared)
@@ -52,11 +54,11 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
         for number, one in enumerate(runs):
             cache.insert_run(one, readers, number)
 
-    def take() -> None:
+    def read() -> None:
         for first in range(0, entries, TAKE):
             cache.read_run(reader, 1, first, first + TAKE - 1, 5 << 20)
 
-    def hand_over() -> None:
+    def deliver() -> None:
         for one in runs:
             manager.delivered(one)
 
@@ -65,20 +67,20 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
         more = True
         while more:
             begun = time.process_time()
-            more = manager.tick(now_ns, VISITS_PER_SLICE)
+            more = composed.tick(now_ns, VISITS_PER_SLICE)
             worst_slice = max(worst_slice, time.process_time() - begun)
 
     insert_s = cpu(insert)
     requeue_s = cpu(lambda: tick(2 * SECOND))
     assert manager.entries == entries
-    take_s = sum(cpu(take) for _ in range(readers))
+    read_s = sum(cpu(read) for _ in range(readers))
     for number in range(readers):
         cursors.update(str(number), Position(1, entries))
-    hand_over_s = sum(cpu(hand_over) for _ in range(readers))
+    deliver_s = sum(cpu(deliver) for _ in range(readers))
     evict_s = cpu(lambda: tick(4 * SECOND))
-    assert manager.entries == manager.used_bytes == manager.pinned_bytes == 0
+    assert manager.entries == manager.used_bytes == composed.pinned_bytes == 0
     micro = 1e6 / entries
-    parts = [insert_s * micro, take_s * micro, hand_over_s * micro, requeue_s * micro, evict_s * micro]
+    parts = [insert_s * micro, read_s * micro, deliver_s * micro, requeue_s * micro, evict_s * micro]
     return [*parts, sum(parts) - requeue_s * micro, worst_slice * 1000]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.listener import StorageRead
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
@@ -98,7 +98,7 @@ class Simulation:
         self.choice = choice
         self.now_ns = 0
         self.outcome = Outcome()
-        self.caches = EntryCacheManager(
+        self.cache = ComposedCache(
             EntryCacheSettings(
                 size_bytes_max=size_bytes,
                 policy=choice.policy,
@@ -107,6 +107,7 @@ class Simulation:
                 ttl_ns=TTL_NS,
             )
         )
+        self.caches = self.cache.manager
         self._arriving: list[Callable[[], None]] = []
         plans = workload.topics(self.random)
         self._steps = round(workload.seconds / STEP_S)
@@ -130,9 +131,9 @@ class Simulation:
                 log.step(step * STEP_S)
             for action in self._calendar.pop(step, ()):
                 action(step * STEP_S)
-            caches.run_pending(self.now_ns)
+            self.cache.run_pending(self.now_ns)
             outcome.peak_bytes = max(outcome.peak_bytes, caches.used_bytes)
-            caches.tick(self.now_ns)
+            self.cache.tick(self.now_ns)
             if step % 10 == 0:
                 outcome.held.append(caches.entries)
         outcome.from_storage = caches.reads().miss_entries
@@ -152,7 +153,8 @@ class _Log:
         self.plan = plan
         self.end = plan.backlog
         self.cache = simulation.caches.open(str(ledger_id))
-        self.active = self.cache.readers = ActiveCursors(2 * TTL_NS, 0)
+        self.active = ActiveCursors(2 * TTL_NS, 0)
+        self.cache.attach_cursors(self.active)
         self.reads = PendingReads(self._read_storage, self.cache)
         self.body = bytes(plan.entry_bytes)
         self.cursors = [_Cursor(self, str(number), one) for number, one in enumerate(plan.cursors)]
@@ -192,20 +194,20 @@ class _Log:
         self.end += count
         now_ns = self.simulation.now_ns
         if self.active.should_cache_added(now_ns):
-            self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else -1, now_ns)
+            self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else None, now_ns)
 
     def _read_storage(
         self,
         ledger_id: int,
         first: int,
         last: int,
-        expected_reads: Callable[[], int],
+        expected_reads: Callable[[], int | None],
         done: EntriesRead,
     ) -> None:
         def arrive() -> None:
             entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
             expected = expected_reads()
-            if expected >= 0 and self.simulation.caches.policy.counts.fills_cache(expected):
+            if expected is not None and self.simulation.caches.policy.counts.fills_cache(expected):
                 self.cache.insert_run(entries, expected, self.simulation.now_ns)
             done(entries, None)
 

@@ -288,10 +288,10 @@ ENTRY_CACHE: Section = (
         Key(
             "entryCachePolicy",
             "string",
-            "magnetar",
-            "Which entries stay. magnetar: by where the readers stand, see docs/entry_cache.md; pip430: as the Pulsar"
-            " release of magnetarProfile decides; pip430-stash: as the first revision of the proposal; fifo-ttl: the"
-            " oldest leaves first, as before.",
+            "pip430",
+            "Which entries stay cached. pip430: as the Pulsar release of magnetarProfile decides; magnetar: by the"
+            " positions of the readers, see docs/entry_cache.md; pip430-stash: as the first revision of PIP-430;"
+            " fifo-ttl: the oldest is removed first, as before PIP-430.",
             choices=POLICIES,
             ours=True,
         ),

@@ -51,7 +51,8 @@ class ComposedCache:
         bound = None
         if magnetar is not None:
             attached.append(magnetar.listener)
-            bound = StrictSize(magnetar, pinned or self._pinned, self.decisions.pinned_looked_at)
+            looked_at = self.decisions.pinned_looked_at if self.decisions.hears_deliveries else None
+            bound = StrictSize(magnetar, pinned or self._pinned, looked_at)
         self.manager = EntryCacheManager(
             settings,
             policy,

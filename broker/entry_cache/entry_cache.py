@@ -235,15 +235,34 @@ class EntryCache:
     def read_run(self, reader: Reader, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Entry]:
         """Returns the entries from `first` on without a gap, up to `last` and to `bytes_max` bytes.
 
-        They stay cached, count as hits, and are marked as accessed. See `RangeCache.run_from`.
+        They stay cached, count as hits, and are marked as accessed. The run has at least one entry if `first` is
+        cached, because an entry larger than `bytes_max` could never be read otherwise.
         """
         ledger = self._ledgers.get(ledger_id)
+        run: list[Entry] = []
         if ledger is None:
-            return []
-        run, size_bytes = ledger.run_from(first, last, bytes_max)
+            return run
+        get = ledger.entries.get
+        size_bytes = 0
+        for entry_id in range(first, last + 1):
+            entry = get(entry_id)
+            if entry is None:
+                break
+            size_bytes += entry.size
+            if size_bytes > bytes_max and run:
+                size_bytes -= entry.size
+                break
+            entry.accessed = True
+            run.append(entry)
         if not run:
             return run
-        self._count_hits(reader, len(run), size_bytes)
+        # `_count_hits` written out: reads of single entries are as frequent as messages.
+        count = len(run)
+        reads, own = self.reads, reader.reads
+        reads.hit_entries += count
+        reads.hit_bytes += size_bytes
+        own.hit_entries += count
+        own.hit_bytes += size_bytes
         return self.listener.run_read(self, reader, run, size_bytes)
 
     def get(

@@ -51,27 +51,6 @@ class RangeCache:
         self.highest_id = lowest_id
         """No entry above this id is present."""
 
-    def run_from(self, first_id: int, last_id: int, bytes_max: int) -> tuple[list[Entry], int]:
-        """Returns the entries from `first_id` on without a gap, and their bytes, and marks them as accessed.
-
-        The run ends at `last_id` or before `bytes_max` is exceeded, but holds at least one entry if `first_id` is present:
-        an entry larger than the limit could never be read otherwise.
-        """
-        get = self.entries.get
-        run: list[Entry] = []
-        size_bytes = 0
-        for entry_id in range(first_id, last_id + 1):
-            entry = get(entry_id)
-            if entry is None:
-                break
-            size_bytes += entry.size
-            if size_bytes > bytes_max and run:
-                size_bytes -= entry.size
-                break
-            entry.accessed = True
-            run.append(entry)
-        return run, size_bytes
-
     def between(self, first_id: int, end_id: int) -> list[Entry]:
         """Returns the present entries from `first_id` up to but not including `end_id`, ascending."""
         held = self.entries

@@ -33,7 +33,7 @@ from broker.entry_cache.policy import (
     positive,
 )
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.model.entry import Entry
+from broker.model.entry import Entry, Holder
 
 
 @dataclass(slots=True)
@@ -166,8 +166,7 @@ class RemovalQueue:
             else:
                 # As `range_cache.evict`, written out: the call would add a tenth to the cost of a removal.
                 size = entry.size
-                holder = entry.holder
-                assert holder is not None
+                holder: Holder = entry.holder  # type: ignore[assignment]
                 del holder.entries[entry.entry_id]
                 holder.size_bytes -= size
                 entry.holder = None

@@ -69,8 +69,8 @@ class StrictSize:
         "_visits_left",
     )
 
-    def __init__(self, policy: StrictPolicy, pinned: PinnedLevel, look_noted: LookNoted) -> None:
-        """`look_noted` hears of every look at `pinned`, for an access record. `configure` follows."""
+    def __init__(self, policy: StrictPolicy, pinned: PinnedLevel, look_noted: LookNoted | None) -> None:
+        """`look_noted` hears of every look at `pinned`, for an access record; None = none is kept."""
         self._size_bytes_max = 0
         self._policy = policy
         self._pinned = pinned
@@ -92,8 +92,9 @@ class StrictSize:
         """Looks at the pinned bytes, and lowers the bound with what is charged."""
         pinned_bytes = self._pinned.count
         charged = used_bytes + pinned_bytes
-        # Below the trigger there is space, however little is pinned; only a pass has another mark.
-        self._look_noted(pinned_bytes, pass_runs or charged > self._trigger_bytes)
+        if self._look_noted is not None:
+            # Below the trigger there is space, however little is pinned; only a pass has another mark.
+            self._look_noted(pinned_bytes, pass_runs or charged > self._trigger_bytes)
         if charged < self._bound_bytes:
             self._bound_bytes = max(charged, self._size_bytes_max)
         return charged

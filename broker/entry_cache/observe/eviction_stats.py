@@ -5,7 +5,7 @@ It listens to removals alone and splits them into runs once, for its own counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.entry_cache.cache_stats import Reason
@@ -82,7 +82,11 @@ class EvictionStats(NullListener):
     def removed(self, removed: Removed, reason: Reason, now_ns: int) -> None:
         """Counts the removed entries by runs, never one by one."""
         entries = removed.entries
-        runs = list(split_runs(entries, self._expected_flags(entries, now_ns)))
+        if self.expectations.by_position:
+            flags: Iterable[bool] = self._expected_flags(entries, now_ns)
+        else:  # As `_expected_flags`, at a third of the cost: this runs once for each entry that is ever cached.
+            flags = [(entry.expected_reads or 0) > 0 for entry in entries]
+        runs = list(split_runs(entries, flags))
         if reason in self.passes:
             self.passes[reason].removed(entries, [run[2] for run in runs], now_ns)
         number = REASONS.index(reason)

@@ -17,6 +17,9 @@ from broker.model.entry import Entry
 class Expectations(Protocol):
     """Answers for cached entries, or for entries that have just been removed."""
 
+    by_position: bool
+    """True if the positions of cursors matter; False if the counts at the entries tell everything."""
+
     def expected_from(self, cache: EntryCache, ledger_id: int, now_ns: int) -> int:
         """Returns the lowest entry id of the ledger that a cursor is to come for; NO_LIMIT if that is not known."""
         ...
@@ -37,6 +40,8 @@ class Expectations(Protocol):
 class CountedReads:
     """The `Expectations` of policies that count reads at the entry."""
 
+    by_position = False
+
     def expected_from(self, cache: EntryCache, ledger_id: int, now_ns: int) -> int:
         """Positions do not matter."""
         return NO_LIMIT
@@ -56,6 +61,8 @@ class CountedReads:
 
 class PositionReads:
     """The `Expectations` of the policy `magnetar`."""
+
+    by_position = True
 
     def expected_from(self, cache: EntryCache, ledger_id: int, now_ns: int) -> int:
         """See `LogReaders.expected_from`."""

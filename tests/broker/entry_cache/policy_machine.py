@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.expected_reads import has_expected_reads
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
@@ -104,7 +105,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     def is_expected(self, entry: Entry) -> bool:
         """Whether reads of an entry that is leaving were expected: its count says."""
-        return entry.expected_reads > 0
+        return has_expected_reads(entry)
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """What a policy must not do."""
@@ -166,7 +167,7 @@ class PolicyMachine(RuleBasedStateMachine):
         assert taken == expected
         self.cursors[log].update(name, Position(log, first + max(1, len(taken))))
         if kept:
-            self.put_back(self.manager.kept_back, log, name, taken)
+            self.put_back(self.manager.postpone_delivery, log, name, taken)
         else:
             self.manager.delivered(taken)
 
@@ -182,7 +183,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def replay(self, log: int, name: str, entry: int) -> None:
         held = self.held.get((log, entry))
         if held is not None:
-            self.put_back(self.manager.put_back, log, name, [held])
+            self.put_back(self.manager.expect_redelivery, log, name, [held])
 
     def put_back(
         self, tell: Callable[[Reader, list[Entry]], None], log: int, name: str, entries: list[Entry]

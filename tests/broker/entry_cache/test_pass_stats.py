@@ -107,7 +107,7 @@ def by_position() -> WholeCache:
 
 
 def expected_in(manager: WholeCache, reason: Reason) -> tuple[int, int]:
-    stats = manager.stats
+    stats = manager.eviction_stats
     return stats.evicted_expected_entries[reason], stats.evicted_expected_bytes[reason]
 
 
@@ -121,7 +121,7 @@ def test_by_position_what_a_cursor_was_to_read_was_expected(
     cache = by_position.open("log")
     assert cache.cursors is not None
     cache.cursors.add("tail", stands)
-    assert walked([cache])[0] == expected
+    assert walked([cache], by_position.eviction_stats.expectations)[0] == expected
     assert (
         sum(
             bool(by_position.eviction_stats.expectations.reads_left(cache, entry, 0))
@@ -141,7 +141,9 @@ def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: Who
     assert cache.cursors is not None
     cache.cursors.add("tail", Position(1, 4), lambda: Position(1, 1))
     cache.cursors.remove("tail", 0)
-    assert walked([cache])[0] == (2, 70), "it begins behind what it has acknowledged"
+    assert walked([cache], by_position.eviction_stats.expectations)[0] == (2, 70), (
+        "it begins behind what it has acknowledged"
+    )
     assert end_of(count_expected([cache], by_position.eviction_stats.expectations, SECOND))[0] == (0, 0)
     by_position.evict_bytes(100, SECOND - 1)
     assert expected_in(by_position, Reason.SIZE) == (2, 70)
@@ -149,14 +151,15 @@ def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: Who
 
 def test_by_position_what_a_replay_waits_for_is_expected(by_position: WholeCache) -> None:
     cache = by_position.open("log")
+    reads_left = by_position.eviction_stats.expectations.reads_left
     entries = list(by_position.policy)
     by_position.expect_redelivery(READER, entries[1:3])
     by_position.expect_redelivery(READER, entries[2:3])
     by_position.expect_redelivery(Reader("other", 2), entries[1:2])
-    assert [cache.reads_left(entry, 0) for entry in entries] == [0, 2, 1, 0]
+    assert [reads_left(cache, entry, 0) for entry in entries] == [0, 2, 1, 0]
     cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
     cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
-    assert [cache.reads_left(entry, 0) for entry in entries] == [0, 1, 0, 0]
+    assert [reads_left(cache, entry, 0) for entry in entries] == [0, 1, 0, 0]
     cache.invalidate_ledger(1)
     assert expected_in(by_position, Reason.LEDGER) == (1, 20)
 
@@ -276,14 +279,14 @@ def test_by_position_an_entry_is_expected_from_the_slowest_cursor_on(
     cache = manager.open("log")
     for ledger_id in (1, 2, 3):
         cache.insert_run(new_run(0, 9, ledger_id), 1, now_ns=0)
-    assert walked([cache])[0].entries == 0
+    assert walked([cache], manager.eviction_stats.expectations)[0].entries == 0
     cursors = ActiveCursors(0, 0)
     cache.attach_cursors(cursors)
     cursors.add("quick", Position(3, 9))
     cursors.add("slow", Position(2, 4))
-    assert walked([cache])[0] == ExpectedLevel(16, 160)
+    assert walked([cache], manager.eviction_stats.expectations)[0] == ExpectedLevel(16, 160)
     manager.expect_redelivery(READER, cache.get_present(READER, 1, 0, 2))
-    assert walked([cache])[0].entries == 19
+    assert walked([cache], manager.eviction_stats.expectations)[0].entries == 19
 
 
 def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(

@@ -10,6 +10,7 @@ from hypothesis.stateful import invariant
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.expected_reads import has_expected_reads
 from broker.entry_cache.policies.magnetar.magnetar import Magnetar as Ours
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
@@ -46,13 +47,13 @@ class Pip430Stash(PolicyMachine):
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """An entry with expected reads leaves after its longer time and never before, room or not."""
         for entry in entries:
-            if entry.expected_reads > 0 and reason in (Reason.TTL, Reason.SIZE):
+            if has_expected_reads(entry) and reason in (Reason.TTL, Reason.SIZE):
                 assert entry.queued_at_ns < self.now - max(self.ttl_ns, 3 * TTL_NS)
             elif reason is Reason.TTL:
                 assert entry.queued_at_ns < self.now - self.ttl_ns
 
     def after_pass(self) -> None:
-        protected = sum(entry.size for entry in self.held.values() if entry.expected_reads > 0)
+        protected = sum(entry.size for entry in self.held.values() if has_expected_reads(entry))
         assert self.manager.used_bytes <= max(int(self.size_max * 0.98), protected)
 
 
