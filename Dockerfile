@@ -16,6 +16,7 @@ RUN sed '/^# development/,$d' constraints.txt >runtime.txt \
     && /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q --require-hashes -r runtime.txt
 COPY protocol protocol
 COPY settings settings
+COPY zookeeper zookeeper
 COPY broker broker
 COPY bookie_stub bookie_stub
 COPY magnetar magnetar

@@ -4,6 +4,9 @@
 #   make run      start the broker in the foreground     ARGS="--set key=value" adds options
 #   make demo     an official client's producer and two subscriptions at work against a broker
 #   make test     ruff, mypy, pytest                     TESTS=tests/settings runs a part of the tests
+#   make test-slow   tests beside programs that pip does not bring: Java, Go, Rust, Docker, Prometheus, a browser
+#   make test-debug  the tests once more with asyncio's debug mode and warnings as errors
+#   make coverage    branch coverage of the tests, a line for each room
 #   make pipeline jobs on access records, by Spark  ARGS="JOB PATH" (recommend, on the sample that ships)
 #   make test-apache-bookkeeper  all tests with a broker, on every storage   MAGNETAR_BOOKKEEPER_HOME=... names Apache's
 #   make bench    workloads through the official client  ARGS="--help" shows the choices
@@ -25,7 +28,7 @@ WORKERS ?= 2
 # Tests start some hundreds of Python processes; with this set in the environment each would compile all its modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run demo pipeline test test-apache-bookkeeper lint format bench image generate constraints clean
+.PHONY: run demo pipeline test test-slow test-debug coverage test-apache-bookkeeper lint format bench image generate constraints clean
 .DEFAULT_GOAL := run
 
 run: $(RUNTIME)
@@ -37,10 +40,25 @@ demo: $(RUNTIME)
 pipeline: $(DEVELOPMENT)
 	@exec $(PY) -m magnetar pipeline $(or $(ARGS),recommend pipeline/sample)
 
-test: lint
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile -ra --durations=10 --durations-min=2 $(TESTS)
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadfile -ra --durations=10 --durations-min=2
 
-# Without MAGNETAR_BOOKKEEPER_HOME, an unpacked distribution, that storage is skipped and says so.
+test: lint
+	$(PYTEST) -m "not peer" $(TESTS)
+
+# A test whose peer is missing is skipped with the reason; .ci/peers installs what it can.
+test-slow: $(DEVELOPMENT)
+	$(PYTEST) -m peer $(TESTS)
+
+# Asyncio's debug mode finds coroutines that nobody awaits and callbacks that come from the wrong thread. Spark's tests
+# are left out: their warnings come from Spark's own modules.
+test-debug: $(DEVELOPMENT)
+	PYTHONASYNCIODEBUG=1 $(PYTEST) -W error -m "not peer and not slow" $(or $(TESTS),tests/broker tests/bookie_stub tests/protocol tests/settings tests/magnetar tests/sim)
+
+# A test that counts a process's imports fails here, since the measuring is one of them; the report comes all the same.
+coverage: $(DEVELOPMENT)
+	-$(PYTEST) -m "not peer" --cov --cov-report= $(TESTS)
+	$(PY) .ci/coverage_by_room.py
+
 test-apache-bookkeeper: $(DEVELOPMENT)
 	$(PY) -m tests.storages $(ARGS)
 
@@ -67,7 +85,7 @@ constraints: $(DEVELOPMENT)
 	$(PY) .ci/pin.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # editable_mode=compat: a plain path instead of an import hook, which every start of Python would pay for.

@@ -21,7 +21,7 @@ from bookie_stub.base.record import KEY, frame
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from bookie_stub.tools.index_rebuild import rebuild
-from bookie_stub.upkeep.directory_compactions import Force
+from bookie_stub.upkeep.directory_compactions import ForcedRound
 
 _KEY = b"k" * 20
 _OUTSTANDING = 5000
@@ -128,7 +128,7 @@ def _idle(directory: Path, ledgers: int) -> None:
 
 def _round(opened: _Open, what: str) -> None:
     began = time.perf_counter()
-    opened.bookie.collection.force(Force())
+    opened.bookie.collection.force(ForcedRound())
     opened.until(lambda: not opened.bookie.collection.forced)
     print(f"{what}: {1000 * (time.perf_counter() - began):.0f} ms", flush=True)
 

@@ -3,7 +3,7 @@
 Makes a record of a broker's kind (appends in runs, readers at the tail and behind, passes), in the format of the real one,
 and measures on it: one replay by machine code and by the broker's objects, the grid of 16 settings, the hit report with
 its memory, and the start of a session; on one like it whose readers are at all distances, a sample's error; the audits on
-an invented cluster of 600,000 topics. An event is one entry appended or read.
+a generated cluster of 600,000 topics. An event is one entry appended or read.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def measure_report(folder: Path, master: str) -> list[str]:
 
 
 def measure_audits(folder: Path, master: str) -> list[str]:
+    from bench.generated_cluster.generator import generate
     from magnetar.commands.audit_command import AUDITS
-    from pipeline.audits.generator import generate
 
     if not folder.exists():
         generate(folder, AUDITED_TOPICS, 1)

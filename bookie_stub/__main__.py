@@ -153,7 +153,7 @@ class Announcer:
     async def _tell_or_log(self, read_only: bool) -> None:
         try:
             await self.tell(read_only)
-        except Exception as error:  # noqa: BLE001 - kazoo's errors have no common base; the next connection tells it
+        except BookieError as error:  # The next connection to ZooKeeper tells it again.
             log.error("the cluster does not know yet that read-only is %s: %s", read_only, error)
 
 

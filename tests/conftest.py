@@ -25,11 +25,16 @@ settings.register_profile("magnetar", deadline=None)
 settings.load_profile("magnetar")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test that is cut off in a call to Spark leaves half an answer for all that come after it."""
+    """Marks tests by the fixtures that they use; runs before pytest selects tests by `-m`."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures:
+            # A test that is cut off in a call to Spark leaves half a result in the session that all others share.
             item.add_marker(pytest.mark.timeout(SPARK_TIMEOUT_S))
+        if "classes" in fixtures:
+            item.add_marker(pytest.mark.peer)
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: place_of(item.nodeid))
 

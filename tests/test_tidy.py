@@ -18,12 +18,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PRODUCT = ("protocol", "settings", "broker", "bookie_stub", "magnetar", "pipeline", "pyspark_pulsar")
+PRODUCT = (
+    "protocol",
+    "settings",
+    "zookeeper",
+    "broker",
+    "bookie_stub",
+    "magnetar",
+    "pipeline",
+    "pyspark_pulsar",
+)
 HELPERS = ("tests", "bench")
 
 LEVELS = {
     "protocol": 0,
     "settings": 0,
+    "zookeeper": 0,
     "broker.model": 1,
     "broker.config": 1,
     "broker.loop": 1,
@@ -63,11 +73,12 @@ BOOKIE = (
 """Rooms of the bookie from the bottom up: each may import those before it."""
 _CACHE = ("broker.recorder", "broker.entry_cache", "broker.model")
 ONLY = {
-    "bookie_stub": {"protocol", "settings", *(f"bookie_stub.{room}" for room in BOOKIE)},
+    "bookie_stub": {"protocol", "settings", "zookeeper", *(f"bookie_stub.{room}" for room in BOOKIE)},
     **{
         f"bookie_stub.{room}": {
             "protocol",
             "settings",
+            "zookeeper",
             *(f"bookie_stub.{lower}" for lower in BOOKIE[:height]),
         }
         for height, room in enumerate(BOOKIE)

@@ -1,4 +1,4 @@
-"""What a bookie asks its cluster about ledgers, whoever answers. Every answer is certain, or an error."""
+"""ClusterLedgers: what a bookie asks its cluster about ledgers. Every answer is certain, or an error."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
-class LedgerMetadata(Protocol):
-    """Calls block and come from the garbage collection's thread, or from a start."""
+class ClusterLedgers(Protocol):
+    """The cluster's ledgers as garbage collection sees them.
+
+    Calls block. They come from the garbage collection's thread, or from a start. Each raises BookieError when anything
+    is in doubt, because its answer decides which entries are deleted.
+    """
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """Those of them (ascending) that do not exist any more. With `verify` each one was asked for by name.
-
-        Raises BookieError when anything is in doubt.
-        """
+        """Those of the ledgers (ascending) that do not exist any more. `verify` asks for each by name too."""
         ...
 
     def naming(self, bookie_id: str) -> list[int]:
-        """All ledgers that have, or had for a part of them, this bookie in their ensemble. Raises BookieError."""
+        """All ledgers that have, or had for a part of them, this bookie in their ensemble."""
         ...
 
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        """Those of them that are closed and do not name this bookie in any ensemble. Raises BookieError."""
+        """Those of the ledgers that are closed and do not name this bookie in any ensemble."""
         ...
 
     def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
-        """Keeps re-replication away from the ledger; False when somebody else has the lock. Raises BookieError."""
+        """Keeps re-replication away from the ledger; False when another process has the lock."""
         ...

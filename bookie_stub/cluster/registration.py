@@ -1,93 +1,77 @@
-"""The bookie's place in ZooKeeper, as BookKeeper's clients look for it: cookie and available node.
+"""Registration: the bookie's place in ZooKeeper, as BookKeeper's clients look for it.
 
-    <root>/LAYOUT, INSTANCEID            made by whoever comes first
+    <root>/LAYOUT, INSTANCEID            made by the first process of a cluster
     <root>/cookies/<bookie id>           the cookie, the same text as in the directories' VERSION
     <root>/available/<bookie id>         ephemeral, while the bookie takes adds
-    <root>/available/readonly/<id>       ephemeral, while it does not
+    <root>/available/readonly/<id>       ephemeral, while it serves reads only
 
-Law of the place: the node is there only while the bookie listens. A lost session is replaced by a new one and the
-node made again. ZooKeeper away does not stop a running bookie: clients that know it go on. `kazoo` has threads of its
-own; every call here blocks.
+The law: the available node is there only while the bookie listens. When the session expires the node is gone, and it is
+made again in the new session. A running bookie goes on while ZooKeeper is away: clients that know it need no ZooKeeper.
+BookKeeper's names: ZKRegistrationManager, and BookieServiceInfo for the node's value. Every call here blocks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from bookie_stub.base.errors import RegistrationError
 from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
-from bookie_stub.config.metadata_uri import MetadataUri
 from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from zookeeper.errors import ZookeeperError, require_kazoo
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
+    from zookeeper.session import ZookeeperSession
+    from zookeeper.url import ZookeeperUrl
 
 log = logging.getLogger(__name__)
 
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
+"""Layout version, and the Java class that lays ledgers out: BookKeeper's clients refuse a cluster without them."""
 ENDPOINT_ID = "bookie"
 PROTOCOL = "bookie-rpc"
-_RETRY = {"max_tries": -1, "delay": 0.1, "max_delay": 2.0}
-"""Seconds between two attempts to reach ZooKeeper, for as long as it takes."""
+"""The endpoint that BookKeeper's clients connect to."""
 
 
 def service_info(host: str, port: int) -> bytes:
-    """The value of the available node: how to reach the bookie, whatever its id looks like."""
+    """The value of the available node: the bookie's address, which its id need not tell."""
     endpoint = BookieServiceInfoFormat.Endpoint(id=ENDPOINT_ID, port=port, host=host, protocol=PROTOCOL)
     return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString()
 
 
-def _client(uri: MetadataUri, timeout_s: float) -> KazooClient:
-    try:
-        from kazoo.client import KazooClient
-    except ImportError:
-        raise RegistrationError(
-            "metadataServiceUri: the package kazoo is missing; pip install 'magnetar[zookeeper]'"
-        ) from None
-    return KazooClient(hosts=uri.hosts, timeout=timeout_s, connection_retry=_RETRY)
-
-
 @contextlib.contextmanager
-def _or_not_reached(uri: MetadataUri, timeout_s: float, close: Callable[[], None]) -> Iterator[None]:
-    from kazoo.exceptions import KazooException
-    from kazoo.handlers.threading import KazooTimeoutError
+def ledgers_to_read(url: ZookeeperUrl, instance_id: str, timeout_s: float) -> Iterator[ZooKeeperLedgers]:
+    """The cluster's ledgers for a tool, which registers nothing.
 
-    try:
-        yield
-    except (KazooException, KazooTimeoutError) as error:
-        close()
-        raise RegistrationError(
-            f"no ZooKeeper at {uri.hosts} within {timeout_s:g} s ({type(error).__name__} {error})"
-        ) from error
-
-
-@contextlib.contextmanager
-def ledgers_to_read(uri: MetadataUri, instance_id: str, timeout_s: float) -> Iterator[ZooKeeperLedgers]:
-    """For tools, which register nothing. `instance_id` is that of the cluster that the files belong to.
-
-    RegistrationError when ZooKeeper is not there.
+    `instance_id` is that of the cluster that the files belong to. Raises RegistrationError when no ZooKeeper answers.
     """
-    client = _client(uri, timeout_s)
-    with _or_not_reached(uri, timeout_s, client.stop):
-        client.start(timeout=timeout_s)
+    session = _connect(url, timeout_s)
     try:
-        yield ZooKeeperLedgers(client, uri.root, instance_id)
+        yield ZooKeeperLedgers(session.nodes, url.root, instance_id)
     finally:
-        client.stop()
-        client.close()
+        session.close()
+
+
+def _connect(url: ZookeeperUrl, timeout_s: float) -> ZookeeperSession:
+    with _registration_errors():
+        require_kazoo("metadataServiceUri")
+        from zookeeper.session import ZookeeperSession
+
+        return ZookeeperSession.connect(url, timeout_s)
 
 
 class Registration:
-    def __init__(self, client: KazooClient, root: str, bookie_id: str, timeout_s: float) -> None:
+    """One bookie's registration, from `connect` to `close`; also its `Cluster` and its session's listener."""
+
+    def __init__(self, session: ZookeeperSession, bookie_id: str, timeout_s: float) -> None:
         """Use `connect`."""
-        self._client = client
-        self._root = root
+        self.session = session
+        self._nodes = session.nodes
+        self._root = session.url.root
         self._bookie_id = bookie_id
         self._timeout_s = timeout_s
         self._value: bytes | None = None
@@ -97,52 +81,55 @@ class Registration:
         """Of the cluster; part of every cookie."""
 
     @classmethod
-    def connect(cls, uri: MetadataUri, bookie_id: str, timeout_s: float) -> Registration:
-        """`timeout_s` is the session's, and how long to wait for ZooKeeper. RegistrationError when it is not there."""
-        client = _client(uri, timeout_s)
-        registration = cls(client, uri.root, bookie_id, timeout_s)
-        with _or_not_reached(uri, timeout_s, registration.close):
-            client.start(timeout=timeout_s)
-            registration._prepare()
-        client.add_listener(registration._state_changed)
+    def connect(cls, url: ZookeeperUrl, bookie_id: str, timeout_s: float) -> Registration:
+        """A registration that announces nothing yet. Raises RegistrationError when no ZooKeeper answers.
+
+        `timeout_s` is the session's, and how long to wait for ZooKeeper.
+        """
+        registration = cls(_connect(url, timeout_s), bookie_id, timeout_s)
+        try:
+            with _registration_errors():
+                registration._prepare()
+        except RegistrationError:
+            registration.close()
+            raise
+        registration.session.listen(registration)
         return registration
 
     def _prepare(self) -> None:
         for name in ("available/readonly", "cookies"):
-            self._client.ensure_path(f"{self._root}/{name}")
+            self._nodes.ensure(f"{self._root}/{name}")
         self._create_once("LAYOUT", LAYOUT)
         self.instance_id = self._create_once("INSTANCEID", str(uuid4()).encode()).decode()
 
     def _create_once(self, name: str, value: bytes) -> bytes:
-        """What the node has in the end, whoever made it."""
-        from kazoo.exceptions import NodeExistsError
-
+        """The node's value in the end. Of several bookies that start at once only one makes it; all return the same."""
         path = f"{self._root}/{name}"
-        with contextlib.suppress(NodeExistsError):
-            self._client.create(path, value)
+        if self._nodes.create(path, value):
             log.info("made %s", path)
-        found: bytes = self._client.get(path)[0]
+        found = self._nodes.get(path)
+        if found is None:
+            raise RegistrationError(f"{path} was removed while the bookie registered; start it again")
         return found
 
     def ledgers(self) -> ZooKeeperLedgers:
-        """What the cluster knows of ledgers, over the same session."""
-        return ZooKeeperLedgers(self._client, self._root, self.instance_id)
+        """The cluster's ledgers, asked through the same session."""
+        return ZooKeeperLedgers(self._nodes, self._root, self.instance_id)
 
     # The cookie: `directories.Cluster`.
 
     @property
     def cookie(self) -> str | None:
-        from kazoo.exceptions import NoNodeError
-
-        try:
-            found: bytes = self._client.get(self._cookie_path)[0]
-        except NoNodeError:
-            return None
-        return found.decode()
+        """The cookie that the cluster keeps of this bookie, None before its first start. Raises RegistrationError."""
+        with _registration_errors():
+            found = self._nodes.get(self._cookie_path)
+        return None if found is None else found.decode()
 
     def keep_cookie(self, cookie: str) -> None:
-        """Of a bookie that had none."""
-        self._client.create(self._cookie_path, cookie.encode())
+        """Keep the cookie of a bookie that had none. Raises RegistrationError, also when another was faster."""
+        with _registration_errors():
+            if not self._nodes.create(self._cookie_path, cookie.encode()):
+                raise RegistrationError(f"{self._cookie_path} exists already: is {self._bookie_id} running?")
 
     @property
     def _cookie_path(self) -> str:
@@ -151,62 +138,76 @@ class Registration:
     # The available node.
 
     def announce(self, host: str, port: int, *, read_only: bool) -> None:
-        """From now on clients find the bookie there. RegistrationError when another one holds its id."""
+        """Let clients find the bookie at this address, until `close`.
+
+        Raises RegistrationError when another process holds the bookie's id, or ZooKeeper refuses.
+        """
         self._value = service_info(host, port)
         self._read_only = read_only
-        path = self._put_node()
+        with _registration_errors():
+            path = self._put_node()
         log.info("registered as %s", path)
 
     def close(self) -> None:
-        """Ends the session, and with it the node."""
+        """End the session, and with it the available node."""
         self._value = None
-        self._client.stop()
-        self._client.close()
+        self.session.close()
 
-    def _put_node(self) -> str:
-        from kazoo.exceptions import NodeExistsError, NoNodeError
+    def has_node(self) -> bool:
+        """True when the available node is ours: of the present session. Raises ZookeeperError."""
+        return self._nodes.owner(self._places()[0]) == self.session.id
 
+    def _places(self) -> tuple[str, str]:
+        """The path of the available node, and the path where it is when the bookie changes its mode."""
         writable = f"{self._root}/available/{self._bookie_id}"
         read_only = f"{self._root}/available/readonly/{self._bookie_id}"
-        path, other = (read_only, writable) if self._read_only else (writable, read_only)
+        return (read_only, writable) if self._read_only else (writable, read_only)
+
+    def _put_node(self) -> str:
+        assert self._value is not None
+        path, other = self._places()
+        # The node of this bookie's last process stays until that session ends, which is at most its timeout after the
+        # process did. Twice that is enough for one that was killed, so a node that is still there belongs to a living
+        # process.
         deadline = time.monotonic() + 2 * self._timeout_s
-        while True:
-            with contextlib.suppress(NodeExistsError):
-                self._client.create(path, self._value, ephemeral=True)
-                break
-            if self._is_ours(path):
-                break
-            if not self._wait_until_gone(path, deadline - time.monotonic()):
+        while not self._nodes.create(path, self._value, ephemeral=True) and not self.has_node():
+            log.info("waiting for the last session of %s to end", self._bookie_id)
+            if not self._nodes.wait_until_gone(path, deadline - time.monotonic()):
                 raise RegistrationError(f"{path} is held by another process: is {self._bookie_id} running?")
-        with contextlib.suppress(NoNodeError):
-            self._client.delete(other)
+        # After the new node, so that clients find the bookie in one of the two at every moment.
+        self._nodes.delete(other)
         return path
 
-    def _is_ours(self, path: str) -> bool:
-        stat = self._client.exists(path)
-        return stat is not None and stat.owner_session_id == self._client.client_id[0]
+    # The session's listener, in kazoo's threads.
 
-    def _wait_until_gone(self, path: str, wait_s: float) -> bool:
-        """The node of the process before this one goes with its session."""
-        gone = threading.Event()
-        if self._client.exists(path, watch=lambda _event: gone.set()) is None:
-            return True
-        log.info("waiting for the last session of %s to end", self._bookie_id)
-        return wait_s > 0 and gone.wait(wait_s)
+    def connected(self, *, new_session: bool) -> None:
+        """Make the available node again where it is missing.
 
-    def _state_changed(self, state: str) -> None:
-        """In a thread of kazoo's, which must not wait for kazoo. Any connection may bring a new session."""
-        if self._value is None:
-            return
-        if state == "LOST":
-            log.warning("the session with ZooKeeper is lost; clients do not find this bookie any more")
-        elif state == "CONNECTED":
-            self._client.handler.spawn(self._announce_again)
+        Also in the same session: a call that was out when the connection broke may have failed.
+        """
+        if self._value is not None:
+            self.session.spawn(self._announce_again)
+
+    def disconnected(self) -> None:
+        """Nothing: the session and the node may live on."""
+
+    def expired(self) -> None:
+        """Say so; `connected` follows."""
+        if self._value is not None:
+            log.warning(
+                "the session with ZooKeeper has expired; clients cannot find this bookie until the next"
+            )
 
     def _announce_again(self) -> None:
-        from kazoo.exceptions import KazooException
-
         try:
             log.info("registered as %s", self._put_node())
-        except (KazooException, RegistrationError) as error:
-            log.error("not registered until the next connection: %s %s", type(error).__name__, error)
+        except (ZookeeperError, RegistrationError) as error:
+            log.error("not registered until the next connection: %s", error)
+
+
+@contextlib.contextmanager
+def _registration_errors() -> Iterator[None]:
+    try:
+        yield
+    except ZookeeperError as error:
+        raise RegistrationError(str(error)) from error

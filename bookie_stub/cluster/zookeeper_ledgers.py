@@ -1,8 +1,12 @@
-"""Which ledgers exist, asked of ZooKeeper: what garbage collection believes; and which a bookie may have lost.
+"""ZooKeeperLedgers: which ledgers exist, for garbage collection, and which ledgers a bookie may have lost.
 
-Law of the place: "does not exist" is said only of a ledger whose neighbours were listed without an error, in the
-cluster that the bookie belongs to, after ZooKeeper has caught up with all that was written before. Whatever else
-happens is an error, and an error deletes nothing.
+The law: "does not exist" is said only of a ledger whose neighbours were listed without an error, in the cluster that the
+bookie belongs to, after ZooKeeper has caught up with all that was written before. Everything else is an error, and an
+error deletes nothing. BookKeeper does the same in ScanAndCompareGarbageCollector and LedgerManager.
+
+    <root>/00/1234/L5678                                     the metadata of ledger 12345678
+    <root>/INSTANCEID, LAYOUT                                which cluster this is, and how it lays ledgers out
+    <root>/underreplication/locks/urL0000000007              ephemeral: a process is working on the copies of ledger 7
 """
 
 from __future__ import annotations
@@ -15,11 +19,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import RegistrationError
-from bookie_stub.cluster.ledger_members import members_of_closed
+from protocol.ledger_metadata import LedgerMetadataError, LedgerState, decode
 from protocol.ledger_path import ledger_path
+from zookeeper.errors import ZookeeperError
 
 if TYPE_CHECKING:
-    from kazoo.client import KazooClient
+    from zookeeper.nodes import ZookeeperNodes
 
 log = logging.getLogger(__name__)
 
@@ -31,156 +36,154 @@ _LAYOUT = b"org.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory"
 
 
 class ZooKeeperLedgers:
-    """`cluster_ledgers.LedgerMetadata`. Calls block; any thread."""
+    """`ClusterLedgers` in ZooKeeper. Any thread; RegistrationError for every doubt."""
 
-    def __init__(self, client: KazooClient, root: str, instance_id: str) -> None:
-        self._client = client
+    def __init__(self, nodes: ZookeeperNodes, root: str, instance_id: str) -> None:
+        """`root`: the cluster's node, `/ledgers` in most. `instance_id`: of the cluster that the bookie's cookie names."""
+        self._nodes = nodes
         self._root = root
         self._instance_id = instance_id
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """Those of them (ascending) that do not exist any more. With `verify` each one is asked for by name too.
-
-        Raises RegistrationError when anything is in doubt.
-        """
+        """As promised; the lists of neighbours answer first, because they answer for 10,000 ledgers at once."""
         with self._certainly("listed"):
             gone = self._not_listed(ledger_ids)
             if verify:
-                gone = [each for each in gone if self._client.exists(self._path(each)) is None]
+                gone = [each for each in gone if not self._nodes.exists(self._path(each))]
         return gone
 
     def naming(self, bookie_id: str) -> list[int]:
-        """Ledgers whose metadata has the id's bytes in it: in all of BookKeeper's formats the members of ensembles are
-        written out. An id that begins or ends like this one is found as well, which does not matter: nobody asks a
-        bookie for ledgers of another one. Raises RegistrationError."""
+        """As promised, by a walk over the metadata of every ledger."""
         with self._certainly("read"):
-            return sorted(self._naming(bookie_id.encode()))
+            ledgers = list(self._walk("", self._root))
+            name = bookie_id.encode()
+            # All of BookKeeper's formats write the members of ensembles out, so the id's bytes are enough. An id that
+            # begins or ends like this one is found as well, which does no harm: no client asks a bookie for ledgers of
+            # another one.
+            found = [ledger_id for ledger_id, value in self._values(ledgers) if name in value]
+        log.info("%d ledgers were read, %d of them name this bookie", len(ledgers), len(found))
+        return sorted(found)
 
     def values(self, ledger_ids: Collection[int]) -> list[tuple[int, bytes]]:
-        """The metadata of those of them that exist. Raises RegistrationError."""
+        """The metadata of those of the ledgers that exist."""
         with self._certainly("read"):
             return list(self._values([(each, self._path(each)) for each in ledger_ids]))
 
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        """Those of them that are closed and do not name this bookie in any ensemble. One whose metadata is not there or
-        cannot be understood is none of them. Raises RegistrationError."""
+        """As promised. A ledger without metadata is left out, and one whose metadata cannot be read."""
+        found: list[int] = []
         with self._certainly("read"):
-            return self._elsewhere(ledger_ids, bookie_id)
+            for ledger_id, value in self._values([(each, self._path(each)) for each in ledger_ids]):
+                try:
+                    members = members_of_closed(value)
+                except LedgerMetadataError as error:
+                    log.warning("ledger %d keeps its entries here: %s", ledger_id, error)
+                    continue
+                if members is not None and bookie_id not in members:
+                    found.append(ledger_id)
+        return found
 
     @contextlib.contextmanager
     def replication_lock(self, ledger_id: int, bookie_id: str) -> Iterator[bool]:
-        """The lock that BookKeeper's replication workers take; it goes with the session at the latest."""
-        from kazoo.exceptions import NodeExistsError, NoNodeError
-
+        """The lock of BookKeeper's replication workers; it ends with our session at the latest."""
         path = f"{self._root}/underreplication/locks/urL{ledger_id:010}"
         owner = f'bookieId: "{bookie_id}"\n'.encode()
-        with _kazoo_errors("locked"):
-            try:
-                self._client.create(path, owner, ephemeral=True, makepath=True)
-                ours = True
-            except NodeExistsError:
-                ours = False
+        with _registration_errors("locked"):
+            ours = self._nodes.create(path, owner, ephemeral=True, parents=True)
         try:
             yield ours
         finally:
             if ours:
-                with _kazoo_errors("unlocked"), contextlib.suppress(NoNodeError):
-                    self._client.delete(path)
+                with _registration_errors("unlocked"):
+                    self._nodes.delete(path)
 
     @contextlib.contextmanager
     def _certainly(self, what: str) -> Iterator[None]:
         """Around questions whose answers have to be those of our cluster, as of now."""
-        if not self._client.connected:  # kazoo would wait for as long as it takes
+        # A call without a connection would wait for ZooKeeper without a limit, and the collection with it.
+        if not self._nodes.connected:
             raise RegistrationError("there is no connection to ZooKeeper")
-        with _kazoo_errors(what):
-            # A server that is behind would not know a ledger that was made a moment ago.
-            self._client.sync(self._root)
+        with _registration_errors(what):
+            # A server that lags behind would deny a ledger that was made a moment ago.
+            self._nodes.sync(self._root)
             self._check_cluster()
             yield
+            # Again: the cluster may have been replaced between the first check and the answers.
             self._check_cluster()
 
-    def _naming(self, name: bytes) -> list[int]:
-        ledgers = list(self._walk("", self._root))
-        found = [ledger_id for ledger_id, value in self._values(ledgers) if name in value]
-        log.info("%d ledgers looked at, %d are on this bookie", len(ledgers), len(found))
-        return found
-
     def _values(self, ledgers: Sequence[tuple[int, str]]) -> Iterator[tuple[int, bytes]]:
-        """`ledgers` and where they are."""
-        from kazoo.exceptions import NoNodeError
-
-        for start in range(0, len(ledgers), _TOGETHER):
-            some = ledgers[start : start + _TOGETHER]
-            answers = [self._client.get_async(path) for _, path in some]
-            for (ledger_id, _), answer in zip(some, answers, strict=True):
-                with contextlib.suppress(NoNodeError):  # deleted meanwhile
-                    yield ledger_id, answer.get()[0]
-            log.info("%d of %d ledgers looked at", start + len(some), len(ledgers))
-
-    def _elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        from kazoo.exceptions import NoNodeError
-
-        found: list[int] = []
-        answers = [self._client.get_async(self._path(ledger_id)) for ledger_id in ledger_ids]
-        for ledger_id, answer in zip(ledger_ids, answers, strict=True):
-            try:
-                members = members_of_closed(answer.get()[0])
-            except NoNodeError:  # deleted, and found by `missing`
-                continue
-            except ValueError as error:
-                log.warning("ledger %d stays, its metadata is not understood: %s", ledger_id, error)
-                continue
-            if members is not None and bookie_id not in members:
-                found.append(ledger_id)
-        return found
+        """Id and metadata of those that exist. `ledgers`: id and path."""
+        for some in _in_batches(ledgers):
+            ids = {path: ledger_id for ledger_id, path in some}
+            for node in self._nodes.get_many(list(ids)):
+                yield ids[node.path], node.value
 
     def _walk(self, digits: str, path: str) -> Iterator[tuple[int, str]]:
-        """Every ledger below, and where it is."""
-        for name in sorted(self._children(path)):
+        """Id and path of every ledger below `path`, whose own part of the id is `digits`."""
+        for name in sorted(self._nodes.children(path)):
             if _LEDGER.fullmatch(name):
                 yield int(digits + name[1:]), f"{path}/{name}"
             elif _LEVEL.fullmatch(name):
                 yield from self._walk(digits + name, f"{path}/{name}")
 
     def _check_cluster(self) -> None:
-        """A cluster that was made anew, or ledgers laid out in another way, say nothing about ours."""
-        instance_id = self._client.get(f"{self._root}/INSTANCEID")[0].decode()
+        """Raises RegistrationError when the nodes do not speak for our ledgers.
+
+        A cluster that was made anew at the same place has none of our ledgers, and another layout has them elsewhere: in
+        both every ledger would look deleted.
+        """
+        instance_id = self._required("INSTANCEID").decode()
         if instance_id != self._instance_id:
             raise RegistrationError(
                 f"{self._root} is another cluster now: instanceId {instance_id} instead of {self._instance_id}"
             )
-        layout = self._client.get(f"{self._root}/LAYOUT")[0]
+        layout = self._required("LAYOUT")
         if _LAYOUT not in layout:
             raise RegistrationError(f"{self._root}/LAYOUT is {layout!r}, which this bookie cannot list")
 
+    def _required(self, name: str) -> bytes:
+        value = self._nodes.get(f"{self._root}/{name}")
+        if value is None:
+            raise RegistrationError(f"{self._root} has no {name}, so it may be another cluster")
+        return value
+
     def _not_listed(self, ledger_ids: Sequence[int]) -> list[int]:
-        """Up to 10,000 ledgers lie side by side and are listed together."""
+        """Those that the lists of neighbours leave out; up to 10,000 ledgers have one parent."""
         gone: list[int] = []
         for parent, neighbours in groupby(ledger_ids, key=lambda each: self._path(each).rpartition("/")[0]):
-            listed = self._children(parent)
+            listed = set(self._nodes.children(parent))
             gone += [each for each in neighbours if self._path(each).rpartition("/")[2] not in listed]
         return gone
-
-    def _children(self, parent: str) -> set[str]:
-        from kazoo.exceptions import NoNodeError
-
-        try:
-            return set(self._client.get_children(parent))
-        except NoNodeError:
-            return set()
 
     def _path(self, ledger_id: int) -> str:
         return f"{self._root}/{ledger_path(ledger_id)}"
 
 
-@contextlib.contextmanager
-def _kazoo_errors(what: str) -> Iterator[None]:
-    from kazoo.exceptions import KazooException
-    from kazoo.handlers.threading import KazooTimeoutError
+def members_of_closed(value: bytes) -> frozenset[str] | None:
+    """Every bookie that an ensemble of a closed ledger names; None for a ledger that is not closed.
 
+    Raises LedgerMetadataError when the metadata leaves that open.
+    """
+    metadata = decode(value)
+    if metadata.state is not LedgerState.CLOSED:
+        return None
+    members = frozenset(member for segment in metadata.segments for member in segment.members)
+    # An empty set would say that the ledger is on no bookie, and every bookie would delete its entries.
+    if not members:
+        raise LedgerMetadataError("the metadata of a closed ledger names no bookie")
+    return members
+
+
+def _in_batches(ledgers: Sequence[tuple[int, str]]) -> Iterator[Sequence[tuple[int, str]]]:
+    for start in range(0, len(ledgers), _TOGETHER):
+        yield ledgers[start : start + _TOGETHER]
+        if len(ledgers) > _TOGETHER:  # A walk over millions takes minutes, and a silent start looks stuck.
+            log.info("%d of %d ledgers were read", min(start + _TOGETHER, len(ledgers)), len(ledgers))
+
+
+@contextlib.contextmanager
+def _registration_errors(what: str) -> Iterator[None]:
     try:
         yield
-    except (KazooException, KazooTimeoutError) as error:
-        raise RegistrationError(
-            f"the ledgers in ZooKeeper cannot be {what}: {type(error).__name__} {error}"
-        ) from error
+    except ZookeeperError as error:
+        raise RegistrationError(f"the ledgers in ZooKeeper cannot be {what}: {error}") from error

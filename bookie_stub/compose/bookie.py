@@ -19,7 +19,7 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answer, Answers, Post
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.availability import Availability
 from bookie_stub.compose.start import Disk, Recovered, open_disk, recover
 from bookie_stub.config.settings import BookieSettings
@@ -27,7 +27,7 @@ from bookie_stub.disk.checkpoint import Checkpoint, Checkpointer
 from bookie_stub.disk.directories import Cluster
 from bookie_stub.disk.read_cache import POLICIES, ReadCache
 from bookie_stub.disk.read_pool import ReadPool
-from bookie_stub.disk.write_cache import WriteCache
+from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.journal import Done
 from bookie_stub.journal.journals import open_journals
 from bookie_stub.ledgers.adds import Adds, Ground
@@ -36,8 +36,8 @@ from bookie_stub.ledgers.last_confirmed import LastConfirmed
 from bookie_stub.ledgers.ledger_records import LedgerRecords
 from bookie_stub.ledgers.reads import BatchReadDone, ReadDone, Reads
 from bookie_stub.ledgers.removals import Removals
-from bookie_stub.upkeep.collection import Collection, KnownLedgers
-from bookie_stub.upkeep.disk_monitor import DiskMonitor, Rooms
+from bookie_stub.upkeep.disk_monitor import DiskMonitor, DiskStates
+from bookie_stub.upkeep.garbage_collector import GarbageCollectorThread, KnownLedgers
 from protocol.bookie_frame import (
     LAST_ENTRY,
     RC_BAD_REQUEST,
@@ -64,7 +64,7 @@ class Bookie:
         recovered: Recovered,
         stats: BookieStats,
         file_system: FileSystem,
-        metadata: LedgerMetadata | None,
+        metadata: ClusterLedgers | None,
     ) -> None:
         """Use `open`."""
         ledgers = recovered.ledgers
@@ -73,7 +73,7 @@ class Bookie:
         self._post = post
         self._disk = disk
         self._ledgers = ledgers
-        self._cache = WriteCache(settings.write_cache_bytes)
+        self._cache = WriteCaches(settings.write_cache_bytes)
         self._answers = Answers(post)
         self._answer = self._answers.add
         self._deletions = Deletions()
@@ -106,11 +106,11 @@ class Bookie:
         self.delete_ledger = self._removals.delete
         self.delete_ledgers = self._removals.delete_all
         known = KnownLedgers(ledgers, self._deletions.hidden, post, self._removals)
-        self.collection = Collection(disk.storages, known, settings, metadata, stats.collection)
+        self.collection = GarbageCollectorThread(disk.storages, known, settings, metadata, stats.collection)
         self.when_read_only_changes: Callable[[bool], None] = _to_nobody
         self._availability = Availability(settings, disk.storages.place_of)
         places = list(zip(disk.directories.ledgers, disk.directories.indexes, strict=True))
-        self._monitor = DiskMonitor(places, settings.disk, post, self.rooms_changed, file_system)
+        self._monitor = DiskMonitor(places, settings.disk, post, self.disks_changed, file_system)
 
     def _open_adds(self) -> Adds:
         ground = Ground(
@@ -135,7 +135,7 @@ class Bookie:
             post=self._post,
             due=self.checkpoint,
             done=self._checkpoint_done,
-            awaited=lambda: self._cache.no_room,
+            awaited=lambda: self._cache.full,
         )
 
     def _open_removals(self) -> Removals:
@@ -171,7 +171,7 @@ class Bookie:
         *,
         file_system: FileSystem | None = None,
         cluster: Cluster | None = None,
-        metadata: LedgerMetadata | None = None,
+        metadata: ClusterLedgers | None = None,
     ) -> Bookie:
         """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
 
@@ -192,7 +192,7 @@ class Bookie:
         bookie._journals.start()
         bookie._checkpointer.start()
         bookie.collection.start()
-        bookie.rooms_changed(bookie._monitor.look())
+        bookie.disks_changed(bookie._monitor.look())
         bookie._monitor.start()
         return bookie
 
@@ -235,7 +235,7 @@ class Bookie:
             unknown = self._is_unknown(ledger_id, LAST_ENTRY)
             self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
             return
-        cached = sorted({entry_id for half in self._cache.halves_of(ledger_id) for entry_id in half.ids()})
+        cached = sorted({entry_id for half in self._cache.entries_of(ledger_id) for entry_id in half.ids()})
         stored = ledger_id not in self._deletions.hidden
         self._pool.submit(
             partial(self._listed, ledger_id, cached, stored, done), partial(done, RC_IO_ERROR, b"")
@@ -318,17 +318,17 @@ class Bookie:
             self.collection.nudge()
         if self._deletions.waiting and self._deletions.hidden:
             self.checkpoint()
-        if self._cache.half_full:
+        if self._cache.active_full:
             self.checkpoint()
         self._adds.room()
 
     # The rest.
 
-    def rooms_changed(self, rooms: Rooms) -> None:
+    def disks_changed(self, disks: DiskStates) -> None:
         """What each ledger directory has room for: adds, compactions."""
-        self.collection.rooms_changed(rooms)
+        self.collection.disks_changed(disks)
         before = self.read_only
-        self._availability.rooms_changed(rooms)
+        self._availability.disks_changed(disks)
         self._adds.refuse(self._availability.refusal)
         if self.read_only != before:
             self.when_read_only_changes(self.read_only)
@@ -411,7 +411,7 @@ class Bookie:
         return self._disk.storages.entry_log_count()
 
     @property
-    def write_cache(self) -> WriteCache:
+    def write_cache(self) -> WriteCaches:
         return self._cache
 
     @property

@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.disk.directories import Cluster, Directories, LastRun
+from bookie_stub.disk.directories import Cluster, Directories, LastStop
 from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.ledger_storage import LedgerStorage, Storages
-from bookie_stub.disk.write_cache import CacheHalf
+from bookie_stub.disk.write_cache import WriteCache
 from bookie_stub.journal.journal_file import Marks
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.limbo import put_in_limbo, remember
@@ -80,7 +80,7 @@ def _look_for_logs(storage: LedgerStorage) -> None:
 
 
 def recover(
-    settings: BookieSettings, disk: Disk, metadata: LedgerMetadata | None, started: float
+    settings: BookieSettings, disk: Disk, metadata: ClusterLedgers | None, started: float
 ) -> Recovered:
     """Ledgers from index and journal; what was replayed is in the logs when this returns.
 
@@ -88,24 +88,24 @@ def recover(
     also when that cannot be had, or OSError.
     """
     directories, storages = disk.directories, disk.storages
-    last_run = directories.last_run()
+    last_stop = directories.last_stop()
     ledgers, half_deleted, lossy = _load_ledgers(storages)
     marks = directories.read_marks()
 
     def flush() -> None:
         changed = {ledger_id: ledgers[ledger_id].data() for ledger_id in replay.changed}
-        disk.writer.write(Checkpoint(0, marks, replay.half, changed, frozenset(replay.deleted)))
-        replay.half = CacheHalf()
+        disk.writer.write(Checkpoint(0, marks, replay.cache, changed, frozenset(replay.deleted)))
+        replay.cache = WriteCache()
         replay.changed.clear()
         replay.deleted.clear()
 
     replay = Replay(ledgers, settings.write_cache_bytes // 2, flush, storages.has_deleted)
     replay.deleted |= half_deleted
     # Of a journal that was not synced anything may be torn when the machine goes down.
-    skip = settings.skip_invalid_records or last_run is LastRun.UNSYNCED
+    skip = settings.skip_invalid_records or last_stop is LastStop.UNSYNCED
     journals = zip(directories.journals, marks, strict=True)
     ends = tuple([replay.run(directory, mark, skip_invalid=skip) for directory, mark in journals])
-    loss = _loss(last_run, replay)
+    loss = _loss(last_stop, replay)
     if loss:
         log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
     if loss and settings.integrity_checking:
@@ -121,7 +121,7 @@ def recover(
     if ends != marks or not directories.have_marks:
         disk.writer.move_marks(ends)
     if asked:
-        storages.note_forgotten_known()
+        storages.note_lost_ledgers_known()
     directories.begin(journal_synced=settings.journal_sync_data)  # until here the next start judges the same
     log.info(
         "bookie opened in %.0f ms: %d ledgers, %d journal records replayed, %d skipped%s",
@@ -129,7 +129,7 @@ def recover(
         len(ledgers),
         replay.records,
         replay.skipped,
-        "" if last_run is LastRun.CLEAN else ", the last stop was not clean",
+        "" if last_stop is LastStop.CLEAN else ", the last stop was not clean",
     )
     return Recovered(ledgers, ends, lossy and not asked)
 
@@ -157,9 +157,9 @@ _CONSEQUENCE = {
 }
 
 
-def _loss(last_run: LastRun, replay: Replay) -> str:
+def _loss(last_stop: LastStop, replay: Replay) -> str:
     """Why acknowledged entries may be missing after the replay, or nothing."""
-    if last_run is LastRun.UNSYNCED:
+    if last_stop is LastStop.UNSYNCED:
         return "the machine went down while the journal was not synced (journalSyncData=false)"
     if replay.cut:
         return "a journal is cut"

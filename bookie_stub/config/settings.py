@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bookie_stub.config.metadata_uri import MetadataUri, parse_metadata_uri
 from bookie_stub.config.tls import TlsFiles, tls_files
 from settings.errors import SettingsError
 from settings.settings import Settings
+from zookeeper.url import ZookeeperUrl, parse_service_uri
 
 _MIB = 1 << 20
 
@@ -100,8 +100,8 @@ class BookieSettings:
     """Written into the cookie of a new directory, and the name of its nodes in the metadata store."""
     advertised_address: str = "127.0.0.1"
     """The host that clients are told to connect to."""
-    metadata: MetadataUri | None = None
-    """None: the bookie registers nowhere, whoever uses it knows its address."""
+    metadata: ZookeeperUrl | None = None
+    """None: the bookie registers nowhere, and its clients are told its address."""
     metadata_timeout_s: float = 30.0
     host: str = "127.0.0.1"
     """The address that both ports are bound to."""
@@ -267,14 +267,14 @@ def _index_directories(settings: Settings) -> tuple[Path, ...]:
     return directories
 
 
-def _metadata(settings: Settings) -> MetadataUri | None:
+def _metadata(settings: Settings) -> ZookeeperUrl | None:
     text = settings.str("metadataServiceUri")
     if not text:
         return None
     if settings.int("bookiePort") == 0 and not settings.is_set("bookieId"):
         raise SettingsError("bookiePort=0: a bookie that registers needs a port or a bookieId to be known by")
     try:
-        return parse_metadata_uri(text)
+        return parse_service_uri(text)
     except ValueError as error:
         raise SettingsError(
             f"{settings.origin('metadataServiceUri')}: metadataServiceUri={text}: {error}"

@@ -23,7 +23,7 @@ class Arena:
         self._block = memoryview(b"")
         self._used = 0
 
-    def take(self, size: int) -> memoryview:
+    def allocate(self, size: int) -> memoryview:
         """Writable memory of `size` bytes."""
         if size > self._block_bytes // _PIECES_MIN:
             return _block(size)
@@ -32,9 +32,9 @@ class Arena:
         start, self._used = self._used, self._used + size
         return self._block[start : self._used]
 
-    def keep(self, data: bytes) -> memoryview:
+    def store(self, data: bytes) -> memoryview:
         """A copy of `data`."""
-        piece = self.take(len(data))
+        piece = self.allocate(len(data))
         piece[:] = data
         return piece
 

@@ -25,8 +25,8 @@ from bookie_stub.base.record import Record
 from bookie_stub.disk.directories import Directories
 from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.disk.ledger_storage import Storages
-from bookie_stub.disk.rocks import Breathe, no_pause
-from bookie_stub.disk.write_cache import CacheHalf
+from bookie_stub.disk.rocks import Pause, no_pause
+from bookie_stub.disk.write_cache import WriteCache
 from bookie_stub.journal.journal_file import Marks
 from bookie_stub.journal.journals import Journals
 
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _FREE_SLICE = 2000
 _FREE_BYTES = 1 << 20
 """A larger piece, such as a run or a large entry, has pages of its own: giving back a MiB of them takes up to 0.7 ms."""
-_BREATH_S = 0.0002
+_PAUSE_S = 0.0002
 _RETRY_S = 1.0
 
 
@@ -44,7 +44,7 @@ class Checkpoint(NamedTuple):
 
     number: int
     marks: Marks
-    half: CacheHalf
+    cache: WriteCache
     changed: Mapping[int, LedgerData]
     deleted: frozenset[int]
     emptied: frozenset[int] = frozenset()
@@ -62,13 +62,13 @@ class CheckpointWriter:
         self._done: set[int] = set()
         """Ledger directories that have their share of the failed checkpoint."""
 
-    def write(self, checkpoint: Checkpoint, breathe: Breathe = no_pause) -> None:
+    def write(self, checkpoint: Checkpoint, pause: Pause = no_pause) -> None:
         """Everything but the marks. Raises OSError or BookieError, of the first directory that failed, when the others
         have their share; then it is to be called again with the same checkpoint."""
         started = time.perf_counter_ns()
         if checkpoint is not self._failed:
             self._done.clear()
-        storages, entries = self._storages, checkpoint.half.entries
+        storages, entries = self._storages, checkpoint.cache.entries
         shares = zip(
             storages.all,
             storages.shares(list(entries)),
@@ -84,7 +84,7 @@ class CheckpointWriter:
                 continue
             rows = {ledger_id: checkpoint.changed[ledger_id] for ledger_id in changed}
             try:
-                written += storage.flush(entries, ledger_ids, rows, deleted, emptied, breathe)
+                written += storage.flush(entries, ledger_ids, rows, deleted, emptied, pause)
             except (OSError, BookieError) as error:
                 problem = problem or error
             else:
@@ -150,11 +150,11 @@ class Checkpointer:
         self._queue.put(None)
         self._thread.join()
 
-    def run(self, checkpoint: Checkpoint, breathe: Breathe = no_pause) -> None:
+    def run(self, checkpoint: Checkpoint, pause: Pause = no_pause) -> None:
         """In the calling thread. Raises OSError or BookieError; then it is to be called again with the same checkpoint,
         and does not write again what has been written."""
         if checkpoint is not self._written:
-            self._writer.write(checkpoint, breathe)
+            self._writer.write(checkpoint, pause)
             self._written = checkpoint
         self._writer.move_marks(checkpoint.marks)
         self._written = None
@@ -178,27 +178,27 @@ class Checkpointer:
             if checkpoint is None:
                 return
             self._run_until_done(checkpoint)
-            records = self._records_of(checkpoint.half)
+            records = self._records_of(checkpoint.cache)
             del checkpoint
             while records:
                 del records[-free_slice(records) :]
-                self._breathe()
+                self._pause()
 
-    def _records_of(self, half: CacheHalf) -> list[Record]:
+    def _records_of(self, half: WriteCache) -> list[Record]:
         """All records, so that they can be freed a few at a time: a big half at once stops all threads."""
         records: list[Record] = []
         for entries in list(half.entries.values()):
             rest = entries.pieces()
             while taken := list(islice(rest, _FREE_SLICE)):
                 records += taken
-                self._breathe()
+                self._pause()
         return records
 
     def _run_until_done(self, checkpoint: Checkpoint) -> None:
         failures = 0
         while True:
             try:
-                self.run(checkpoint, self._breathe)
+                self.run(checkpoint, self._pause)
                 break
             except Exception as error:  # whatever it is: giving up would end with a full write cache
                 failures += 1
@@ -214,9 +214,9 @@ class Checkpointer:
             log.warning("checkpoint %d succeeded after %d failures", checkpoint.number, failures)
         post_quietly(self._post, lambda: self._done(checkpoint))
 
-    def _breathe(self) -> None:
+    def _pause(self) -> None:
         if not self._closing.is_set() and not self._awaited():
-            time.sleep(_BREATH_S)
+            time.sleep(_PAUSE_S)
 
 
 def free_slice(records: Sequence[Record]) -> int:

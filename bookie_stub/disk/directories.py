@@ -47,7 +47,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 log = logging.getLogger(__name__)
 
 
-class LastRun(Enum):
+class LastStop(Enum):
     """How the process before this one ended."""
 
     CLEAN = auto()
@@ -185,11 +185,11 @@ class Directories:
             for path in self._mark_files(journal):
                 self._file_system.replace(path, content + _mark_trailer(content))
 
-    def last_run(self) -> LastRun:
+    def last_stop(self) -> LastStop:
         """What a killed process has written is still there when the machine has not gone down since, which the
         boot's id tells. BookKeeper leaves the note empty: its journal counts as synced."""
         boot = _boot()
-        last = LastRun.CLEAN
+        last = LastStop.CLEAN
         for path in self.ledgers:
             note = _read_text(path / DIRTY_FILE)
             if note is not None and not _NOTE.fullmatch(note):
@@ -197,9 +197,9 @@ class Directories:
                     f"{path / DIRTY_FILE} at 0: {note[:60]!r} is not how a bookie ends; write {_SYNCED.strip()!r} and a"
                     f" line end into it, or with journalSyncData=false {_UNSYNCED + 'lost'!r} and a line end"
                 )
-            if note is not None and last is not LastRun.UNSYNCED:
+            if note is not None and last is not LastStop.UNSYNCED:
                 went_down = note.startswith(_UNSYNCED) and note != _UNSYNCED + boot
-                last = LastRun.UNSYNCED if went_down else LastRun.UNCLEAN
+                last = LastStop.UNSYNCED if went_down else LastStop.UNCLEAN
         return last
 
     def begin(self, *, journal_synced: bool) -> None:

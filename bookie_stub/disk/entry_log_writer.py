@@ -142,7 +142,7 @@ class EntryLogWriter:
             file, self._file = self._file, None
             file.abandon()
 
-    def take_id(self) -> int:
+    def reserve_id(self) -> int:
         """For a log of somebody else's. What is appended from now on goes to a newer one, so that of two logs with
         the same entry the newer one has the newer version."""
         self.newer_than = self._next_id()

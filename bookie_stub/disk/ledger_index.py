@@ -82,10 +82,10 @@ class LedgerIndex:
         return found, flags & (_LOSSY | _FORGOTTEN_KNOWN) == _LOSSY
 
     def note_lossy(self) -> None:
-        """For this and later starts, until `note_forgotten_known`; durable on return."""
+        """For this and later starts, until `note_lost_ledgers_known`; durable on return."""
         self._write_flags(self._flags() & ~_FORGOTTEN_KNOWN | _LOSSY)
 
-    def note_forgotten_known(self) -> None:
+    def note_lost_ledgers_known(self) -> None:
         """What was lost has its rows by now. The need for a check stays, nothing came back. Durable on return."""
         self._write_flags(self._flags() | _FORGOTTEN_KNOWN)
 

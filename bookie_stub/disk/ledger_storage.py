@@ -25,7 +25,7 @@ from bookie_stub.disk.ledger_entries import LedgerEntries
 from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
 from bookie_stub.disk.readahead import readahead
-from bookie_stub.disk.rocks import Breathe, Put, is_database, no_pause
+from bookie_stub.disk.rocks import Pause, Put, is_database, no_pause
 from bookie_stub.disk.stored_entries import StoredEntries
 from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
@@ -91,7 +91,7 @@ class LedgerStorage:
         changed: Mapping[int, LedgerData],
         deleted: Sequence[int],
         emptied: Sequence[int],
-        breathe: Breathe = no_pause,
+        pause: Pause = no_pause,
     ) -> int:
         """Those of `entries` that belong to `ledger_ids`; returns how many they were. Older ones of the ledgers of
         `emptied` are forgotten.
@@ -100,11 +100,11 @@ class LedgerStorage:
         make the entries be appended each time.
         """
         with self.flushing:
-            puts = self._append_once(entries, ledger_ids, breathe)
+            puts = self._append_once(entries, ledger_ids, pause)
             if deleted:  # before the ledger index forgets that they were fenced
                 self.tombstones.add(deleted)
             if puts or deleted or emptied:
-                self.locations.write(puts, (*deleted, *emptied), breathe)
+                self.locations.write(puts, (*deleted, *emptied), pause)
             if changed or deleted:
                 self.ledger_index.write(changed, deleted)
             if puts or changed or deleted or emptied:
@@ -112,12 +112,12 @@ class LedgerStorage:
             self._appended = None
         return len(puts)
 
-    def _append_once(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
+    def _append_once(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
         """Append and sync, unless the last attempt of this flush has done so."""
         last, self._appended = self._appended, None
         if last is None or last.entries is not entries or last.newer_than != self.logs.newer_than:
             try:
-                puts = self._append(entries, ledger_ids, breathe)
+                puts = self._append(entries, ledger_ids, pause)
                 if puts:
                     self.logs.sync()
             except OSError:
@@ -149,7 +149,7 @@ class LedgerStorage:
                     " `magnetar bookie index rebuild` with this bookie's settings, or bring the newest one back"
                 )
 
-    def _append(self, entries: Entries, ledger_ids: Iterable[int], breathe: Breathe) -> list[Put]:
+    def _append(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
         """Append in order of ledger and entry, so that a ledger's entries lie together in the log."""
         puts: list[Put] = []
         append, pack = self.logs.append, LOCATION.pack
@@ -160,7 +160,7 @@ class LedgerStorage:
             for _, record in records.in_order():
                 puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
                 if len(puts) % _APPEND_SLICE == 0:
-                    breathe()
+                    pause()
         return puts
 
     def settled_logs(self) -> list[int]:
@@ -258,9 +258,9 @@ class Storages:
         for storage in self.all:
             storage.note_lossy()
 
-    def note_forgotten_known(self) -> None:
+    def note_lost_ledgers_known(self) -> None:
         for storage in self.all:
-            storage.ledger_index.note_forgotten_known()
+            storage.ledger_index.note_lost_ledgers_known()
 
     def entry_log_count(self) -> int:
         return sum(len(log_ids(storage.directory)) for storage in self.all)

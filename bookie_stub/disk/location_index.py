@@ -16,7 +16,7 @@ from typing import NamedTuple
 from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY
-from bookie_stub.disk.rocks import Breathe, Put, Rocks, no_pause
+from bookie_stub.disk.rocks import Pause, Put, Rocks, no_pause
 
 LOCATION = struct.Struct(">q")
 _ID_MAX = 2**63 - 1
@@ -90,10 +90,10 @@ class LocationIndex:
         found, entry_id = KEY.unpack(key)
         return entry_id if found == ledger_id else -1
 
-    def write(self, puts: list[Put], deleted: Iterable[int], breathe: Breathe = no_pause) -> None:
+    def write(self, puts: list[Put], deleted: Iterable[int], pause: Pause = no_pause) -> None:
         """Forget the ledgers of `deleted`, then put; durable on return. Raises BookieStorageError."""
         ranges = [(KEY.pack(ledger_id, 0), KEY.pack(ledger_id, _ID_MAX)) for ledger_id in deleted]
-        self._rocks.write(puts, deletes=[], ranges=ranges, breathe=breathe)
+        self._rocks.write(puts, deletes=[], ranges=ranges, pause=pause)
 
     def compact(self) -> None:
         """What was deleted leaves the files. Blocks; other threads go on, with reads and writes too. Raises

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SLICE = 256
 """Operations per write: about 0.3 ms."""
 Put = tuple[bytes, bytes]
-Breathe = Callable[[], None]
+Pause = Callable[[], None]
 """Called between slices of work: lets other threads run."""
 _TABLE_FORMAT = 5
 """Of the tables that are written: the newest one that BookKeeper 4.17's RocksDB reads."""
@@ -95,7 +95,7 @@ class Rocks:
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def write(
-        self, puts: list[Put], *, deletes: list[bytes], ranges: list[Put], breathe: Breathe = no_pause
+        self, puts: list[Put], *, deletes: list[bytes], ranges: list[Put], pause: Pause = no_pause
     ) -> None:
         """Ranges (from, up to but not including) and keys are deleted first, then `puts`; durable on return.
 
@@ -115,7 +115,7 @@ class Rocks:
                 for key, value in puts[first : first + SLICE]:
                     batch.put(key, value)
                 self._db.write(batch)
-                breathe()
+                pause()
                 batch = WriteBatch(raw_mode=True)
             self._sync_log()
             self._db.flush_wal(True)

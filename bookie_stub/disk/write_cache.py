@@ -27,7 +27,7 @@ _RUN_BYTES_MIN = 1000
 """Less is kept entry by entry: a run has its price too."""
 
 
-class CacheHalf:
+class WriteCache:
     __slots__ = ("entries", "size")
 
     def __init__(self) -> None:
@@ -76,13 +76,13 @@ def _ascending(entry_ids: Sequence[int]) -> bool:
     return all(earlier < later for earlier, later in pairwise(entry_ids))
 
 
-class WriteCache:
-    __slots__ = ("active", "arena", "flushing", "half_bytes_max")
+class WriteCaches:
+    __slots__ = ("active", "active_bytes_max", "arena", "flushing")
 
     def __init__(self, bytes_max: int) -> None:
-        self.half_bytes_max = bytes_max // 2
-        self.active = CacheHalf()
-        self.flushing: CacheHalf | None = None
+        self.active_bytes_max = bytes_max // 2
+        self.active = WriteCache()
+        self.flushing: WriteCache | None = None
         self.arena = Arena(bytes_max)
         """Where what comes in large pieces is kept."""
 
@@ -93,24 +93,24 @@ class WriteCache:
         if len(entry_ids) == 1:
             self.active.put(ledger_id, entry_ids[0], records)
             return records
-        kept = self.arena.keep(records) if len(records) >= _RUN_BYTES_MIN else records
+        kept = self.arena.store(records) if len(records) >= _RUN_BYTES_MIN else records
         self.active.put_run(ledger_id, Run(entry_ids, kept, starts))
         return kept
 
     @property
-    def half_full(self) -> bool:
-        return self.active.size >= self.half_bytes_max
+    def active_full(self) -> bool:
+        return self.active.size >= self.active_bytes_max
 
     @property
-    def no_room(self) -> bool:
+    def full(self) -> bool:
         """Both halves are full, or the other one is not yet written out."""
-        return self.flushing is not None and self.half_full
+        return self.flushing is not None and self.active_full
 
-    def swap(self) -> CacheHalf:
+    def swap(self) -> WriteCache:
         """The half to write out. Not while another one is being written."""
         assert self.flushing is None, "the last flush has not ended"
         self.flushing = self.active
-        self.active = CacheHalf()
+        self.active = WriteCache()
         return self.flushing
 
     def flushed(self) -> None:
@@ -122,7 +122,7 @@ class WriteCache:
             record = self.flushing.get(ledger_id, entry_id)
         return record
 
-    def halves_of(self, ledger_id: int) -> tuple[LedgerEntries, ...]:
+    def entries_of(self, ledger_id: int) -> tuple[LedgerEntries, ...]:
         """The ledger's entries in each half that has some, newest first."""
         halves = (self.active,) if self.flushing is None else (self.active, self.flushing)
         return tuple(half.entries[ledger_id] for half in halves if ledger_id in half.entries)

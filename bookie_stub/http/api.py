@@ -9,7 +9,7 @@ from aiohttp import web
 
 from bookie_stub.base.metrics import DirectoryStats
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.upkeep.directory_compactions import Force
+from bookie_stub.upkeep.directory_compactions import ForcedRound
 
 PREFIX = "/api/v1/bookie"
 
@@ -68,7 +68,7 @@ class BookieApi:
             return web.Response(
                 status=400, text=f'allowed is {{"forceMajor": true, "forceMinor": true}}: {error}'
             )
-        self._bookie.collection.force(Force(minor, major, without_room=bool(wanted)))
+        self._bookie.collection.force(ForcedRound(minor, major, without_free_space=bool(wanted)))
         return _json(f"Triggered GC on BookieServer: {self._bookie.settings.bookie_id}")
 
     async def _indexes_compacting(self, _request: web.Request) -> web.Response:

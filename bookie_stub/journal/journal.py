@@ -22,7 +22,7 @@ from bookie_stub.base.metrics import JournalStats
 from bookie_stub.base.posting import Post, post_quietly
 from bookie_stub.base.record import Record
 from bookie_stub.config.settings import GroupSettings
-from bookie_stub.journal.durable_note import DurableNote
+from bookie_stub.journal.durable_mark import DurableMarkFile
 from bookie_stub.journal.journal_file import HEADER_BYTES, Mark, closing, file_name, header, journal_ids
 from protocol.bookie_frame import RC_IO_ERROR, RC_OK
 
@@ -109,7 +109,7 @@ class Journal:
         self._descriptor = -1
         self._position = 0
         self._allocated = 0
-        self._durable = DurableNote(directory, file_system)
+        self._durable = DurableMarkFile(directory, file_system)
         self._failing = False
         self._oldest = 0
         self._thread = threading.Thread(target=self._run, name="bookie-journal", daemon=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bookie_stub.base.errors import CorruptJournal
-from bookie_stub.journal.durable_note import read_durable
+from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_file import (
     HEADER_BYTES,
     NO_MARK,
@@ -74,7 +74,7 @@ class JournalChain:
 
     def _durable(self) -> Mark:
         try:
-            return read_durable(self._directory) or NO_MARK
+            return read_durable_mark(self._directory) or NO_MARK
         except CorruptJournal as error:
             self._damage(str(error))
             return NO_MARK

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answer, Post
 from bookie_stub.base.record import ENTRY_BYTES_MIN, LENGTH_BYTES, Record
-from bookie_stub.disk.write_cache import WriteCache
+from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.entry_run import EntryRun
 from bookie_stub.journal.journal import Done
 from bookie_stub.journal.journals import Journals
@@ -39,7 +39,7 @@ class Ground(NamedTuple):
     """What adds need of the bookie's other parts."""
 
     ledgers: dict[int, Ledger]
-    cache: WriteCache
+    cache: WriteCaches
     journals: Journals
     records: LedgerRecords
     reads: Reads
@@ -95,8 +95,8 @@ class Adds:
         else:
             self._reads.rewritten(ledger, entry_id)
         self._journal_of(ledger_id).append(record, done, entry_id)
-        if active.size >= self._cache.half_bytes_max:
-            self._half_full()
+        if active.size >= self._cache.active_bytes_max:
+            self._active_cache_full()
 
     def add_run(self, run: EntryRun) -> None:
         """Store the entries of a run; they are durable together and answered together."""
@@ -115,8 +115,8 @@ class Adds:
             self._written_again(ledger, entry_ids)
         ledger.last = max(ledger.last, highest)
         self._journal_of(ledger_id).append_run(kept, len(entry_ids), done, entry_ids[0])
-        if self._cache.half_full:
-            self._half_full()
+        if self._cache.active_full:
+            self._active_cache_full()
 
     def _written_again(self, ledger: Ledger, entry_ids: Sequence[int]) -> None:
         last = ledger.last
@@ -128,7 +128,7 @@ class Adds:
     # The long way.
 
     def _take_the_long_way(self, run: EntryRun) -> None:
-        if (self._held or self._cache.no_room) and not self._closed:
+        if (self._held or self._cache.full) and not self._closed:
             self._stats.adds_held += len(run.entry_ids)
             self._held.hold(run)
         else:
@@ -163,7 +163,7 @@ class Adds:
 
     # Room.
 
-    def _half_full(self) -> None:
+    def _active_cache_full(self) -> None:
         if self._cache.flushing is None:
             self._checkpoint()
         else:
@@ -173,7 +173,7 @@ class Adds:
         """A flush has ended. The held adds are judged anew, a fence may have come in between."""
         released = 0
         while self._held:
-            if self._cache.no_room:
+            if self._cache.full:
                 return
             if released >= _RELEASE_SLICE:
                 self._post(self.room)

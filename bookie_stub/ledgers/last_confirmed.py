@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from bookie_stub.base.record import KEY, LENGTH_BYTES, lac_of
-from bookie_stub.disk.write_cache import WriteCache
+from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.ledgers.ledger import NOT_COUNTED, Ledger
 from protocol.bookie_frame import LAST_ENTRY, RC_NO_ENTRY, RC_NO_LEDGER, RC_OK, RC_UNKNOWN_LEDGER_STATE
 
@@ -28,7 +28,7 @@ IsUnknown = Callable[[int, int], bool]
 
 class LastConfirmed:
     def __init__(
-        self, ledgers: Mapping[int, Ledger], cache: WriteCache, read: Read, is_unknown: IsUnknown
+        self, ledgers: Mapping[int, Ledger], cache: WriteCaches, read: Read, is_unknown: IsUnknown
     ) -> None:
         self._ledgers = ledgers
         self._cache = cache

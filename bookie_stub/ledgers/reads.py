@@ -26,7 +26,7 @@ from bookie_stub.disk.ledger_entries import LedgerEntries
 from bookie_stub.disk.read_cache import ReadCache
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.stored_entries import Loaded, StoredEntries
-from bookie_stub.disk.write_cache import WriteCache
+from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.ledgers.ledger import Ledger
 from protocol.bookie_frame import (
     BATCH_OVERHEAD_BYTES,
@@ -79,7 +79,7 @@ class Reads:
     def __init__(
         self,
         ledgers: dict[int, Ledger],
-        cache: WriteCache,
+        cache: WriteCaches,
         hidden: Container[int],
         read_cache: ReadCache,
         stored: Callable[[int], StoredEntries],
@@ -207,7 +207,7 @@ class Reads:
         `loaded` is what a load has just brought, for which the read cache may be too small.
         """
         ledger, stats = request.ledger, self._stats
-        halves = self._cache.halves_of(ledger.ledger_id)
+        halves = self._cache.entries_of(ledger.ledger_id)
         while request.count:
             entry_id = request.next_id
             record = _newest(halves, entry_id) if halves else None
@@ -283,7 +283,7 @@ class Reads:
     def _keep(self, ledger: Ledger, loaded: Loaded, served_before: int) -> None:
         """Put what was loaded into the read cache; entries below `served_before` have been handed out."""
         ids, entries = loaded.ids, loaded.entries
-        for half in self._cache.halves_of(ledger.ledger_id):
+        for half in self._cache.entries_of(ledger.ledger_id):
             kept = [index for index, entry_id in enumerate(ids) if entry_id not in half]
             ids, entries = [ids[index] for index in kept], [entries[index] for index in kept]
         self._read_cache.put(ledger.serial, ids, entries, bisect_left(ids, served_before))

@@ -13,7 +13,7 @@ from functools import partial
 from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answer
 from bookie_stub.base.record import delete_record
-from bookie_stub.disk.write_cache import WriteCache
+from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.journal import nothing
 from bookie_stub.journal.journals import Journals
 from bookie_stub.ledgers.deletions import Deletions
@@ -25,7 +25,7 @@ class Removals:
     def __init__(
         self,
         ledgers: dict[int, Ledger],
-        cache: WriteCache,
+        cache: WriteCaches,
         deletions: Deletions,
         records: LedgerRecords,
         journals: Journals,
@@ -82,7 +82,7 @@ class Removals:
             goes_on()
 
     def _may_go(self, ledger: Ledger) -> bool:
-        just_added = any(self._cache.halves_of(ledger.ledger_id))
+        just_added = any(self._cache.entries_of(ledger.ledger_id))
         return not just_added and (ledger.fence_durable or not ledger.key_open)
 
     def _empty_fenced(self, ledgers: Sequence[Ledger], done: Answer) -> None:

@@ -26,7 +26,7 @@ from bookie_stub.base.record import (
     special_body,
 )
 from bookie_stub.disk.ledger_index import LedgerData
-from bookie_stub.disk.write_cache import CacheHalf
+from bookie_stub.disk.write_cache import WriteCache
 from bookie_stub.journal.journal_chain import JournalChain
 from bookie_stub.journal.journal_file import Mark
 from bookie_stub.ledgers.ledger import Ledger
@@ -35,21 +35,21 @@ log = logging.getLogger(__name__)
 
 
 class Replay:
-    """`half`, `changed` and `deleted` are what the next flush has to write; the caller empties them."""
+    """`cache`, `changed` and `deleted` are what the next flush has to write; the caller empties them."""
 
     def __init__(
         self,
         ledgers: dict[int, Ledger],
-        half_bytes_max: int,
+        active_bytes_max: int,
         flush: Callable[[], None],
         has_deleted: Callable[[int], bool],
     ) -> None:
         """`has_deleted`: whether a flush has noted that the ledger is deleted."""
         self._ledgers = ledgers
         self._has_deleted = has_deleted
-        self._half_bytes_max = half_bytes_max
+        self._cache_bytes_max = active_bytes_max
         self._flush = flush
-        self.half = CacheHalf()
+        self.cache = WriteCache()
         self.changed: set[int] = set()
         self.deleted: set[int] = set()
         self.records = 0
@@ -103,9 +103,9 @@ class Replay:
         if ledger is None:
             self.skipped += 1
             return
-        self.half.put(ledger_id, entry_id, record)
+        self.cache.put(ledger_id, entry_id, record)
         ledger.last = max(ledger.last, entry_id)
-        if self.half.size >= self._half_bytes_max:
+        if self.cache.size >= self._cache_bytes_max:
             self._flush()
 
     def _without_key(self, ledger_id: int) -> Ledger | None:
@@ -152,6 +152,6 @@ class Replay:
 
     def _delete(self, ledger_id: int) -> None:
         self._ledgers.pop(ledger_id, None)
-        self.half.entries.pop(ledger_id, None)
+        self.cache.entries.pop(ledger_id, None)
         self.changed.discard(ledger_id)
         self.deleted.add(ledger_id)

@@ -35,7 +35,7 @@ from bookie_stub.tools.check_files import (
     check_tombstones,
     listed_of,
 )
-from bookie_stub.tools.findings import Findings
+from bookie_stub.tools.check_report import CheckReport
 from bookie_stub.tools.progress import Progress, Say
 
 _SLICE = 512
@@ -46,9 +46,9 @@ _COVERED = 32
 
 def check(
     journals: Sequence[Path], storages: Sequence[tuple[Path, Path]], entry_bytes_max: int, say: Say
-) -> Findings:
+) -> CheckReport:
     """`storages`: directories of entry logs and of indexes, as pairs. OSError where a file cannot be read."""
-    findings = Findings()
+    findings = CheckReport()
     check_cookies(sorted({*journals, *(path for pair in storages for path in pair)}), findings)
     for number, directory in enumerate(journals):
         marks = [logs / mark_name(number, len(journals)) for logs, _ in storages]
@@ -58,7 +58,7 @@ def check(
     return findings
 
 
-def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: Findings, say: Say) -> None:
+def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: CheckReport, say: Say) -> None:
     listed = listed_of(logs, findings)
     check_last_id(logs, findings)
     check_logs(logs, listed, findings, say)
@@ -81,7 +81,7 @@ def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: Find
     reader.close()
 
 
-def _check_indexes(index: Path, listed: Listed | None, findings: Findings) -> None:
+def _check_indexes(index: Path, listed: Listed | None, findings: CheckReport) -> None:
     written = Written() if listed is None else listed.written
     for path, wanted in ((index / LOCATIONS, written.locations), (index / LEDGERS, written.ledgers)):
         try:
@@ -92,7 +92,7 @@ def _check_indexes(index: Path, listed: Listed | None, findings: Findings) -> No
             findings.damaged.append(f"{path} has {found} changes of {wanted}: its newest rows are lost")
 
 
-def _ledgers_of(index: Path, findings: Findings) -> set[int] | None:
+def _ledgers_of(index: Path, findings: CheckReport) -> set[int] | None:
     """None when they cannot be read."""
     known = set()
     try:
@@ -117,7 +117,7 @@ class _Row(NamedTuple):
 
 
 class _EntriesOfLedger:
-    def __init__(self, logs: Path, reader: EntryLogReader, findings: Findings, progress: Progress) -> None:
+    def __init__(self, logs: Path, reader: EntryLogReader, findings: CheckReport, progress: Progress) -> None:
         self._logs = logs
         self._reader = reader
         self._findings = findings

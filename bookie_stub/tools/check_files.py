@@ -19,12 +19,12 @@ from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_chain import flaws_of
 from bookie_stub.journal.journal_file import Mark, journal_ids
-from bookie_stub.tools.findings import Findings
-from bookie_stub.tools.log_state import ScannedLog, missing_logs
+from bookie_stub.tools.check_report import CheckReport
+from bookie_stub.tools.log_completeness import ScannedLog, missing_logs
 from bookie_stub.tools.progress import Progress, Say
 
 
-def check_cookies(directories: Sequence[Path], findings: Findings) -> None:
+def check_cookies(directories: Sequence[Path], findings: CheckReport) -> None:
     """All directories of a bookie have the same one."""
     cookies: dict[Path, bytes] = {}
     for directory in directories:
@@ -49,7 +49,7 @@ def _first_difference(one: bytes, other: bytes) -> int:
     return next((offset for offset, (mine, its) in enumerate(pairs) if mine != its), shorter)
 
 
-def check_journals(directory: Path, marks: Sequence[Path], findings: Findings) -> None:
+def check_journals(directory: Path, marks: Sequence[Path], findings: CheckReport) -> None:
     """`marks`: its lastMark in each ledger directory."""
     try:
         mark = read_marks(marks, directory)
@@ -62,7 +62,7 @@ def check_journals(directory: Path, marks: Sequence[Path], findings: Findings) -
         findings.damaged.append(str(error))
 
 
-def listed_of(logs: Path, findings: Findings) -> Listed | None:
+def listed_of(logs: Path, findings: CheckReport) -> Listed | None:
     try:
         return read_inventory(logs)
     except BookieStorageError as error:
@@ -70,7 +70,7 @@ def listed_of(logs: Path, findings: Findings) -> Listed | None:
         return None
 
 
-def check_last_id(logs: Path, findings: Findings) -> None:
+def check_last_id(logs: Path, findings: CheckReport) -> None:
     path = logs / LAST_ID_FILE
     try:
         last_id = int(path.read_text(errors="replace"), 16)
@@ -84,7 +84,7 @@ def check_last_id(logs: Path, findings: Findings) -> None:
         findings.damaged.append(f"{path} at 0: it names {last_id:x}, and there is {newest:x}.log")
 
 
-def check_logs(logs: Path, listed: Listed | None, findings: Findings, say: Say) -> None:
+def check_logs(logs: Path, listed: Listed | None, findings: CheckReport, say: Say) -> None:
     """Every log's records, header and ledgers map, and that none is missing."""
     ids = log_ids(logs)
     findings.damaged += missing_logs(logs, set(ids), listed)
@@ -100,7 +100,7 @@ def check_logs(logs: Path, listed: Listed | None, findings: Findings, say: Say) 
             findings.notes.append(f"{log.torn}: torn by a crash, nothing names them")
 
 
-def check_tombstones(index: Path, listed: Listed | None, findings: Findings) -> None:
+def check_tombstones(index: Path, listed: Listed | None, findings: CheckReport) -> None:
     try:
         Tombstones(index / TOMBSTONES, FileSystem(), 0 if listed is None else listed.written.tombstones)
     except BookieStorageError as error:

@@ -2,7 +2,7 @@
 
 Of two copies of an entry the one in the newer log counts, and in one log the later one. The new location index is built
 beside the old one and takes its place when it is complete. A ledger index that is there is kept, and says which ledgers
-live; it is only rebuilt when it is missing, unreadable or when that is asked for, from what `ledger_facts` knows: then
+live; it is only rebuilt when it is missing, unreadable or when that is asked for, from what `ledger_row_sources` knows: then
 every ledger is fenced, and ledgers that were deleted long ago and have no tombstone come back until the metadata store
 is asked. Until one that begins empty is complete, no bookie starts and a rebuild takes it for missing still.
 
@@ -32,10 +32,10 @@ from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.ledger_storage import LEDGERS, LOCATIONS, REBUILDING, REPLACED
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
 from bookie_stub.disk.rocks import Put, is_database
-from bookie_stub.tools.journal_rescue import JournalRescue, differs
-from bookie_stub.tools.ledger_facts import LedgerFacts
-from bookie_stub.tools.log_state import LogState, ScannedLog, missing_logs
-from bookie_stub.tools.old_locations import OldLocations
+from bookie_stub.tools.journal_salvage import JournalSalvage, differs
+from bookie_stub.tools.ledger_row_sources import LedgerRowSources
+from bookie_stub.tools.log_completeness import LogState, ScannedLog, missing_logs
+from bookie_stub.tools.previous_locations import PreviousLocations
 from bookie_stub.tools.progress import Progress, Say
 
 _BUILT = "locations.rebuilt"
@@ -45,7 +45,7 @@ ClosedEntries = Callable[[Collection[int]], Iterable[tuple[int, Iterable[int]]]]
 """Of these ledgers those that the cluster says are closed, each with the entries that this bookie is to have of it."""
 
 
-class Rebuilt(NamedTuple):
+class RebuildReport(NamedTuple):
     entries: int
     ledgers: int
     skipped: int
@@ -74,7 +74,7 @@ def rebuild(
     entry_bytes_max: int,
     closed: ClosedEntries | None,
     say: Say,
-) -> Rebuilt:
+) -> RebuildReport:
     """`share`: which directory of how many this is; `closed`: what the cluster knows, if it can be asked.
 
     Raises BookieError, BookieInUse among them, or OSError.
@@ -105,7 +105,7 @@ class _Rebuild:
         self._reader = EntryLogReader(logs, entry_bytes_max, self._file_system)
         self._listed, self._flaws = _listed(logs)
         old = index / (LOCATIONS if is_database(index / LOCATIONS) else REPLACED)
-        self._old = OldLocations(old, 0 if self._listed is None else self._listed.written.locations)
+        self._old = PreviousLocations(old, 0 if self._listed is None else self._listed.written.locations)
         self._states: list[LogState] = []
         self._found: set[int] = set()
         self._entries = self._skipped = self._restored = 0
@@ -120,7 +120,7 @@ class _Rebuild:
         written = Written() if self._listed is None else self._listed.written
         behind = self._ledger_index.sequence < written.ledgers
         believed = None if self._missing or behind else self._ledger_index
-        self._facts = LedgerFacts(self._logs, self._index, believed, written.tombstones)
+        self._facts = LedgerRowSources(self._logs, self._index, believed, written.tombstones)
         if self._facts.rows is None and not self._missing:
             # What cannot be read now could not be at the next start either.
             self._file_system.replace(self._index / REBUILDING, b"")
@@ -191,7 +191,7 @@ class _Rebuild:
             return key in old.unreadable or (not old.complete and differs(self._reader, built, key, record))
 
         self._say(f"rebuild {self._index}: looking for lost entries in the journals")
-        rescue = JournalRescue(journals, wanted)
+        rescue = JournalSalvage(journals, wanted)
         rescue.run(self._logs, built)
         self._restored = len(rescue.rescued)
         for key in rescue.rescued & old.unreadable.keys():
@@ -258,13 +258,13 @@ class _Rebuild:
         self._ledger_index.close()
         self._reader.close()
 
-    def result(self) -> Rebuilt:
+    def result(self) -> RebuildReport:
         limbo = sum(row.limbo for row in {**self._rows, **self._damaged}.values())
         old = self._old
         if old.unreadable:
             names = ", ".join(old.logs_of_unreadable())
             self._flaws.append(f"{len(old.unreadable)} entries that were in {names} cannot be read")
-        return Rebuilt(
+        return RebuildReport(
             self._entries,
             len(self._found),
             self._skipped,
@@ -311,7 +311,7 @@ def _take_place(index: Path) -> None:
     shutil.rmtree(index / REPLACED, ignore_errors=True)
 
 
-def check_directories(directories: Sequence[Path]) -> None:
+def require_directories(directories: Sequence[Path]) -> None:
     """BookieError that names the one that is missing."""
     for directory in directories:
         if not directory.is_dir():

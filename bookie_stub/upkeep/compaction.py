@@ -28,13 +28,13 @@ from bookie_stub.disk.entry_log import LogScan, file_name, location_of, read_led
 from bookie_stub.disk.entry_log_writer import LogFile
 from bookie_stub.disk.ledger_storage import LedgerStorage
 from bookie_stub.disk.location_index import LOCATION
-from bookie_stub.disk.rocks import Breathe, no_pause
+from bookie_stub.disk.rocks import Pause, no_pause
 
 log = logging.getLogger(__name__)
 
 COMPACTING = ".log.compacting"
 _COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
-_BREATH_S = 0.0002
+_PAUSE_S = 0.0002
 _INDEX_SLICE = 5000
 """Rows that are changed under the lock at a time: a flush waits for about 20 ms."""
 
@@ -47,7 +47,7 @@ class CompactionStopped(BookieError):
     """The bookie stops: what was copied is given up."""
 
 
-class Pace:
+class Throttler:
     """Keeps copying under a rate. One thread."""
 
     def __init__(self, per_s: float, stopping: Event) -> None:
@@ -56,9 +56,9 @@ class Pace:
         self._stopping = stopping
         self._due = monotonic()
 
-    def breathe(self) -> None:
+    def pause(self) -> None:
         """Lets others run, at no rate. Raises CompactionStopped."""
-        if self._stopping.wait(_BREATH_S):
+        if self._stopping.wait(_PAUSE_S):
             raise CompactionStopped("compaction: the bookie stops")
 
     def take(self, amount: int) -> None:
@@ -84,10 +84,10 @@ def compact_log(
     log_id: int,
     living: Callable[[int], bool],
     pace: Callable[[int], None],
-    breathe: Breathe = no_pause,
+    pause: Pause = no_pause,
 ) -> int:
     """Returns the bytes that were freed. `pace` is called with the length of each record of a living ledger before it
-    is looked up, as at BookKeeper; `breathe` now and then, also where nothing lives.
+    is looked up, as at BookKeeper; `pause` now and then, also where nothing lives.
 
     Raises OSError or BookieError, CompactionStopped among them; then the old log is as it was, unless the message of a
     start says otherwise. The log must be settled.
@@ -95,10 +95,10 @@ def compact_log(
     old = storage.directory / file_name(log_id)
     size = old.stat().st_size
     with storage.flushing:  # an entry that is flushed from now on goes to a log newer than the copy
-        new_id = storage.logs.take_id()
+        new_id = storage.logs.reserve_id()
     new = LogFile(storage.directory / f"{new_id:x}{COMPACTING}", new_id, storage.file_system)
     try:
-        scanned, moves = _copy(storage, old, log_id, new, living, pace, breathe)
+        scanned, moves = _copy(storage, old, log_id, new, living, pace, pause)
         new.finish()
     except BaseException:
         new.abandon()
@@ -126,7 +126,7 @@ def _copy(
     new: LogFile,
     living: Callable[[int], bool],
     pace: Callable[[int], None],
-    breathe: Breathe,
+    pause: Pause,
 ) -> tuple[set[int] | None, list[_Move]]:
     """The ledgers of the log (None: not all can be told) and what was copied."""
     ledgers = set(read_ledgers_map(old) or ())
@@ -135,7 +135,7 @@ def _copy(
     found = LogScan(old)
     for number, entry in enumerate(found, 1):
         if number % _SCAN_SLICE == 0:
-            breathe()
+            pause()
         ledgers.add(entry.ledger_id)
         if not living(entry.ledger_id):
             continue

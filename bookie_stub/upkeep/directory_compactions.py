@@ -16,26 +16,26 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import CollectionStats, DirectoryStats
 from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import file_name
-from bookie_stub.upkeep.compaction import CompactionStopped, Pace, compact_log
-from bookie_stub.upkeep.disk_monitor import Room
-from bookie_stub.upkeep.garbage_collector import GarbageCollector, Living
+from bookie_stub.upkeep.compaction import CompactionStopped, Throttler, compact_log
+from bookie_stub.upkeep.disk_monitor import DiskState
+from bookie_stub.upkeep.log_usage import Living, LogUsage
 
 log = logging.getLogger(__name__)
 
 
-class Force(NamedTuple):
+class ForcedRound(NamedTuple):
     """Somebody asks for a round, and for compactions although they are not due."""
 
     minor: bool = False
     major: bool = False
-    without_room: bool = False
+    without_free_space: bool = False
     """Also where the disk has no room for them."""
 
 
 class DirectoryCompactions:
     def __init__(
         self,
-        collector: GarbageCollector,
+        collector: LogUsage,
         living: Living,
         settings: CollectionSettings,
         stats: CollectionStats,
@@ -44,7 +44,7 @@ class DirectoryCompactions:
     ) -> None:
         """`closing` gives up a compaction that is copying."""
         self.collector = collector
-        self.room = Room()
+        self.room = DiskState()
         self.stats = its_stats
         self._living = living
         self._settings = settings
@@ -52,7 +52,7 @@ class DirectoryCompactions:
         self._closing = closing
         self._index_delay_s = self._next_index_delay_s()
 
-    def compact_if_due(self, force: Force) -> None:
+    def compact_if_due(self, force: ForcedRound) -> None:
         now = time.time()
         if self._wants_major(force, now):
             self._compact_logs("major", self._settings.major_threshold, self._settings.major_time_s_max)
@@ -65,22 +65,24 @@ class DirectoryCompactions:
         if self._wants_index(now):
             self.compact_index()
 
-    def _wants_major(self, force: Force, now: float) -> bool:
+    def _wants_major(self, force: ForcedRound, now: float) -> bool:
         settings = self._settings
         if force.major and settings.major_by_force:
-            return self._has_room(scarce=self.room.scarce, force=force)
+            return self._has_room(almost_full=self.room.almost_full, force=force)
         due = now - self.stats.last_major_s >= settings.major_interval_s
-        return settings.major and due and self._has_room(scarce=self.room.scarce, force=Force())
+        return (
+            settings.major and due and self._has_room(almost_full=self.room.almost_full, force=ForcedRound())
+        )
 
-    def _wants_minor(self, force: Force, now: float) -> bool:
+    def _wants_minor(self, force: ForcedRound, now: float) -> bool:
         settings = self._settings
         if force.minor and settings.minor_by_force:
-            return self._has_room(scarce=self.room.full, force=force)
+            return self._has_room(almost_full=self.room.full, force=force)
         due = now - self.stats.last_minor_s >= settings.minor_interval_s
-        return settings.minor and due and self._has_room(scarce=self.room.full, force=Force())
+        return settings.minor and due and self._has_room(almost_full=self.room.full, force=ForcedRound())
 
-    def _has_room(self, *, scarce: bool, force: Force) -> bool:
-        return not scarce or force.without_room or self._settings.force_when_full
+    def _has_room(self, *, almost_full: bool, force: ForcedRound) -> bool:
+        return not almost_full or force.without_free_space or self._settings.force_when_full
 
     def _wants_index(self, now: float) -> bool:
         interval_s = self._settings.index_interval_s
@@ -102,7 +104,7 @@ class DirectoryCompactions:
 
     def _compact_mostly_dead(self, threshold: float, time_s_max: float) -> None:
         settings, collector = self._settings, self.collector
-        pace = Pace(settings.rate, self._closing)
+        pace = Throttler(settings.rate, self._closing)
 
         def take(size: int) -> None:
             pace.take(size if settings.rate_in_bytes else 1)
@@ -113,7 +115,7 @@ class DirectoryCompactions:
                 log.info("compaction of %s ends after %g s", collector.storage.directory, time_s_max)
                 return
             try:
-                freed = compact_log(collector.storage, log_id, self._living, take, pace.breathe)
+                freed = compact_log(collector.storage, log_id, self._living, take, pace.pause)
             except CompactionStopped:
                 raise
             except (BookieError, OSError) as error:

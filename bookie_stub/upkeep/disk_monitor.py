@@ -19,25 +19,25 @@ from bookie_stub.config.settings import DiskSettings
 log = logging.getLogger(__name__)
 
 
-class Room(NamedTuple):
+class DiskState(NamedTuple):
     """Of a ledger directory."""
 
     full: bool = False
     """It takes no adds."""
-    scarce: bool = False
+    almost_full: bool = False
     """There is no room for a major compaction."""
 
 
-Rooms = tuple[Room, ...]
+DiskStates = tuple[DiskState, ...]
 """Of all ledger directories, in their order."""
 
 
-def judge(shares: Iterable[float], before: Room, settings: DiskSettings) -> Room:
+def judge(shares: Iterable[float], before: DiskState, settings: DiskSettings) -> DiskState:
     """`shares`: what is taken of each disk that the directory needs. One that was full needs all of them below the low
     mark."""
     highest = max(shares)
     full = highest > settings.full or (before.full and highest >= settings.low)
-    return Room(full, full or highest > settings.warn)
+    return DiskState(full, full or highest > settings.warn)
 
 
 class DiskMonitor:
@@ -46,7 +46,7 @@ class DiskMonitor:
         places: Sequence[Sequence[Path]],
         settings: DiskSettings,
         post: Post,
-        changed: Callable[[Rooms], None],
+        changed: Callable[[DiskStates], None],
         file_system: FileSystem,
     ) -> None:
         """`places`: for each ledger directory, it and its index directory. `changed` is called in the loop."""
@@ -55,24 +55,28 @@ class DiskMonitor:
         self._post = post
         self._changed = changed
         self._file_system = file_system
-        self._rooms: Rooms = (Room(),) * len(self._places)
+        self._rooms: DiskStates = (DiskState(),) * len(self._places)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bookie-disk", daemon=True)
 
-    def look(self) -> Rooms:
+    def look(self) -> DiskStates:
         """As it is now."""
         self._rooms = tuple(map(self._look_at, self._places, self._rooms))
         return self._rooms
 
-    def _look_at(self, place: Sequence[Path], before: Room) -> Room:
+    def _look_at(self, place: Sequence[Path], before: DiskState) -> DiskState:
         shares = {path: self._file_system.share_taken(path) for path in place}
         room = judge(shares.values(), before, self._settings)
         if room != before:
             path = max(shares, key=lambda each: shares[each])
             words = (
-                "no adds any more" if room.full else "no major compaction" if room.scarce else "room again"
+                "no adds any more"
+                if room.full
+                else "no major compaction"
+                if room.almost_full
+                else "room again"
             )
-            level = logging.WARNING if room.scarce else logging.INFO
+            level = logging.WARNING if room.almost_full else logging.INFO
             log.log(level, "the disk of %s is %.1f %% full: %s", path, 100 * shares[path], words)
         return room
 

@@ -1,141 +1,253 @@
-"""Which entry logs hold which ledgers, how much of each is alive, and the removal of those that hold nothing alive.
+"""Garbage collection as it goes on beside everything else: one thread, one round after the other.
 
-What a log holds is known from its ledgers map, or by scanning a log that a crash left without one. Of each ledger
-directory one; used by the garbage collection's thread alone.
+A round asks the metadata store which ledgers are gone, removes the logs that hold nothing alive, and compacts mostly
+dead ones when that is due. It runs every `gcWaitTime`, after a checkpoint that took deleted ledgers out of the
+indexes, and when somebody asks for it. Nothing is deleted on an error.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
-from bookie_stub.base.errors import CorruptEntry
-from bookie_stub.base.record import LENGTH_BYTES
-from bookie_stub.disk.entry_log import LedgerBytes, LogScan, file_name, read_header, read_ledgers_map
-from bookie_stub.disk.ledger_storage import LedgerStorage
-from bookie_stub.disk.rocks import Breathe
+from bookie_stub.base.errors import BookieError
+from bookie_stub.base.metrics import CollectionStats
+from bookie_stub.base.posting import Answer, Post, post_quietly
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
+from bookie_stub.config.settings import BookieSettings
+from bookie_stub.disk.ledger_storage import Storages
+from bookie_stub.ledgers.ledger import Ledger
+from bookie_stub.upkeep.directory_compactions import DirectoryCompactions, ForcedRound
+from bookie_stub.upkeep.disk_monitor import DiskStates
+from bookie_stub.upkeep.log_usage import LogUsage
+from bookie_stub.upkeep.over_replicated import OverReplicated
 
 log = logging.getLogger(__name__)
-_SCAN_SLICE = 1000
 
-Living = Callable[[int], bool]
-"""Whether a ledger's entries are still to be kept."""
+_PAUSE_S = 0.0002
+_DELETED_AT_A_TIME = 500
+"""Ledgers that the loop deletes in one go: about two milliseconds."""
+_CHECKPOINT_WAIT_S = 30.0
 
 
-class GarbageCollector:
-    def __init__(self, storage: LedgerStorage, breathe: Breathe, whole_log_bytes: int = 1) -> None:
-        """`whole_log_bytes`: a log that is smaller counts as if it had so many, the missing ones dead."""
-        self.storage = storage
-        self._breathe = breathe
-        self._whole_log_bytes = whole_log_bytes
-        self._ledgers: dict[int, LedgerBytes] = {}
-        self._unreadable: set[int] = set()
+class Removal(Protocol):
+    """What the loop does with ledgers that go; the call comes back when they are out of the indexes."""
 
-    def remove_dead(self, living: Living) -> int:
-        """Remove logs whose ledgers are all gone; returns the bytes reclaimed."""
-        reclaimed = 0
-        for log_id in self.storage.settled_logs():
-            ledgers = self._ledgers_of(log_id)
-            if ledgers is not None and not any(map(living, ledgers)) and self._is_dead(log_id, living):
-                reclaimed += self._remove(log_id)
-        return reclaimed
+    def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None: ...
 
-    def mostly_dead(self, share_max: float, living: Living) -> list[int]:
-        """Logs of which less than `share_max` is alive, by the bytes of living ledgers; the emptiest first."""
-        found = []
-        for log_id in self.storage.settled_logs():
-            share = self.share_alive(log_id, living)
-            if share is not None and share < share_max:
-                found.append((share, log_id))
-        return [log_id for _, log_id in sorted(found)]
+    def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None: ...
 
-    def share_alive(self, log_id: int, living: Living) -> float | None:
-        """None when it cannot be told."""
-        ledgers = self._ledgers_of(log_id)
-        if ledgers is None:
-            return None
-        alive = sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
-        total = sum(ledgers.values())
-        return alive / max(total, 1 if alive == total else self._whole_log_bytes)
 
-    def size_of(self, log_id: int) -> int:
-        """0 for a log that has just been removed."""
+class KnownLedgers:
+    """The bookie's ledgers, as the thread sees them from outside of the loop."""
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, Ledger],
+        hidden: Container[int],
+        post: Post,
+        removal: Removal,
+    ) -> None:
+        """`hidden`: deleted or emptied, and not yet out of the indexes. `removal` works in the loop."""
+        self._ledgers = ledgers
+        self._hidden = hidden
+        self._post = post
+        self._removal = removal
+
+    def ids(self) -> list[int]:
+        return sorted(list(self._ledgers))  # noqa: C414 - the copy is made in one step, the loop goes on adding
+
+    def with_entries(self) -> list[int]:
+        """Those that may have some here."""
+        return [ledger_id for ledger_id in self.ids() if self._needs_logs(ledger_id)]
+
+    def living(self, ledger_id: int) -> bool:
+        """Whether an entry log is still needed for the ledger."""
+        return ledger_id in self._hidden or self._needs_logs(ledger_id)
+
+    def _needs_logs(self, ledger_id: int) -> bool:
+        ledger = self._ledgers.get(ledger_id)
+        return ledger is not None and ledger.needs_logs
+
+    def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
+        """`done` when a checkpoint has taken them out of the indexes."""
+        post_quietly(self._post, partial(self._removal.delete_all, ledger_ids, done))
+
+    def empty(self, ledger_ids: Sequence[int], done: Answer) -> None:
+        """Their entries only; `done` as for `delete`."""
+        post_quietly(self._post, partial(self._removal.empty_all, ledger_ids, done))
+
+
+class GarbageCollectorThread:
+    def __init__(
+        self,
+        storages: Storages,
+        ledgers: KnownLedgers,
+        settings: BookieSettings,
+        metadata: ClusterLedgers | None,
+        stats: CollectionStats,
+    ) -> None:
+        """Without `metadata` ledgers are deleted by call only."""
+        its = settings.collection
+        self._closing = threading.Event()
+        self._directories = [
+            DirectoryCompactions(
+                LogUsage(storage, self._pause, settings.entry_log_bytes_max if its.by_whole_logs else 1),
+                ledgers.living,
+                its,
+                stats,
+                its_stats,
+                self._closing,
+            )
+            for storage, its_stats in zip(storages.all, stats.directories, strict=True)
+        ]
+        self._collectors = [directory.collector for directory in self._directories]
+        self._ledgers = ledgers
+        self._settings = its
+        self._metadata = metadata
+        self._over_replicated = None
+        if metadata is not None:
+            self._over_replicated = OverReplicated(
+                metadata,
+                settings.bookie_id,
+                ledgers.with_entries,
+                ledgers.empty,
+                wait_s=its.over_replicated_wait_s,
+                rate=its.metadata_rate,
+                closing=self._closing,
+            )
+        self.stats = stats
+        self._wake = threading.Event()
+        self._force: ForcedRound | None = None
+        self.forced = False
+        """A round that somebody asked for is due or under way."""
+        self._indexes: set[int] = set()
+        """Directories whose location index somebody wants compacted."""
+        self._next_s = time.monotonic() + its.wait_s
+        self._thread = threading.Thread(target=self._run, name="bookie-gc", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """A compaction that is copying is given up; one that changes the index comes to its end."""
+        self._closing.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def nudge(self) -> None:
+        """Ledgers are gone from the indexes: look for logs to remove soon."""
+        self._wake.set()
+
+    def force(self, force: ForcedRound) -> None:
+        """A round at once. A second call while one is due adds to it."""
+        older = self._force or ForcedRound()
+        self._force = ForcedRound(*(one or other for one, other in zip(older, force, strict=True)))
+        self.forced = True
+        self._wake.set()
+
+    @property
+    def index_paths(self) -> list[Path]:
+        """The location indexes, one for each ledger directory."""
+        return [collector.storage.locations.path for collector in self._collectors]
+
+    def compact_indexes(self, places: Iterable[int]) -> None:
+        """The location indexes of these ledger directories, soon."""
+        self._indexes.update(places)
+        self._wake.set()
+
+    def is_compacting_index(self, place: int) -> bool:
+        """Whether it is asked for or under way."""
+        return place in self._indexes or self.stats.directories[place].compacting_index
+
+    def disks_changed(self, rooms: DiskStates) -> None:
+        """What the ledger directories have room for."""
+        for directory, room in zip(self._directories, rooms, strict=True):
+            directory.room = room
+        if self._settings.force_when_full and any(room.almost_full for room in rooms):
+            self.force(ForcedRound(minor=True, major=True))
+
+    # The thread.
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            woken = self._wake.wait(max(self._next_s - time.monotonic(), 0))
+            if self._closing.is_set():
+                return
+            self._wake.clear()
+            force, self._force = self._force, None
+            ask = not woken or force is not None
+            try:
+                self._round(force or ForcedRound(), ask=ask)
+            except Exception:  # whatever it was, the next round is to come
+                log.exception("garbage collection failed, it goes on with the next round")
+            if ask:
+                self._next_s = time.monotonic() + self._settings.wait_s
+            if force is not None and self._force is None:
+                self.forced = False
+
+    def _round(self, force: ForcedRound, *, ask: bool) -> None:
+        started = time.perf_counter_ns()
+        if ask and self._metadata is not None:
+            self._ask_metadata(self._metadata)
+        if ask and self._over_replicated is not None:
+            self._over_replicated.look_if_due()
+        for collector in self._collectors:
+            self.stats.reclaimed_by_deletion += collector.remove_dead(self._ledgers.living)
+        if ask:
+            for directory in self._directories:
+                directory.compact_if_due(force)
+            self._measure()
+        self._compact_wanted_indexes()
+        self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
+
+    def _ask_metadata(self, metadata: ClusterLedgers) -> None:
+        known = sorted(
+            self._ledgers.ids()
+        )  # before the store is asked: a new ledger is in the store before it is here
         try:
-            return (self.storage.directory / file_name(log_id)).stat().st_size
-        except FileNotFoundError:
-            return 0
+            gone = metadata.missing(known, verify=self._settings.verify)
+        except (BookieError, OSError) as error:
+            log.warning("no ledger is deleted in this round: %s", error)
+            return
+        if not gone:
+            return
+        log.info("%d of %d ledgers do not exist any more, they are deleted here too", len(gone), len(known))
+        done = threading.Event()
+        for start in range(0, len(gone), _DELETED_AT_A_TIME):
+            last = start + _DELETED_AT_A_TIME >= len(gone)
+            self._ledgers.delete(gone[start : start + _DELETED_AT_A_TIME], done.set if last else _nothing)
+        waited_until = time.monotonic() + _CHECKPOINT_WAIT_S
+        while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < waited_until:
+            pass
 
-    def give_up(self, log_id: int) -> None:
-        """A log that could not be compacted is left alone until the next start."""
-        self._unreadable.add(log_id)
+    def _compact_wanted_indexes(self) -> None:
+        for place in sorted(self._indexes):
+            self._directories[place].compact_index()
+            self._indexes.discard(place)
 
-    def forget(self, log_id: int) -> None:
-        self._ledgers.pop(log_id, None)
+    def _measure(self) -> None:
+        """How much of the logs is alive, for the scrape."""
+        living = self._ledgers.living
+        total = alive = 0.0
+        for collector in self._collectors:
+            for log_id in collector.storage.settled_logs():
+                size = collector.size_of(log_id)
+                share = collector.share_alive(log_id, living)
+                total += size
+                alive += size if share is None else size * share
+        self.stats.log_bytes, self.stats.alive_bytes = int(total), int(alive)
 
-    def _ledgers_of(self, log_id: int) -> LedgerBytes | None:
-        if log_id in self._unreadable:
-            return None
-        known = self._ledgers.get(log_id)
-        if known is not None:
-            return known
-        path = self.storage.directory / file_name(log_id)
-        try:
-            ledgers = read_ledgers_map(path)
-            if ledgers is None:
-                ledgers = self._scan_ledgers(log_id)
-        except FileNotFoundError:
-            return None
-        except (CorruptEntry, OSError) as error:
-            log.warning("%s is kept, its ledgers are unknown: %s", path, error)
-            self._unreadable.add(log_id)
-            return None
-        self._ledgers[log_id] = ledgers
-        return ledgers
-
-    def _is_dead(self, log_id: int, living: Living) -> bool:
-        """A map without a checksum (BookKeeper's) is not believed alone: one bit of it can hide a living ledger."""
-        path = self.storage.directory / file_name(log_id)
-        try:
-            header = read_header(path)
-            if header is None or header.crc is not None or not any(map(living, self._scan_ledgers(log_id))):
-                return True
-        except FileNotFoundError:
-            return False
-        except (CorruptEntry, OSError) as error:
-            log.warning("%s is kept: %s", path, error)
-        else:
-            log.error("%s is kept, its ledgers map is damaged: it has entries of living ledgers", path)
-        self._unreadable.add(log_id)
-        return False
-
-    def _scan_ledgers(self, log_id: int) -> LedgerBytes:
-        """CorruptEntry when the scan breaks off before entries that the index names."""
-        ledgers: LedgerBytes = {}
-        found = LogScan(self.storage.directory / file_name(log_id))
-        for number, entry in enumerate(found):
-            ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + LENGTH_BYTES + entry.size
-            if number % _SCAN_SLICE == 0:
-                self._breathe()
-        if found.rest and _is_named_behind(self.storage, log_id, found.end):
-            raise CorruptEntry(f"damaged at {found.end}, {found.rest} bytes before its end")
-        return ledgers
-
-    def _remove(self, log_id: int) -> int:
-        path = self.storage.directory / file_name(log_id)
-        try:
-            size = path.stat().st_size
-            self.storage.remove_log(log_id)
-        except OSError as error:
-            log.warning("%s could not be removed: %s", path, error)
-            return 0
-        self.forget(log_id)
-        log.info("%s removed, %d bytes: none of its ledgers is left", path.name, size)
-        return size
+    def _pause(self) -> None:
+        if not self._closing.is_set():
+            time.sleep(_PAUSE_S)
 
 
-def _is_named_behind(storage: LedgerStorage, log_id: int, offset: int) -> bool:
-    """Walks the whole index: only for logs that a crash has torn."""
-    return any(
-        location >> 32 == log_id and location & 0xFFFFFFFF > offset
-        for _, _, location in storage.locations.all_rows()
-    )
+def _nothing() -> None:
+    """For all but the last of many deletions."""

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 from bookie_stub.base.errors import BookieError
 from bookie_stub.base.posting import Answer
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _CHECKPOINT_WAIT_S = 30.0
 class OverReplicated:
     def __init__(
         self,
-        metadata: LedgerMetadata,
+        metadata: ClusterLedgers,
         bookie_id: str,
         with_entries: Callable[[], list[int]],
         empty: Callable[[Sequence[int], Answer], None],

@@ -209,7 +209,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         if not self._v3.take(packet):
             self._v2 = V2Requests(self)
             self._large = LargeAdds(
-                self._length_max, self.bookie.write_cache.arena.take, self._v2.take_large_add
+                self._length_max, self.bookie.write_cache.arena.allocate, self._v2.take_large_add
             )
             self._take = self._v2.take
             self._take(packet)

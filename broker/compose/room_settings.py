@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.ledger_client.ledger_metadata import DigestType
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
@@ -14,6 +13,7 @@ from broker.net.settings import NetSettings
 from broker.recorder.settings import RecordSettings
 from broker.service.settings import ServiceSettings
 from protocol.broker_entry_metadata import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
+from protocol.ledger_metadata import DigestType
 from settings.settings import Settings
 
 MIB = 1 << 20

@@ -19,9 +19,9 @@ from zlib import crc32
 from crc32c import crc32c
 
 from broker.ledger_client.ledger_client import EntryParts
-from broker.ledger_client.ledger_metadata import DigestType
 from broker.model.entry import Buffer
 from broker.model.errors import PersistenceError
+from protocol.ledger_metadata import DigestType
 
 HEADER = struct.Struct(">qqqq")
 _CRC = struct.Struct(">I")

@@ -15,12 +15,12 @@ from typing import Protocol
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ledger_client import LedgerClient
-from broker.ledger_client.ledger_metadata import LedgerMetadata, Segment
 from broker.ledger_client.placement import write_set
 from broker.ledger_client.result_codes import NEGATIVE, OK, error_of
 from broker.ledger_client.stored_entries import decode_run
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, PersistenceError
+from protocol.ledger_metadata import LedgerMetadata, Segment
 
 RunRead = Callable[[list[Entry], BrokerError | None], None]
 """(consecutive entries from the first one asked for, at least one when there is no error; the error)"""

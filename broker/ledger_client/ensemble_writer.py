@@ -19,11 +19,11 @@ from typing import Protocol
 
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.ledger_client import AddDone, EntryParts
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState
 from broker.ledger_client.placement import write_set
 from broker.ledger_client.result_codes import FENCED, NOT_ENOUGH_BOOKIES, OK
 from broker.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
 from protocol.bookie_frame import RC_FENCED, RC_IO_ERROR
+from protocol.ledger_metadata import LedgerMetadata, LedgerState
 
 log = logging.getLogger(__name__)
 

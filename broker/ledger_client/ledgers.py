@@ -18,13 +18,13 @@ from broker.ledger_client.digest import Digest, digest_of
 from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, RunRead
 from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
-from broker.ledger_client.ledger_metadata import LedgerMetadata, Segment, ledger_key
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
 from broker.ledger_client.recovery import recover
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import MetadataStore, Put
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchLedger
+from protocol.ledger_metadata import LedgerMetadata, Segment, ledger_key
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from broker.ledger_client.ledger_metadata import (
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
+from broker.model.errors import BadVersion, LedgerFenced, MetadataError
+from protocol.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
     decode,
     encode,
     ledger_key,
 )
-from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
-from broker.model.errors import BadVersion, LedgerFenced, MetadataError
 
 Change = Callable[[LedgerMetadata], LedgerMetadata]
 Closed = Callable[[int, LedgerMetadata], None]

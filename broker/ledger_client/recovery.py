@@ -21,11 +21,11 @@ from functools import partial
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import digest_of, entry_id_of, last_add_confirmed, ledger_length
 from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter, Spawn
-from broker.ledger_client.ledger_metadata import LedgerMetadata, Segment
 from broker.ledger_client.own_ledger import RecoveringLedger
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
 from broker.ledger_client.result_codes import NEGATIVE, OK, error_of
 from broker.model.errors import BrokerError, PersistenceError
+from protocol.ledger_metadata import LedgerMetadata, Segment
 
 READ_AHEAD_MAX = 100
 """Entries that are asked for before the first of them is known: one at first, twice as many with each that is found,

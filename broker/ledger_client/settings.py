@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from broker.ledger_client.ledger_metadata import DigestType
+from protocol.ledger_metadata import DigestType
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ import struct
 from crc32c import crc32c
 
 from broker.ledger_client.digest import DEFAULT_DIGEST, OVERHEAD_BYTES, Digest, check
-from broker.ledger_client.ledger_metadata import DigestType
 from broker.model.entry import Entry
 from broker.model.errors import PersistenceError
 from protocol import broker_entry_metadata
 from protocol.broker_entry_metadata import MAGIC
+from protocol.ledger_metadata import DigestType
 
 _IDS_AND_CRC = struct.Struct(">qq16xI")
 _BLOCK = struct.Struct(">2sI")

@@ -1,52 +1,57 @@
-"""Ledger ids from ZooKeeper, made as every BookKeeper client makes them, so that none is given out twice.
+"""ZookeeperLedgerIds: ledger ids from ZooKeeper, made as every BookKeeper client makes them.
 
     <root>/ledgers/idgen/ID-0000000042     ephemeral and sequential; its number is the id, then it is deleted
 
-A number is taken for each id; those that are taken at the same time share ZooKeeper's sync.
+The law: all clients of a cluster take ids from this one sequence, so no id is used twice. BookKeeper's name:
+ZkLedgerIdGenerator. Each id costs a create and a delete; those that are taken at the same time share ZooKeeper's sync.
 """
 
 from __future__ import annotations
 
 from kazoo.exceptions import NoNodeError
 
-from broker.metadata.zookeeper_session import ZookeeperSession
+from broker.metadata.zookeeper_requests import ZookeeperRequests
 from broker.model.errors import MetadataError
 
-PREFIX = "ID-"
-ID_MAX = 2**31 - 2
-"""ZooKeeper's sequence ends there; BookKeeper then goes on in another layout, which nobody here has needed yet."""
+_PREFIX = "ID-"
+_ID_MAX = 2**31 - 2
+"""ZooKeeper's sequence numbers end there. BookKeeper then goes on with another generator, LongZkLedgerIdGenerator, which
+this broker does not have."""
 
 
 class ZookeeperLedgerIds:
-    def __init__(self, session: ZookeeperSession) -> None:
-        self._session = session
-        self._path = f"{session.url.root}/ledgers/idgen"
+    """`LedgerIdSource` in ZooKeeper."""
+
+    def __init__(self, requests: ZookeeperRequests) -> None:
+        self._requests = requests
+        self._path = f"{requests.url.root}/ledgers/idgen"
 
     async def next(self, above: int = -1) -> int:
-        """A fresh id greater than `above`. MetadataError when ZooKeeper refuses or has none left.
+        """Raises MetadataError when ZooKeeper refuses, or has no id above `above`.
 
-        Numbers up to `above` are taken and passed over, a round trip or two for each.
+        Skips one number after the other up to `above`, each for a round trip or two.
         """
-        if above >= ID_MAX:
-            raise MetadataError(f"{self._path} has no ledger ids above {above}, they end at {ID_MAX}")
+        if above >= _ID_MAX:
+            raise MetadataError(f"{self._path} has no ledger ids above {above}, they end at {_ID_MAX}")
         while (ledger_id := await self._take()) <= above:
             continue
         return ledger_id
 
     async def _take(self) -> int:
-        """Asked again after a break it takes two numbers, of which one is never used and goes with the session."""
-        client = self._session.client
-        answer = await self._session.ask(
+        client = self._requests.client
+        # Asked again after a broken connection, it may take two numbers. The first is never used, and its node ends
+        # with the session.
+        answer = await self._requests.ask(
             lambda: client.create_async(
-                f"{self._path}/{PREFIX}", b"", ephemeral=True, sequence=True, makepath=True
+                f"{self._path}/{_PREFIX}", b"", ephemeral=True, sequence=True, makepath=True
             )
         )
         path = answer.value_or_raise()
         assert isinstance(path, str)
-        gone = await self._session.ask(lambda: client.delete_async(path))
+        gone = await self._requests.ask(lambda: client.delete_async(path))
         if not gone.refused(NoNodeError):
             gone.value_or_raise()
-        ledger_id = int(path.rpartition(PREFIX)[2])
-        if not 0 <= ledger_id <= ID_MAX:
-            raise MetadataError(f"{self._path} has no ledger ids left below {ID_MAX}")
+        ledger_id = int(path.rpartition(_PREFIX)[2])
+        if not 0 <= ledger_id <= _ID_MAX:
+            raise MetadataError(f"{self._path} has no ledger ids left below {_ID_MAX}")
         return ledger_id

@@ -1,8 +1,9 @@
-"""The bookies that take adds, as they register in ZooKeeper, and every change of them.
+"""AvailableBookies: the bookies that take adds, as they register in ZooKeeper, and every change of them.
 
-    <root>/ledgers/available/<bookie id>     ephemeral; says how to reach the bookie
+    <root>/ledgers/available/<bookie id>     ephemeral; its value is the bookie's address
 
-A bookie is listed while its session lives, so one that died stays listed for as long as its session's timeout.
+A bookie is listed while its session lives, so one that died stays listed until its session's timeout. BookKeeper's names:
+ZKRegistrationClient and BookieWatcher.
 """
 
 from __future__ import annotations
@@ -14,61 +15,66 @@ from collections.abc import Callable, Mapping
 from google.protobuf.message import DecodeError
 from kazoo.exceptions import NoNodeError
 
-from broker.metadata.zookeeper_session import Answer, ZookeeperSession
+from broker.metadata.zookeeper_requests import Answer, ZookeeperRequests
 from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
 
 log = logging.getLogger(__name__)
 
-PROTOCOL = "bookie-rpc"
-READ_ONLY = "readonly"
-"""The folder of those that take no adds stands among the bookies."""
+_PROTOCOL = "bookie-rpc"
+_READ_ONLY = "readonly"
+"""A folder beside the bookies' nodes: of bookies that serve reads only."""
 
 Bookies = Mapping[str, str]
 """host:port by bookie id."""
 
 
 class AvailableBookies:
-    def __init__(self, session: ZookeeperSession, changed: Callable[[Bookies], None]) -> None:
-        """`changed` is called on the loop with all bookies, after `open` whenever they are others than before."""
-        self._session = session
+    """Watches the bookies' nodes from `open` to `close`."""
+
+    def __init__(self, requests: ZookeeperRequests, changed: Callable[[Bookies], None]) -> None:
+        """`changed` is called on the loop with all bookies, whenever they differ from those before."""
+        self._requests = requests
         self._changed = changed
-        self._path = f"{session.url.root}/ledgers/available"
+        self._path = f"{requests.url.root}/ledgers/available"
         self._loop = asyncio.get_running_loop()
         self._stale = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self.bookies: Bookies = {}
+        """As last read."""
 
     async def open(self) -> Bookies:
-        """Those that are there now; changes are told from here on. MetadataError where ZooKeeper refuses."""
-        self.bookies = await self._look()
-        self._looking = asyncio.create_task(self._follow(), name="available bookies")
+        """The bookies that are there now; `changed` is called from here on. Raises MetadataError."""
+        self.bookies = await self._read()
+        self._following = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        """Stop watching."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
 
     async def _follow(self) -> None:
         while True:
             await self._stale.wait()
             self._stale.clear()
-            bookies = await self._look()
+            bookies = await self._read()
             if bookies != self.bookies:
                 self.bookies = bookies
                 log.info("bookies that take adds: %s", ", ".join(sorted(bookies)) or "none")
                 self._changed(bookies)
 
-    async def _look(self) -> Bookies:
-        client = self._session.client
-        found = await self._session.ask(lambda: client.get_children_async(self._path, watch=self._fired))
-        if found.refused(NoNodeError):  # No bookie was ever there; the watch waits for the first.
-            await self._session.ask(lambda: client.exists_async(self._path, watch=self._fired))
+    async def _read(self) -> Bookies:
+        client = self._requests.client
+        found = await self._requests.ask(lambda: client.get_children_async(self._path, watch=self._fired))
+        if found.refused(NoNodeError):
+            # No bookie has ever registered. A watch of a list needs its node, so watch for the node itself.
+            await self._requests.ask(lambda: client.exists_async(self._path, watch=self._fired))
             return {}
         names = found.value_or_raise()
         assert isinstance(names, list)
-        ids = [name for name in names if name != READ_ONLY]
-        answers = await asyncio.gather(*map(self._ask_info, ids))
+        ids = [name for name in names if name != _READ_ONLY]
+        answers = await asyncio.gather(*map(self._read_info, ids))
         return {
             bookie_id: address
             for bookie_id, answer in zip(ids, answers, strict=True)
@@ -76,25 +82,25 @@ class AvailableBookies:
             and (address := _address_of(bookie_id, answer.value_or_raise()))
         }
 
-    async def _ask_info(self, bookie_id: str) -> Answer:
-        """With a watch: a bookie that starts again elsewhere may keep its id."""
+    async def _read_info(self, bookie_id: str) -> Answer:
+        # With a watch of its own: a bookie that starts again at another address keeps its id, and the list is the same.
         path = f"{self._path}/{bookie_id}"
-        return await self._session.ask(lambda: self._session.client.get_async(path, watch=self._fired))
+        return await self._requests.ask(lambda: self._requests.client.get_async(path, watch=self._fired))
 
     def _fired(self, _event: object) -> None:
-        """In a thread of kazoo's; also when the connection breaks, which ends every watch."""
+        """In a thread of kazoo's. A broken connection calls it too, because it ends every watch."""
         self._loop.call_soon_threadsafe(self._stale.set)
 
 
 def _address_of(bookie_id: str, node: object) -> str | None:
-    """A node without bytes is of an old bookie, whose id is its address. None for one that cannot be read."""
+    """The bookie's host:port; None for a node that cannot be read or has no such endpoint."""
     assert isinstance(node, tuple)
     value: bytes = node[0]
-    if not value:
+    if not value:  # An old bookie writes none: its id is its address.
         return bookie_id
     try:
         endpoints = BookieServiceInfoFormat.FromString(value).endpoints
     except DecodeError:
-        log.warning("the node of bookie %s cannot be read", bookie_id)
+        log.warning("bookie %s is not used: the value of its node in ZooKeeper cannot be read", bookie_id)
         return None
-    return next((f"{end.host}:{end.port}" for end in endpoints if end.protocol == PROTOCOL), None)
+    return next((f"{end.host}:{end.port}" for end in endpoints if end.protocol == _PROTOCOL), None)

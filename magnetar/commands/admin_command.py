@@ -1,4 +1,4 @@
-"""`magnetar admin snapshot`: writes a metadata store down as Parquet tables, which the audits read. It only reads."""
+"""`magnetar admin snapshot`: writes a metadata store as Parquet tables for the audits. The store is only read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from broker.model.errors import MetadataError
 from magnetar.clients.client import CommandError, fail
 
-DEFAULT_URL = "file:data/metadata.sqlite"
+_DEFAULT_URL = "file:data/metadata.sqlite"
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0, or 1 after one line on stderr."""
+    """Runs `magnetar admin` with these words. Returns 0, or 1 after one line on stderr."""
     arguments = _parser().parse_args(argv)
     try:
         _snapshot(arguments.metadata_url, arguments.folder)
@@ -29,16 +29,16 @@ def _parser() -> argparse.ArgumentParser:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     snapshot = actions.add_parser(
         "snapshot",
-        help="write a metadata store down as Parquet tables",
-        description="Write a metadata store down as Parquet tables, for `magnetar pipeline audit`. It may be in use.",
+        help="write a metadata store as Parquet tables",
+        description="Write a metadata store as Parquet tables, for `magnetar pipeline audit`. It may be in use.",
         allow_abbrev=False,
     )
     snapshot.add_argument("folder", type=Path, metavar="FOLDER", help="to write; must not exist yet")
     snapshot.add_argument(
         "--metadata-url",
-        default=DEFAULT_URL,
+        default=_DEFAULT_URL,
         metavar="URL",
-        help=f"as metadataStoreUrl: file:PATH or zk:host:port[/chroot] (default {DEFAULT_URL})",
+        help=f"as metadataStoreUrl: file:PATH or zk:host:port[/chroot] (default {_DEFAULT_URL})",
     )
     return parser
 
@@ -53,8 +53,6 @@ def _snapshot(url: str, folder: Path) -> None:
         counts = write_snapshot(
             nodes_of(url), folder, url, lambda text: print(text, file=sys.stderr, flush=True)
         )
-    except ModuleNotFoundError as error:
-        raise CommandError(f"{url}: {error}; pip install 'magnetar[zookeeper]'") from error
     except (MetadataError, OSError) as error:
         raise CommandError(str(error)) from error
     print(f"{folder}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))

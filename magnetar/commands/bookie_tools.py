@@ -24,7 +24,7 @@ from magnetar.clients.client import CommandError, fail
 
 if TYPE_CHECKING:
     from bookie_stub.config.settings import BookieSettings
-    from bookie_stub.tools.index_rebuild import Rebuilt
+    from bookie_stub.tools.index_rebuild import RebuildReport
 
 _LISTED_MAX = 100
 _POLL_S = 0.5
@@ -134,10 +134,10 @@ def _lines(arguments: argparse.Namespace) -> Iterator[str]:
 def _check(arguments: argparse.Namespace) -> int:
     from bookie_stub.tools.check import check
     from bookie_stub.tools.dump import current
-    from bookie_stub.tools.index_rebuild import check_directories
+    from bookie_stub.tools.index_rebuild import require_directories
 
     settings = _settings(arguments)
-    check_directories(
+    require_directories(
         (*settings.journal_directories, *settings.ledger_directories, *settings.index_directories)
     )
     storages = zip(settings.ledger_directories, settings.index_directories, strict=True)
@@ -163,12 +163,12 @@ def _check(arguments: argparse.Namespace) -> int:
 def _rebuild(arguments: argparse.Namespace) -> int:
     from bookie_stub.disk.directories import COOKIE_FILE
     from bookie_stub.tools.dump import current
-    from bookie_stub.tools.index_rebuild import check_directories, rebuild
+    from bookie_stub.tools.index_rebuild import rebuild, require_directories
     from magnetar.process.bookie_metadata import closed_entries
 
     settings = _settings(arguments)
     count = len(settings.ledger_directories)
-    check_directories(
+    require_directories(
         (*settings.journal_directories, *settings.ledger_directories, *settings.index_directories)
     )
     journals = [current(path) for path in settings.journal_directories]
@@ -194,7 +194,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _notes(done: Rebuilt) -> Iterator[str]:
+def _notes(done: RebuildReport) -> Iterator[str]:
     yield from done.flaws
     if done.rescued:
         yield f"{done.rescued} entries behind damage were found where the old location index had them"
@@ -212,11 +212,11 @@ def _compact(arguments: argparse.Namespace) -> int:
     if arguments.url is not None:
         return _compact_online(arguments.url.rstrip("/"), minor=arguments.minor)
     from bookie_stub.compose.bookie import Bookie
-    from bookie_stub.tools.index_rebuild import check_directories
-    from bookie_stub.upkeep.directory_compactions import Force
+    from bookie_stub.tools.index_rebuild import require_directories
+    from bookie_stub.upkeep.directory_compactions import ForcedRound
 
     settings = _settings(arguments)
-    check_directories(
+    require_directories(
         (*settings.journal_directories, *settings.ledger_directories, *settings.index_directories)
     )
     settings = replace(settings, collection=replace(settings.collection, rate=0))
@@ -224,7 +224,7 @@ def _compact(arguments: argparse.Namespace) -> int:
     bookie = Bookie.open(settings, posted.put)
     try:
         collection, stats = bookie.collection, bookie.stats.collection
-        collection.force(Force(arguments.minor, not arguments.minor, without_room=True))
+        collection.force(ForcedRound(arguments.minor, not arguments.minor, without_free_space=True))
         _run_until(
             lambda: not collection.forced,
             posted,

@@ -17,7 +17,7 @@ from broker.config import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 110
 
 EMBEDDED_BOOKIE = [

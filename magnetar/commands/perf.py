@@ -16,7 +16,7 @@ COMMANDS = {
 
 def main(argv: list[str]) -> int:
     if argv and argv[0] in COMMANDS:
-        result: int = import_module(f"magnetar.perf_{argv[0]}").main(argv[1:])
+        result: int = import_module(f"magnetar.commands.perf_{argv[0]}").main(argv[1:])
         return result
     lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
     text = "\n".join(["Usage: magnetar perf <command> [options] TOPIC…", "", "Commands:", *lines])

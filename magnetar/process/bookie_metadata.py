@@ -1,6 +1,7 @@
-"""What the cluster's metadata says of the entries that a bookie is to have: for tools that mend its files.
+"""The entries that a bookie must have by the cluster's metadata, for `magnetar bookie rebuild-index`.
 
-The bookie itself reads no more of a ledger's metadata than whether its own id is in it.
+The tool compares them with the entries it found: a closed ledger that is complete needs no doubt. The bookie itself reads
+no more of a ledger's metadata than its state and its members.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError, RegistrationError
 from bookie_stub.disk.directories import instance_of
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
 from broker.ledger_client.placement import write_set
-from broker.model.errors import MetadataError
+from protocol.ledger_metadata import LedgerMetadata, LedgerMetadataError, LedgerState, decode
 
 if TYPE_CHECKING:
     from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 def closed_entries(
     settings: BookieSettings, cookie: Path, say: Callable[[str], None]
 ) -> Iterator[ClosedEntries | None]:
-    """None, and a line about it, without a metadata store or when it cannot be reached. `cookie`: a file with it."""
+    """A function from ledgers to their entries on this bookie. `cookie`: the file with the bookie's cookie.
+
+    None without a metadata store, and, after a line through `say`, for one that cannot be reached.
+    """
     if settings.metadata is None:
         yield None
         return
@@ -44,13 +47,15 @@ def closed_entries(
 
 
 class _Asked:
+    """`ClosedEntries` from ZooKeeper."""
+
     def __init__(self, ledgers: ZooKeeperLedgers, bookie_id: str, say: Callable[[str], None]) -> None:
         self._ledgers = ledgers
         self._bookie_id = bookie_id
         self._say = say
 
     def __call__(self, ledger_ids: Collection[int]) -> Iterator[tuple[int, Iterable[int]]]:
-        """Nothing of a cluster that cannot be asked."""
+        """Yields nothing when the cluster's answer is in doubt; then every ledger keeps its doubt."""
         self._say(f"asking the metadata store for {len(ledger_ids)} ledgers")
         try:
             values = self._ledgers.values(ledger_ids)
@@ -58,14 +63,14 @@ class _Asked:
             self._say(f"the metadata store is not believed: {error}")
             return
         for ledger_id, value in values:
-            with contextlib.suppress(MetadataError):  # of a format that is not read: nothing is known of it
+            with contextlib.suppress(LedgerMetadataError):  # Nothing is known of this ledger then.
                 metadata = decode(value)
                 if metadata.state is LedgerState.CLOSED:
                     yield ledger_id, entries_on(self._bookie_id, metadata)
 
 
 def entries_on(bookie_id: str, metadata: LedgerMetadata) -> Iterator[int]:
-    """The entries of a closed ledger that were to be written to this bookie."""
+    """The entries of a closed ledger whose write set has this bookie, ascending."""
     behind = metadata.last_entry_id + 1
     for segment, following in zip(metadata.segments, (*metadata.segments[1:], None), strict=True):
         if bookie_id not in segment.members:

@@ -1,4 +1,9 @@
-"""The metadata store that `metadataStoreUrl` names, and where ledger ids come from with it."""
+"""Opens the metadata store that `metadataStoreUrl` names, and finds where ledger ids come from with it.
+
+memory:…                     a dictionary, gone with the process
+zk:host:port/chroot          ZooKeeper, which also numbers ledgers for every BookKeeper client
+file:PATH or PATH            one SQLite file; the broker counts ledger ids in it
+"""
 
 from __future__ import annotations
 
@@ -11,34 +16,37 @@ from settings.settings import Settings
 if TYPE_CHECKING:
     from broker.ledger_client.ledger_ids import LedgerIdSource
     from broker.metadata.metadata_store import MetadataStore
-    from broker.metadata.metadata_url import ZookeeperUrl
+    from zookeeper.url import ZookeeperUrl
 
-FILE = "file:"
-MEMORY = "memory:"
+_FILE = "file:"
+_MEMORY = "memory:"
 
 
 class OpenedMetadata(NamedTuple):
+    """An open store and its source of ledger ids."""
+
     store: MetadataStore
     ids: LedgerIdSource | None
-    """None = the store counts them."""
+    """None = the broker counts ids in the store itself."""
 
 
 async def open_metadata(settings: Settings) -> OpenedMetadata:
-    """Inside the loop that will use it. MetadataError when the store cannot be opened or reached."""
-    from broker.metadata.metadata_url import parse_zookeeper_url
+    """Called inside the loop that uses the store. Raises MetadataError when it cannot be opened or reached."""
+    # Each store is imported when it is the one: SQLite's module and kazoo cost start time and memory.
+    from zookeeper.url import parse_store_url
 
     url = settings.str("metadataStoreUrl")
-    if url.startswith(MEMORY):
+    if url.startswith(_MEMORY):
         from broker.metadata.memory_metadata_store import MemoryMetadataStore
 
         return OpenedMetadata(MemoryMetadataStore(), None)
-    zookeeper = parse_zookeeper_url(url)
+    zookeeper = parse_store_url(url)
     if zookeeper is not None:
         return await _in_zookeeper(settings, zookeeper)
-    return OpenedMetadata(_embedded(Path(url.removeprefix(FILE))), None)
+    return OpenedMetadata(_in_file(Path(url.removeprefix(_FILE))), None)
 
 
-def _embedded(path: Path) -> MetadataStore:
+def _in_file(path: Path) -> MetadataStore:
     from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,18 +54,18 @@ def _embedded(path: Path) -> MetadataStore:
 
 
 async def _in_zookeeper(settings: Settings, url: ZookeeperUrl) -> OpenedMetadata:
+    from zookeeper.errors import ZookeeperError, require_kazoo
+
     try:
-        from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
-        from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "kazoo":
-            raise
-        raise MetadataError(
-            f"metadataStoreUrl={url}: the package kazoo is missing; pip install 'magnetar[zookeeper]'"
-        ) from None
+        require_kazoo(f"metadataStoreUrl={url}")
+    except ZookeeperError as error:
+        raise MetadataError(str(error)) from error
+    from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
+    from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
+
     store = await ZookeeperMetadataStore.open(
         url,
         session_timeout_s=settings.int("metadataStoreSessionTimeoutMillis") / 1000,
         timeout_s=settings.int("metadataStoreOperationTimeoutSeconds"),
     )
-    return OpenedMetadata(store, ZookeeperLedgerIds(store.session))
+    return OpenedMetadata(store, ZookeeperLedgerIds(store.requests))

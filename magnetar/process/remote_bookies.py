@@ -1,12 +1,13 @@
-"""A broker's bookies over TCP: those that `bookieAddress` names, or those that are registered in ZooKeeper.
+"""Connects a broker to its bookies over TCP: those that `bookieAddress` names, or those registered in ZooKeeper.
 
-Bookies may start later than the broker, as in a compose file; the clients say what is wrong and try on.
+Bookies may start later than the broker, as in a compose file: the broker waits for as many as an entry is written to, and
+the connections log why they cannot be made.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from broker.compose.background_tasks import BackgroundTasks
@@ -14,6 +15,7 @@ from broker.compose.room_settings import quarantine_settings
 from broker.config.rules import REGISTERED
 from broker.ledger_client.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
+from broker.ledger_client.ledger_client import LedgerClient
 from broker.loop import clock
 from broker.loop.turn import Turn
 from broker.metadata.metadata_store import MetadataStore
@@ -23,12 +25,16 @@ from settings.settings import Settings
 if TYPE_CHECKING:
     from broker.metadata.available_bookies import AvailableBookies
 
-RETRY_S = 0.2
+_RETRY_S = 0.2
 Connect = Callable[[str], BookKeeperLedgerClient]
+"""Begins a connection to host:port and keeps it up."""
 
 
 async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataStore) -> Bookies:
-    """Returns when as many answer as an entry is written to. A cancelled call leaves no connection behind."""
+    """Returns when as many bookies are connected as an entry is written to.
+
+    A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies.
+    """
 
     def connect(address: str) -> BookKeeperLedgerClient:
         host, _, port = address.rpartition(":")
@@ -54,49 +60,63 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     return await _with_enough(several, enough)
 
 
-class RegisteredBookies(BookieSet):
-    """Known by their bookie ids, as BookKeeper has it; where each is, is read in ZooKeeper and may change."""
+class RegisteredBookies:
+    """`Bookies` that keeps a BookieSet equal to the list in ZooKeeper.
+
+    Bookies are known by their ids, as ledger metadata has them. Each one's address is read in ZooKeeper and may change.
+    """
+
+    sole: LedgerClient | None = None
 
     def __init__(self, connect: Connect, settings: Settings) -> None:
-        self._connect_to = connect
-        self._found: Mapping[str, str] = {}
+        """No bookie is known before `follow`."""
+        self._connect = connect
+        self._addresses: Mapping[str, str] = {}
+        """host:port by bookie id, of the bookies that are registered now."""
         self._connected_to: dict[str, str] = {}
-        """The address that each bookie's connection is for."""
+        """The address that each bookie's connection is for, also of bookies that are registered no more."""
         self._tasks = BackgroundTasks()
         self._available: AvailableBookies | None = None
-        super().__init__(
+        self._set = BookieSet(
             (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
         )
-
-    def _connect_by_id(self, bookie_id: str) -> BookieClient:
-        # One that is not there has the id for its address, unless its owner chose another.
-        address = self._found.get(bookie_id, bookie_id)
-        self._connected_to[bookie_id] = address
-        return self._connect_to(address) if ":" in address else Unreachable()
+        # The set's own methods, so that a read costs no call more than with a fixed set.
+        self.client: Callable[[str], LedgerClient] = self._set.client
+        self.choose = self._set.choose
+        self.failed = self._set.failed
+        self.reachable_clients: Callable[[], Collection[LedgerClient]] = self._set.reachable_clients
 
     async def follow(self, metadata: MetadataStore) -> None:
-        """Begin to watch ZooKeeper. MetadataError where it refuses."""
+        """Begin to watch ZooKeeper, where the broker's metadata must be. Raises MetadataError when it refuses."""
         from broker.metadata.available_bookies import AvailableBookies
         from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
         assert isinstance(metadata, ZookeeperMetadataStore)
-        self._available = AvailableBookies(metadata.session, self._changed)
+        self._available = AvailableBookies(metadata.requests, self._changed)
         self._changed(await self._available.open())
 
-    def _changed(self, found: Mapping[str, str]) -> None:
-        self._found = found
-        for bookie_id, address in found.items():
-            if self._connected_to.get(bookie_id, address) != address:
-                replaced = self.renew(bookie_id)
-                if replaced is not None:
-                    self._tasks.spawn(replaced.close(), f"connection to bookie {bookie_id}")
-        self.set_addresses(sorted(found))
-
     async def close(self) -> None:
+        """Stop watching, then close every connection."""
         if self._available is not None:
             await self._available.close()
-        await super().close()
+        await self._set.close()
         await self._tasks.close()
+
+    def _connect_by_id(self, bookie_id: str) -> BookieClient:
+        # An old ledger may name a bookie that is not registered. Its id is its address unless its owner chose another
+        # id; then there is no way to it until it registers.
+        address = self._addresses.get(bookie_id, bookie_id)
+        self._connected_to[bookie_id] = address
+        return self._connect(address) if ":" in address else Unreachable()
+
+    def _changed(self, addresses: Mapping[str, str]) -> None:
+        self._addresses = addresses
+        for bookie_id, address in addresses.items():
+            if self._connected_to.get(bookie_id, address) != address:
+                replaced = self._set.renew(bookie_id)
+                if replaced is not None:
+                    self._tasks.spawn(replaced.close(), f"connection to bookie {bookie_id}")
+        self._set.set_addresses(sorted(addresses))
 
 
 async def _with_one(address: str, connect: Connect) -> Bookies:
@@ -106,18 +126,18 @@ async def _with_one(address: str, connect: Connect) -> Bookies:
             try:
                 await client.connected()
             except ConnectionError:
-                await asyncio.sleep(RETRY_S)
-    except BaseException:
+                await asyncio.sleep(_RETRY_S)
+    except BaseException:  # Cancelled: the caller has no object that it could close.
         await client.close()
         raise
     return OneBookie(address, client, connect)
 
 
-async def _with_enough(bookies: BookieSet, count: int) -> Bookies:
+async def _with_enough(bookies: Bookies, count: int) -> Bookies:
     try:
-        while len(bookies.reachable()) < count:  # noqa: ASYNC110 - connections come and go
-            await asyncio.sleep(RETRY_S / 10)
-    except BaseException:
+        while len(bookies.reachable_clients()) < count:  # noqa: ASYNC110 - connections come and go
+            await asyncio.sleep(_RETRY_S / 10)
+    except BaseException:  # Cancelled: the caller has no object that it could close.
         await bookies.close()
         raise
     return bookies

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.ledger_client.ledger_metadata import decode
 from broker.managed_ledger.ledger_info import decode_cursor, decode_log
 from broker.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
+from protocol.ledger_metadata import decode
 
 Row = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""

@@ -1,1 +1,1 @@
-"""What is left over, missing or too old in a cluster, found in a snapshot of its metadata. Nothing is ever deleted."""
+"""Audits of a snapshot of a cluster's metadata: leftovers, missing ledgers and overdue ones. Nothing is ever deleted."""

@@ -1,12 +1,12 @@
-"""`audit acks`: what subscriptions have left unacknowledged, and what that costs.
+"""`audit acks`: finds subscriptions with many holes or a large backlog, and computes the cost of each.
 
-A hole is what is not acknowledged before something that is. Per subscription: acked ranges beyond the mark-delete
-position, entries in holes, entries and bytes behind it (the backlog), bytes of its own state, and the bytes of ledgers
-that are kept for this subscription alone: those between its mark-delete position and the next slowest one's. Entries
-are counted by the ledger lists, so a ledger that is still written counts with what its list says of it.
+A hole is an unacknowledged entry before an acknowledged one. A subscription costs acked ranges beyond the mark-delete
+position, entries in holes, entries and bytes that are unacknowledged (the backlog), bytes of its own state, and the bytes
+of ledgers kept for this subscription alone: those between its mark-delete position and the one of the next slowest
+subscription. Entries come from the ledger lists, so the open ledger counts with the numbers of its list.
 
-classes    holes      so many ranges that keeping them costs; beyond the broker's limit a restart delivers again
-           backlog    so many bytes that its reader is behind, or gone
+classes    holes      acked ranges >= Limits.ranges_min; beyond the broker's limit a restart delivers messages again
+           backlog    unacknowledged bytes >= Limits.backlog_bytes_min
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pipeline.audits.plan import age_s, findings, together
 from pipeline.audits.snapshot import Snapshot
 
 COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_bytes", "state_bytes")
+"""Columns of this audit's plan after those of every plan."""
 
 
 def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """A plan of subscriptions with the columns of `COSTS` behind it."""
+    """Return a plan with the columns of `COSTS` after its own: one row per class and subscription found."""
     costs = subscription_costs(snapshot).withColumn(
         "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
     )
@@ -51,7 +52,11 @@ def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def subscription_costs(snapshot: Snapshot) -> DataFrame:
-    """One row per subscription; `hole_entries` is null where the acks are in a ledger of the cursor's own."""
+    """Return one row per subscription with its costs.
+
+    Columns: topic, subscription, ranges, acked_entries, state_bytes, acks_known, modified_ms, backlog_entries,
+    backlog_bytes, held_bytes, hole_entries. `hole_entries` is null where the acks are in a ledger of the cursor's own.
+    """
     cursors = _with_next(snapshot.table("cursors"))
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     lists = lists.select("topic", "ledger_id", "entries", F.col("bytes").alias("ledger_bytes"), "closed_ms")
@@ -91,7 +96,10 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_next(cursors: DataFrame) -> DataFrame:
-    """`next_ledger`: where the next slowest subscription of the topic is, beyond all ledgers where there is none."""
+    """Add `slowest`, and `next_ledger`: the mark-delete ledger of the next slowest subscription of the topic.
+
+    For the fastest one it lies beyond all ledgers. One row per subscription.
+    """
     order = Window.partitionBy("topic").orderBy("mark_ledger", "mark_entry", "subscription")
     return cursors.withColumn("slowest", F.row_number().over(order) == 1).withColumn(
         "next_ledger", F.coalesce(F.lead("mark_ledger").over(order), F.lit(2**62))

@@ -1,12 +1,12 @@
-"""`audit ledgers`: ledgers that nothing refers to, and references to ledgers that are not there.
+"""`audit ledgers`: finds ledgers without a reference, and references to ledgers that do not exist.
 
-References are the ledger lists of topics, the ledgers of cursors, of schemas and of compacted topics. What is
-written down to be removed (`deleting`) is no reference, but a removal that was not finished.
+Ledger lists of topics, cursors, schemas and compacted topics refer to ledgers. A ledger that its list marks as
+`deleting` has no reference: its removal was decided and not finished.
 
-classes    orphan                a ledger of Pulsar's that nothing refers to
-           unknown-owner         nothing refers to it, and it is not of a kind whose references a snapshot has
+classes    orphan                a ledger of Pulsar's without a reference
+           unknown-owner         without a reference, and of a kind whose references a snapshot does not have
            deletion-unfinished   its removal was decided; the next load of its topic finishes it
-           missing-<kind>        referred to, and not there: managed-ledger, cursor, schema, compacted
+           missing-<kind>        referred to and absent: managed-ledger, cursor, schema, compacted
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pipeline.audits.limits import Limits
 from pipeline.audits.plan import age_s, findings, old_enough, together
 from pipeline.audits.snapshot import Snapshot
 
-KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger")
+_KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger")
 
 
 def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
+    """Return a plan with one row per ledger without a reference and per reference without a ledger."""
     references, ledgers = snapshot.table("references"), snapshot.table("ledgers")
     return together(
         [_unreferenced(snapshot, ledgers, references, limits), _missing(snapshot, ledgers, references)]
@@ -37,17 +38,17 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
         .where(old_enough(snapshot.taken_ms, "created_ms", limits.grace_s) | F.col("topic").isNotNull())
     )
     unfinished = F.col("topic").isNotNull()
-    known = (F.col("application") == "pulsar") & F.col("component").isin(*KNOWN_COMPONENTS)
+    known = (F.col("application") == "pulsar") & F.col("component").isin(*_KNOWN_COMPONENTS)
     known = F.coalesce(known, F.lit(False))
     return findings(
         left,
         kind=_choose(unfinished, "deletion-unfinished", known, "orphan", "unknown-owner"),
         reason=_choose(
             unfinished,
-            "its topic has written down that it is to go",
+            "its topic has marked it as deleting",
             known,
             "no topic, cursor, schema or compaction refers to it",
-            "nothing refers to it, and it does not say that it is one of ours: ask its owner",
+            "nothing refers to it, and its metadata does not name Pulsar: ask its owner",
         ),
         subject="ledger_id",
         age=age_s(snapshot.taken_ms, "created_ms"),
@@ -55,14 +56,17 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
 
 
 def _missing(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame) -> DataFrame:
-    """A list's last ledger that has no entry yet may be written down before the ledger is."""
+    """Return references to absent ledgers.
+
+    The last ledger of a list is left out while it is empty: a broker may write the list before the ledger.
+    """
     expected = references.where("kind <> 'deleting'").where(
         "kind <> 'managed-ledger' or (closed_ms is not null and entries > 0)"
     )
     return findings(
         expected.join(ledgers.select("ledger_id"), "ledger_id", "left_anti"),
         kind=F.concat(F.lit("missing-"), F.col("kind")),
-        reason=F.concat(F.lit("its metadata is gone, and this refers to it: "), F.col("owner")),
+        reason=F.concat(F.lit("its metadata is missing, and this refers to it: "), F.col("owner")),
         subject="ledger_id",
         age=age_s(snapshot.taken_ms, "closed_ms"),
     )

@@ -1,13 +1,13 @@
-"""`audit lifecycle`: closed ledgers that should have been removed by now.
+"""`audit lifecycle`: finds closed ledgers that a broker should have removed by now.
 
-A ledger may go when every subscription is behind it and its retention is over; TTL moves the subscriptions. So a
-closed ledger is due at the latest
-    when it was closed + the longer of TTL and retention, where there is a TTL,
-    when it was closed + retention, or when the last subscription passed it, where all have passed it.
-Without TTL a subscription may keep it for ever, and an endless retention does. The last ledger of a list is never
-due. Retention by size may remove earlier; that is no error. Policies of a topic go before those of its namespace.
+A broker removes a ledger when every subscription has passed it and its retention is over; the TTL moves subscriptions on.
+So a closed ledger is due at the latest
+    with a TTL: the longer of TTL and retention after it was closed,
+    passed by all subscriptions: when its retention is over and the last subscription has passed it.
+Without a TTL a subscription may keep it for ever, and an endless retention does. The last ledger of a list is never
+due. Retention by size may remove earlier, which is no error. Policies of a topic override those of its namespace.
 
-classes    expired     its TTL is over, and a subscription still stands before its end
+classes    expired     its TTL is over, and a subscription is still before its end
            consumed    every subscription has passed it
 """
 
@@ -22,6 +22,7 @@ from pipeline.audits.snapshot import Snapshot
 
 
 def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
+    """Return a plan with one row per ledger that is due."""
     judged = _with_slowest(snapshot, _with_policies(snapshot, _closed(snapshot), limits))
     taken = snapshot.taken_ms - limits.slack_s * 1000
     due = (
@@ -60,7 +61,7 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _closed(snapshot: Snapshot) -> DataFrame:
-    """Ledgers of topics that are closed and not the last of their list."""
+    """Return the references to closed ledgers that are not the last of their list, with `namespace`."""
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     of_topic = Window.partitionBy("topic")
     return (
@@ -71,6 +72,7 @@ def _closed(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> DataFrame:
+    """Add `ttl_s` and `retention_minutes`: of the topic, else of its namespace, else of the limits."""
     policies = snapshot.table("policies")
     of_topics = policies.where("level = 'topic'").selectExpr(
         "name as topic", "ttl_s as topic_ttl_s", "retention_minutes as topic_retention"
@@ -90,6 +92,7 @@ def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> Da
 
 
 def _with_slowest(snapshot: Snapshot, ledgers: DataFrame) -> DataFrame:
+    """Add `slowest`, the lowest mark-delete position of the topic, and `moved_ms`; null without subscriptions."""
     slowest = (
         snapshot.table("cursors")
         .groupBy("topic")

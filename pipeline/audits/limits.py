@@ -1,4 +1,4 @@
-"""What the audits are told from outside: how young is too young to judge, and what is worth a line."""
+"""The limits that a user gives an audit: ages, sizes and policies from which a row becomes a finding."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Options of `magnetar pipeline audit`."""
+
     grace_s: int = 86_400
-    """Younger nodes and ledgers are left out: somebody may be making them. Of unknown age counts as old enough."""
+    """Younger nodes and ledgers are left out, since their owner may not be written yet. An unknown age counts as old."""
     ranges_min: int = 1000
-    """Acked ranges of a subscription from which its holes are worth a line."""
+    """The fewest acked ranges of a subscription that are a finding."""
     backlog_bytes_min: int = 1 << 30
-    """Bytes that a subscription has before it from which its backlog is worth a line."""
+    """The smallest backlog of a subscription, in bytes, that is a finding."""
     ttl_s: int = 0
-    """Where no policy says otherwise; 0 = messages never expire."""
+    """The TTL of topics without a policy; 0 = messages never expire."""
     retention_minutes: int = 0
-    """Where no policy says otherwise; -1 = for ever."""
+    """The retention of topics without a policy; -1 = for ever."""
     slack_s: int = 3600
-    """How long the broker's own checks may take to remove what is due."""
+    """The time that the broker's own checks may take to remove a ledger that is due."""

@@ -1,8 +1,8 @@
-"""`audit metadata`: nodes that nobody needs any more, by kind.
+"""`audit metadata`: finds nodes whose topic, namespace or tenant no longer exists, by kind.
 
-A topic exists where it has a managed ledger that is not being deleted, or where it is partitioned; then so do its
-partitions, also those that nobody has used. A namespace exists where it has policies, a tenant likewise. Non-persistent
-topics leave no node of their own, so nothing is said about what belongs to them.
+A topic exists if it has a managed ledger that is not being deleted, or if it is partitioned; its partitions then exist
+too, used or not. A namespace exists if it has policies, a tenant likewise. Nodes of non-persistent topics are left out,
+because such topics leave no node of their own that would show whether they exist.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pipeline.audits.limits import Limits
 from pipeline.audits.plan import age_s, findings, old_enough
 from pipeline.audits.snapshot import Snapshot
 
-PARTITION = r"^(.*)-partition-(\d+)$"
-OF_NAMESPACES = ("managed-ledger", "cursor", "schema", "topic-policies", "partitioned-topic")
-ALSO_OF_NAMESPACES = ("local-policies", "bundle-owner", "bundle-data")
-ROOTS = r"^/(managed-ledgers|ledgers|schemas|namespace|admin/[^/]+|loadbalance/[^/]+)$"
-"""Empty they wait for what comes."""
+_PARTITION = r"^(.*)-partition-(\d+)$"
+_OF_TOPICS = ("managed-ledger", "cursor", "schema", "topic-policies", "partitioned-topic")
+_OF_NAMESPACES = ("local-policies", "bundle-owner", "bundle-data")
+_ROOTS = r"^/(managed-ledgers|ledgers|schemas|namespace|admin/[^/]+|loadbalance/[^/]+)$"
+"""Nodes that a cluster creates at its start and that may stay empty."""
 
-REASONS: tuple[tuple[str, str], ...] = (
+_REASONS: tuple[tuple[str, str], ...] = (
     ("no_tenant", "its tenant does not exist"),
     ("no_namespace", "its namespace does not exist"),
     ("no_partition", "it is a partition that its topic does not have"),
@@ -30,7 +30,7 @@ REASONS: tuple[tuple[str, str], ...] = (
 
 
 def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """A plan of nodes; its classes are the nodes' kinds."""
+    """Return a plan with one row per superfluous node; its classes are the kinds of nodes."""
     judged = _judge(_with_owners(snapshot))
     leaked = judged.where(F.col("reason").isNotNull()).where(
         old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s)
@@ -45,7 +45,10 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _with_owners(snapshot: Snapshot) -> DataFrame:
-    """Each node with whether its tenant, namespace and topic exist, and how many partitions its topic has."""
+    """Add to each node whether its tenant, namespace and topic exist, and the partitions of its topic.
+
+    One row per node; columns own, partitions, has_namespace, has_tenant (null = absent), base, index.
+    """
     nodes = snapshot.table("nodes")
     topics = snapshot.table("topics").groupBy("topic").agg(F.max("partitions").alias("own"))
     parents = topics.where("own > 0").select(F.col("topic").alias("base"), F.col("own").alias("partitions"))
@@ -53,13 +56,15 @@ def _with_owners(snapshot: Snapshot) -> DataFrame:
     tenants = nodes.where("kind = 'tenant'").select(
         F.element_at(F.split("path", "/"), -1).alias("tenant"), F.lit(True).alias("has_tenant")
     )
-    is_partition = F.col("topic").contains("-partition-")  # Cheap, so that few meet the expression.
+    is_partition = F.col("topic").contains(
+        "-partition-"
+    )  # Cheap, so that few rows need the regular expression.
     return (
-        nodes.where(F.col("kind").isin(*OF_NAMESPACES, *ALSO_OF_NAMESPACES, "namespace", "parent"))
-        .withColumn("base", F.when(is_partition, F.regexp_extract("topic", PARTITION, 1)))
+        nodes.where(F.col("kind").isin(*_OF_TOPICS, *_OF_NAMESPACES, "namespace", "parent"))
+        .withColumn("base", F.when(is_partition, F.regexp_extract("topic", _PARTITION, 1)))
         .withColumn(
             "index",
-            F.when(is_partition, F.expr(f"try_cast(regexp_extract(topic, r'{PARTITION}', 2) as long)")),
+            F.when(is_partition, F.expr(f"try_cast(regexp_extract(topic, r'{_PARTITION}', 2) as long)")),
         )
         .withColumn("tenant", F.element_at(F.split("namespace", "/"), 1))
         .join(topics, "topic", "left")
@@ -76,15 +81,15 @@ def _judge(nodes: DataFrame) -> DataFrame:
     exists = F.col("own").isNotNull() | is_partition
     conditions: dict[str, Column] = {
         "no_tenant": (kind == "namespace") & F.col("has_tenant").isNull(),
-        "no_namespace": kind.isin(*OF_NAMESPACES, *ALSO_OF_NAMESPACES) & F.col("has_namespace").isNull(),
-        "no_partition": kind.isin(*OF_NAMESPACES) & index.isNotNull() & ~is_partition,
+        "no_namespace": kind.isin(*_OF_TOPICS, *_OF_NAMESPACES) & F.col("has_namespace").isNull(),
+        "no_partition": kind.isin(*_OF_TOPICS) & index.isNotNull() & ~is_partition,
         "no_topic": kind.isin("cursor", "schema", "topic-policies") & persistent & ~exists,
         "empty": (kind == "parent")
         & (F.col("bytes") == 0)
         & (F.col("children") == 0)
-        & ~F.col("path").rlike(ROOTS),
+        & ~F.col("path").rlike(_ROOTS),
     }
     reason = F.lit(None).cast("string")
-    for name, text in reversed(REASONS):
+    for name, text in reversed(_REASONS):
         reason = F.when(conditions[name], F.lit(text)).otherwise(reason)
     return nodes.withColumn("reason", reason)

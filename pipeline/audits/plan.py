@@ -1,12 +1,9 @@
-"""A plan: what an audit found, one row each, as DataFrame. It is for people to read and act on."""
+"""A plan: the findings of an audit as a DataFrame, for people to read and act on. One row per finding."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-
-PLAN = ("class", "reason", "subject", "topic", "age_s", "bytes")
-"""class: kind of finding. subject: path, ledger id, or topic and subscription. age_s, bytes: null = not known."""
 
 
 def findings(
@@ -20,7 +17,12 @@ def findings(
     bytes_: str | Column = "bytes",
     more: tuple[str, ...] = (),
 ) -> DataFrame:
-    """`kind` and `reason` are texts or columns, the others names of columns; `more` are kept behind them."""
+    """Return one row per row of `frame`, with the columns of a plan.
+
+    `class` (kind of finding), `reason`, `subject` (path, ledger id, or topic and subscription), `topic`, `age_s` and
+    `bytes` (null = unknown), then the columns named in `more`. `kind` and `reason` are texts or columns, the others
+    names of columns.
+    """
     return frame.select(
         (F.lit(kind) if isinstance(kind, str) else kind).alias("class"),
         (F.lit(reason) if isinstance(reason, str) else reason).alias("reason"),
@@ -33,6 +35,7 @@ def findings(
 
 
 def together(frames: list[DataFrame]) -> DataFrame:
+    """Return the rows of plans with equal columns as one plan."""
     found = frames[0]
     for frame in frames[1:]:
         found = found.unionByName(frame)
@@ -40,8 +43,10 @@ def together(frames: list[DataFrame]) -> DataFrame:
 
 
 def age_s(taken_ms: int, at_ms: str) -> Column:
+    """Return the seconds from a column of milliseconds to the snapshot."""
     return F.floor((F.lit(taken_ms) - F.col(at_ms)) / 1000)
 
 
 def old_enough(taken_ms: int, at_ms: str, grace_s: int) -> Column:
+    """Return true for rows at least `grace_s` old, and for rows of unknown age."""
     return F.col(at_ms).isNull() | (F.col(at_ms) <= F.lit(taken_ms - grace_s * 1000))

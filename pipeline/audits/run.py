@@ -1,4 +1,4 @@
-"""One audit from a snapshot's folder to a plan in Parquet, a short text and a page. Nothing is ever deleted."""
+"""Runs one audit: from a snapshot's folder to a plan in Parquet, a short text and a page. It never deletes anything."""
 
 from __future__ import annotations
 
@@ -27,43 +27,51 @@ AUDITS = MappingProxyType(
         "lifecycle": audit_lifecycle,
     }
 )
-PLAN = "plan"
-"""The folder of the findings; what else the page shows are files beside it."""
-LARGEST = 20
+"""By name: from snapshot and limits to a plan."""
+_PLAN = "plan"
+"""The folder of the findings, inside the folder of the report."""
+_LARGEST = 20
 """Findings of each class that the page shows."""
-DAY_S = 86_400
+_DAY_S = 86_400
 
 
 class ClassSummary(NamedTuple):
+    """The findings of one class together."""
+
     name: str
     findings: int
     bytes: int | None
+    """None where no finding has a size."""
     oldest_s: int | None
+    """None where no finding has an age."""
 
 
 def run_audit(
     spark: SparkSession, name: str, folder: Path, out: Path, limits: Limits, progress: Callable[[str], None]
 ) -> str:
-    """The text; plan and page are in `out`. SnapshotError says what is wrong with the folders."""
+    """Write plan and page into `out`, a new folder; return the text.
+
+    SnapshotError for an unusable snapshot and an existing `out`.
+    """
     if out.exists():
         raise SnapshotError(f"{out} exists; a plan needs a folder of its own")
     snapshot = open_snapshot(spark, folder)
     progress(f"audit {name}: reading {folder}")
-    AUDITS[name](snapshot, limits).write.parquet(str(out / PLAN))
+    AUDITS[name](snapshot, limits).write.parquet(str(out / _PLAN))
     progress(f"audit {name}: summing up")
-    plan = spark.read.parquet(str(out / PLAN))
+    plan = spark.read.parquet(str(out / _PLAN))
     found = summarise(plan)
     answer = Answer(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))
     answer.tables["classes"] = Table("By class", [_row(one) for one in found])
     answer.tables["largest"] = Table(
-        f"The {LARGEST} largest of each class", largest(plan), shown=LARGEST * max(len(found), 1)
+        f"The {_LARGEST} largest of each class", largest(plan), shown=_LARGEST * max(len(found), 1)
     )
     write(answer, out)
     return "\n".join(answer.text)
 
 
 def summarise(plan: DataFrame) -> list[ClassSummary]:
-    """By class, most bytes first."""
+    """Sum a plan by class, most bytes first."""
     rows = (
         plan.groupBy("class")
         .agg(F.count("*").alias("findings"), F.sum("bytes").alias("bytes"), F.max("age_s").alias("oldest_s"))
@@ -74,12 +82,14 @@ def summarise(plan: DataFrame) -> list[ClassSummary]:
 
 
 def largest(plan: DataFrame) -> list[TableRow]:
+    """Return the largest findings of each class, largest first: one row per finding, columns of the plan."""
     order = Window.partitionBy("class").orderBy(F.desc_nulls_last("bytes"), "subject")
-    first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= LARGEST)
+    first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= _LARGEST)
     return [row.asDict() for row in first.orderBy("class", "place").drop("place").collect()]
 
 
 def describe(name: str, found: list[ClassSummary], unreadable: int, out: Path) -> list[str]:
+    """Return the text for the terminal, line by line."""
     total = sum(one.findings for one in found)
     lines = [f"audit {name}: {total:,} findings, nothing was changed; plan and page in {out}"]
     if found:
@@ -96,5 +106,5 @@ def _row(one: ClassSummary) -> TableRow:
         "class": one.name,
         "findings": one.findings,
         "size": "not known" if one.bytes is None else mib(one.bytes),
-        "oldest": "not known" if one.oldest_s is None else f"{one.oldest_s / DAY_S:,.1f} days",
+        "oldest": "not known" if one.oldest_s is None else f"{one.oldest_s / _DAY_S:,.1f} days",
     }

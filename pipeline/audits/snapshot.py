@@ -1,4 +1,4 @@
-"""A snapshot as DataFrames, as `magnetar admin snapshot` writes it."""
+"""Reads a snapshot that `magnetar admin snapshot` wrote, each table as a DataFrame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 FACTS: Final = "snapshot.json"
+"""The file that is written last, so that a folder with it is whole."""
 FORMAT: Final = 1
+"""The version of the format that is read here."""
 COLUMNS: Final = MappingProxyType(
     {
         "nodes": (
@@ -40,28 +42,34 @@ COLUMNS: Final = MappingProxyType(
         "unreadable": "path string, why string",
     }
 )
+"""By table, its columns in Spark's notation. docs/audits.md has the grain and the meaning of each table."""
 
 
 class SnapshotError(Exception):
-    """One sentence for whoever started the audit."""
+    """A folder is no snapshot that can be audited; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """The tables of one snapshot."""
+
     spark: SparkSession
     folder: Path
     taken_ms: int
+    """When the snapshot was taken, in milliseconds since 1970."""
 
     def table(self, name: str) -> DataFrame:
+        """Return a table with the columns of `COLUMNS`, one row per Parquet row."""
         return self.spark.read.schema(COLUMNS[name]).parquet(str(self.folder / name))
 
     @property
     def unreadable(self) -> int:
+        """Nodes whose value was not understood when the snapshot was taken."""
         return self.table("unreadable").count()
 
 
 def taken_ms_of(folder: Path) -> int:
-    """SnapshotError where the folder is no whole snapshot that we can read."""
+    """Return when a snapshot was taken. SnapshotError for an incomplete folder or another format."""
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         found, taken_ms = facts["format"], int(facts["taken_ms"])
@@ -78,4 +86,5 @@ def taken_ms_of(folder: Path) -> int:
 
 
 def open_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
+    """Open a snapshot without reading its tables. SnapshotError."""
     return Snapshot(spark, folder, taken_ms_of(folder))

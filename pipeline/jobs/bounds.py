@@ -1,5 +1,7 @@
-"""What no setting can beat, and what policies from elsewhere would have made of the same reads: by simulators over the
-bare requests. An append puts an entry in, without being a read."""
+"""Simulates general policies on the reads of an access record: Belady's bound, and FIFO, LRU and newer ones beside it.
+
+The policies see a bare trace of requests. An append inserts an entry and is not counted as a read.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,31 @@ from broker.recorder.record_reader import RunOfBroker
 from pipeline.replays.accesses import APPEND, ASK, CAME_TO_NOTHING, FORCED, READ, Accesses, runs_expanded
 from pipeline.replays.making import accesses_of
 from pipeline.replays.sampling import sampled
-from pipeline.simulators.replay import replay
+from pipeline.simulators.simulation import BELADY, POLICIES, simulate
 from pipeline.simulators.trace import Trace, trace_of
 
-BASELINE: Final = ("FIFO", "LRU", "Sieve", "S3FIFO", "ARC", "WTinyLFU", "Belady")
-SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in ("Sieve", "WTinyLFU"))
-"""The others do with a small cache what they do not with a large one (docs/simulators.md)."""
+W_TINY_LFU: Final = "WTinyLFU"
+BASELINE: Final = ("FIFO", "LRU", "Sieve", "S3FIFO", "ARC", W_TINY_LFU, BELADY)
+"""Policies that `recommend` shows beside the broker's own."""
+SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in ("Sieve", W_TINY_LFU))
+"""The same for a sample. Sieve and W-TinyLFU behave otherwise in a small cache than in a large one, so a sample
+misjudges them (docs/simulators.md)."""
+SKETCH_UNITS_MAX: Final = 1 << 22
+"""The capacity that W-TinyLFU is simulated with at most, which limits its sketch to 240 MB."""
 
 
 class Requests(NamedTuple):
+    """The appends and reads of an access record as a trace."""
+
     trace: Trace
     reads: int
+    """The number of requests that are reads."""
     appends: np.ndarray[tuple[int], np.dtype[np.bool_]]
-    """Which requests are no reads."""
+    """For each request, True for an append."""
 
 
 def requests_of(accesses: Accesses) -> Requests:
-    """Appends and reads in their order, each entry with its size."""
+    """Return appends and reads in their order, each entry with its size."""
     rows = accesses.rows
     came = (rows.op == ASK) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
     wanted = (rows.op == APPEND) | (rows.op == READ) | came
@@ -40,7 +50,11 @@ def requests_of(accesses: Accesses) -> Requests:
 
 
 def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tuple[str, int, int]]:
-    """(policy, reads that hit, reads) of a run with a cache of so many bytes, on a share of the entries."""
+    """Return (policy, reads that hit, reads) for one broker lifetime.
+
+    The task names the size of the cache in bytes, the share of the entries to simulate, and the policies. A policy
+    for which the share's capacity is too small is left out.
+    """
     run, size_bytes, rate, policies = task
     accesses = accesses_of(run)
     accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
@@ -50,9 +64,25 @@ def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tup
     capacity = max(round(size_bytes * accesses.bytes_rate), 1)
     found = []
     for policy in policies:
-        try:
-            hits = replay(policy, requests.trace, capacity).hits
-        except ValueError:  # Too small a capacity for it.
+        if capacity < POLICIES[policy]:
             continue
+        if policy == W_TINY_LFU:
+            trace, units = in_units(requests.trace, capacity, SKETCH_UNITS_MAX)
+        else:
+            trace, units = requests.trace, capacity
+        hits = simulate(policy, trace, units).hits
         found.append((policy, int(np.count_nonzero(hits & ~requests.appends)), requests.reads))
     return found
+
+
+def in_units(trace: Trace, capacity: int, units_max: int) -> tuple[Trace, int]:
+    """Return the trace and the capacity in the smallest unit that keeps the capacity at `units_max` or below.
+
+    W-TinyLFU's sketch takes 58 bytes per unit of the capacity, whatever the trace: with a capacity of 1 GiB in
+    bytes it would take 8 GB of memory.
+    """
+    unit = -(-capacity // units_max)
+    if unit == 1:
+        return trace, capacity
+    sizes = np.maximum((trace.sizes + unit // 2) // unit, 1)
+    return Trace(trace.ids, trace.keys, sizes), capacity // unit

@@ -1,1 +1,1 @@
-"""The cache's hit ratio as it is now, from the counts that a broker publishes."""
+"""The hit ratio of a running broker's cache, from the counts that it publishes."""

@@ -1,7 +1,7 @@
-"""Says when a topic's hit ratio drops below what it was. Pure: no I/O, no clock.
+"""Detects drops of a topic's hit ratio below its moving average. Pure: no I/O, no clock.
 
-What it was is a moving average over the minutes before, about the last ten; a minute with few reads says nothing and
-is not counted. A drop is told once: the average follows, and until the ratio is back nothing more is said.
+The average covers about the last ten minutes. A minute with few reads is ignored, because its ratio is chance. A drop
+is reported once; the next one can follow only after the ratio was back, and the average follows the lower ratio meanwhile.
 """
 
 from __future__ import annotations
@@ -10,27 +10,37 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 WEIGHT = 0.2
-"""Of the newest minute in the average."""
+"""The weight of the newest minute in the average."""
 MINUTES_MIN = 3
-"""Before that a topic has no past to compare with."""
+"""Minutes that a topic needs before a drop is reported."""
 
 
 class Minute(NamedTuple):
+    """The reads of one topic in one minute."""
+
     start_ms: int
+    """Milliseconds since 1970."""
     topic: str
     hits: int
     reads: int
+    """Hits, misses and coalesced reads, in entries."""
 
     @property
     def ratio(self) -> float:
+        """Hits among reads; the caller makes sure that there are reads."""
         return self.hits / self.reads
 
 
 class Drop(NamedTuple):
+    """A drop that is reported."""
+
     start_ms: int
+    """Of the minute, in milliseconds since 1970."""
     topic: str
     before: float
+    """The average hit ratio before the minute."""
     now: float
+    """The hit ratio of the minute."""
 
 
 @dataclass(slots=True)
@@ -41,14 +51,16 @@ class _Past:
 
 
 class DropWatch:
+    """Keeps the moving average of each topic."""
+
     def __init__(self, drop: float, reads_min: int) -> None:
-        """`drop`: 0.1 = ten points below the average. `reads_min`: of a minute that counts."""
+        """`drop`: 0.1 = ten points below the average. `reads_min`: fewest reads of a minute that is judged."""
         self._drop = drop
         self._reads_min = max(reads_min, 1)
         self._past: dict[str, _Past] = {}
 
     def judge(self, minute: Minute) -> Drop | None:
-        """For each topic in the order of its minutes."""
+        """Return a drop that begins with this minute, or None. Call it in the order of each topic's minutes."""
         if minute.reads < self._reads_min:
             return None
         past = self._past.get(minute.topic)
@@ -57,9 +69,9 @@ class DropWatch:
             return None
         before = past.average
         low = minute.ratio < before - self._drop
-        told, past.dropped = past.dropped, low
+        reported, past.dropped = past.dropped, low
         past.average += WEIGHT * (minute.ratio - before)
         past.minutes += 1
-        if not low or told or past.minutes <= MINUTES_MIN:
+        if not low or reported or past.minutes <= MINUTES_MIN:
             return None
         return Drop(minute.start_ms, minute.topic, before, minute.ratio)

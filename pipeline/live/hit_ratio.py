@@ -1,7 +1,7 @@
-"""The stream: from the messages of `entryCacheCountsTopic` to hits and reads per topic and minute.
+"""Streams hit ratios: from the messages of `entryCacheCountsTopic` to hits and reads per topic and minute.
 
-A hit is an entry that came from the cache; one that came with another reader's storage read (coalesced) is none, and is
-a read. A minute is told when messages of a later one show that it is over.
+A hit is an entry read from the cache. An entry that came with another reader's storage read (coalesced) is a read and
+not a hit. A minute is reported when messages of a later one show that it is over.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.live.drop_watch import Drop, DropWatch, Minute
 
-MESSAGE = (
+_MESSAGE = (
     "at_ms long, interval_s long, broker string,"
     " topics array<struct<topic string, hits long, misses long, coalesced long>>"
 )
-LATE = "10 seconds"
-"""How far apart the messages of several brokers may be."""
+_LATE = "10 seconds"
+"""The largest distance between messages of several brokers about the same minute."""
 
 
 def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) -> DataFrame:
-    """Hits and reads per topic and message. `starting`: earliest or latest, where there is no checkpoint yet."""
+    """Return a stream with one row per topic and message: at, topic, hits, reads.
+
+    `starting`: "earliest" or "latest", used while there is no checkpoint.
+    """
     values = (
         spark.readStream.format("pulsar")
         .option("service.url", service_url)
@@ -34,7 +37,7 @@ def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) 
         .load()
     )
     return (
-        values.select(F.from_json(F.col("value").cast("string"), MESSAGE).alias("message"))
+        values.select(F.from_json(F.col("value").cast("string"), _MESSAGE).alias("message"))
         .select("message.at_ms", F.explode("message.topics").alias("counts"))
         .select(
             F.timestamp_millis("at_ms").alias("at"),
@@ -46,8 +49,9 @@ def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) 
 
 
 def by_minute(counts: DataFrame) -> DataFrame:
+    """Return a stream with one row per topic and minute: minute, topic, hits, reads."""
     return (
-        counts.withWatermark("at", LATE)
+        counts.withWatermark("at", _LATE)
         .groupBy(F.window("at", "1 minute"), "topic")
         .agg(F.sum("hits").alias("hits"), F.sum("reads").alias("reads"))
         .select(F.col("window.start").alias("minute"), "topic", "hits", "reads")
@@ -63,8 +67,11 @@ def start(
     once: bool,
     tell: Callable[[str], None],
 ) -> StreamingQuery:
-    """`tell` hears a line per minute and one per drop. `out`: Parquet with a row per topic and minute. `once`: what
-    there is now, then end. Paths may have a scheme."""
+    """Start the stream, which calls `tell` with a line per minute and one per drop.
+
+    `out`: folder for Parquet with one row per topic and minute. `once`: read the messages present now, then end. Paths
+    may have a scheme, since Spark writes there.
+    """
 
     def take(batch: DataFrame, batch_id: int) -> None:
         batch.persist()
@@ -77,7 +84,7 @@ def start(
             .orderBy("minute")
             .collect()
         ):
-            tell(describe_minute(*row))
+            tell(_describe_minute(*row))
         for row in batch.orderBy("minute").toLocalIterator():
             drop = watch.judge(Minute(int(row.minute.timestamp() * 1000), row.topic, row.hits, row.reads))
             if drop is not None:
@@ -89,7 +96,7 @@ def start(
     return writer.foreachBatch(take).start()
 
 
-def describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> str:
+def _describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> str:
     ratio = f"{hits / reads:.4f}" if reads else "-"
     return f"{minute:%Y-%m-%d %H:%M}  hit ratio {ratio}  {reads:,} reads of {topics:,} topics"
 

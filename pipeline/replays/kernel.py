@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.machine_code import compiled_without_counts as compiled
 from pipeline.replays import accesses as a
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import TURN_NS, Rows
 from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, Cache
-from pipeline.simulators.kernels.compiled import compiled_without_counts as compiled
 
 SLOT_MASK = 0xFFFFFFFF
 REQUEUES_MAX = 32_767

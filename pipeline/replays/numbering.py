@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.recorder.errors import RecordError
+from pipeline.machine_code import compiled
 from pipeline.replays.accesses import Ints32, Ints64, Numbering, runs_expanded
 from pipeline.replays.columns import Columns
-from pipeline.simulators.kernels.compiled import compiled
 
 TABLE_MAX: Final = 1 << 24
 """Ledger ids are given out one by one, so a table over them is short; otherwise they are sorted."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
+from pipeline.machine_code import compiled
 from pipeline.replays.accesses import NOT_COUNTED, NOT_OFFERED
 from pipeline.replays.columns import Columns
-from pipeline.simulators.kernels.compiled import compiled
 
 _OPEN, _CLOSE = int(Op.OPEN), int(Op.CLOSE)
 _ADDED, _MOVED, _LEFT, _ACK = int(Op.CURSOR_ADDED), int(Op.CURSOR_MOVED), int(Op.CURSOR_LEFT), int(Op.ACK)

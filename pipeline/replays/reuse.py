@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.observe.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.recorder.record_reader import RunOfBroker
+from pipeline.machine_code import compiled
 from pipeline.replays.columns import read_columns
 from pipeline.replays.numbering import number_entries, sizes_of
 from pipeline.replays.readers import rows_of_open_topics
-from pipeline.simulators.kernels.compiled import compiled
 
 BUCKETS: Final = 48
 """Powers of two: microseconds, and bytes."""

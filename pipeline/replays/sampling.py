@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.recorder.sampling import in_sample, sample_hash
+from pipeline.machine_code import compiled
 from pipeline.replays.accesses import (
     Accesses,
     Bools,
@@ -17,7 +18,6 @@ from pipeline.replays.accesses import (
     Ints64,
     Numbering,
 )
-from pipeline.simulators.kernels.compiled import compiled
 
 
 def sampled(accesses: Accesses, rate: float) -> Accesses:

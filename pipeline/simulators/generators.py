@@ -1,4 +1,7 @@
-"""Traces that can be made anywhere: requests drawn from a Zipf law, and the reads of a broker's log."""
+"""Generates traces: requests drawn from a Zipf law, and the reads of a broker's log.
+
+The same arguments give the same trace on every machine, byte for byte, so that recorded miss counts can be checked.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,17 @@ import numpy as np
 from pipeline.simulators.trace import Trace, trace_of
 
 CURSORS = ((0, 0), (1, 2000), (2, 50), (2, 2000))
-"""(class of topics, lag in entries): a third of the topics has a cursor that tails, a third one that is far
-behind, a third one close behind and one far behind."""
+"""(class of topics, lag in entries) of each cursor.
+
+The first third of the topics has a cursor at the tail, the second one far behind, and the last one close behind and
+one far behind.
+"""
 CLASSES = 3
+"""Topic number n belongs to class n modulo this."""
 
 
 def zipf(alpha: float, objects: int, requests: int, seed: int) -> Trace:
-    """Independent requests; the object of rank r is asked for in proportion to r ** -alpha.
+    """Draw independent requests; the object of rank r is requested in proportion to r ** -alpha.
 
     Keys are 1 to `objects` in an order drawn after the requests, so that a key says nothing about its rank.
     """
@@ -26,10 +33,10 @@ def zipf(alpha: float, objects: int, requests: int, seed: int) -> Trace:
 
 
 def broker_log(topics: int, entries: int) -> Trace:
-    """In each round every topic gets one entry, then the cursors read one entry each, all of one kind after another.
+    """Append one entry to every topic in each round, then let every cursor read one entry.
 
-    An append is a request too, always a miss. The key of an entry is its topic in the high half and its number
-    from 1 in the low half.
+    An append is a request too, always a miss. The upper 32 bits of a key are the topic, the lower 32 the number of
+    the entry, from 1.
     """
     first_keys = np.arange(topics, dtype=np.uint64) << np.uint64(32)
     readers = [(first_keys[number::CLASSES], lag) for number, lag in CURSORS]
@@ -45,11 +52,11 @@ def broker_log(topics: int, entries: int) -> Trace:
 
 
 def lagging_readers(entries: int, topics: int, seed: int) -> Trace:
-    """A log whose readers lag by chance: no round, no cliff in the miss ratio curve.
+    """Append to topics at random, with readers that lag by chance: the miss ratio curve has no cliff.
 
     Topics get entries by a Zipf law with exponent 0.9 and have one to three cursors each. Nine cursors in ten
-    read an entry about `entries` / 1000 appends after it came, the tenth about `entries` / 10; what would be read
-    after the end is not read. Keys as in `broker_log`.
+    read an entry about `entries` / 1000 appends after it was appended, the tenth about `entries` / 10. Reads after the
+    last append are left out. Keys as in `broker_log`.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     shares = np.cumsum(1 / np.arange(1, topics + 1, dtype=np.float64) ** 0.9)

@@ -1,37 +1,37 @@
-"""XXH64 of 64-bit keys: for one key, or for an array of them at once."""
+"""Computes XXH64 of 64-bit keys, for samples that every broker and every program draws alike."""
 
 from __future__ import annotations
-
-from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-_MASK = (1 << 64) - 1
-_PRIMES = (
-    0x9E3779B185EBCA87,
-    0xC2B2AE3D27D4EB4F,
-    0x165667B19E3779F9,
-    0x85EBCA77C2B2AE63,
-    0x27D4EB2F165667C5,
+_PRIMES = tuple(
+    map(
+        np.uint64,
+        (
+            0x9E3779B185EBCA87,
+            0xC2B2AE3D27D4EB4F,
+            0x165667B19E3779F9,
+            0x85EBCA77C2B2AE63,
+            0x27D4EB2F165667C5,
+        ),
+    )
 )
 
 
-@overload
-def xxh64(keys: int, seed: int) -> int: ...
-@overload
-def xxh64(keys: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]: ...
-def xxh64(keys: Any, seed: int) -> Any:
-    """The hash of each key as eight little-endian bytes, as the published algorithm defines it."""
-    # One text for Python's integers, which the masks cut to 64 bits, and for numpy's, which wrap by themselves.
+def xxh64(keys: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """Return the hash of each key's eight little-endian bytes, as the published algorithm defines it."""
+    # Products and sums of numpy's 64-bit numbers wrap around, as the algorithm asks.
     first, second, third, fourth, fifth = _PRIMES
-    value = _rotate(keys * second & _MASK, 31) * first & _MASK
-    value = value ^ (seed + fifth + 8 & _MASK)
-    value = _rotate(value, 27) * first + fourth & _MASK
-    value = (value ^ value >> 33) * second & _MASK
-    value = (value ^ value >> 29) * third & _MASK
-    return value ^ value >> 32
+    value = _rotated(keys * second, 31) * first
+    value = value ^ np.uint64((seed + int(fifth) + 8) % 2**64)
+    value = _rotated(value, 27) * first + fourth
+    value = (value ^ value >> np.uint64(33)) * second
+    value = (value ^ value >> np.uint64(29)) * third
+    hashes: NDArray[np.uint64] = value ^ value >> np.uint64(32)
+    return hashes
 
 
-def _rotate(value: Any, bits: int) -> Any:
-    return (value << bits | value >> 64 - bits) & _MASK
+def _rotated(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    """Rotate each number to the left."""
+    return values << np.uint64(bits) | values >> np.uint64(64 - bits)

@@ -1,16 +1,18 @@
-"""Miss ratios from a sample of the objects, with error bars (SHARDS; Waldspurger et al., FAST 2015).
+"""Estimates miss ratios from a sample of the objects, with error bars (SHARDS; Waldspurger et al., FAST 2015).
 
-An object is in the sample if the hash of its key is below a bound, so all of its requests are or none is, and
-every broker and every run picks the same ones. A cache of rate times the capacity then sees of the sample what
-the whole cache sees of everything.
+libCacheSim's Python interface has neither samples nor error bars, so this is ours.
 
-How many requests a sample holds depends on which objects are in it. Where misses go with requests, as on a log
-whose entries are all asked for about equally often, this cancels in misses per sampled request; where a few
-objects have most of the requests and no misses, it does so only in misses per expected request. The estimate
-takes from the first what the sample's own objects say (a regression estimator), and is the second otherwise.
+An object is in the sample if the hash of its key is below a bound. A sample thus has all requests of an object or none,
+and every program picks the same objects. A cache of rate times the capacity then has about the miss ratio on the
+sample that the whole cache has on the whole trace.
 
-The error bars are a delete-a-group jackknife: the sample is cut into groups by another hash, and each is left out
-once. They know nothing of what no group shows; a trace with a few dominant objects needs a higher rate.
+The number of sampled requests depends on chance. Where misses are proportional to requests, as on a log whose entries are
+all requested about equally often, chance cancels in misses per sampled request. Where a few objects have most of
+the requests and no misses, it cancels in misses per expected request. The estimate regresses misses on requests over the
+sampled objects (a regression estimator), and so is right for both.
+
+The error bars are a delete-a-group jackknife: the sample is divided into groups by another hash, and each group is left
+out once. A trace with a few dominant objects needs a higher rate, because no group shows their weight.
 """
 
 from __future__ import annotations
@@ -24,44 +26,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.simulators.hashing import xxh64
-from pipeline.simulators.policies import policy_named
-from pipeline.simulators.replay import replay
+from pipeline.simulators.simulation import capacity_min, simulate
 from pipeline.simulators.stack_distances import stack_distances
 from pipeline.simulators.trace import Trace
 
 GROUPS: Final = 10
-GROUP_SEED: Final = 0x6A09E667
+"""Groups of the jackknife."""
+_GROUP_SEED: Final = 0x6A09E667
+"""Any seed but the sample's, so that groups are drawn independently of it."""
 STUDENT_T: Final = 2.262
-"""Two-sided 95 % with GROUPS - 1 degrees of freedom."""
+"""Two-sided 95 % quantile with GROUPS - 1 degrees of freedom."""
 
 _Misses: TypeAlias = Callable[[Trace, float], list[NDArray[np.bool_]]]
-"""For a sampled trace and its rate: for each capacity, which requests miss."""
+"""Returns for a sampled trace and its rate, for each capacity, which requests miss."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
+    """The requests for a share of the objects of a trace."""
+
     trace: Trace
-    """The requests of the sampled objects, with the sizes that they really have."""
+    """The requests for the sampled objects; sizes are not scaled."""
     rate: float
-    """The share of the objects that are sampled, above 0 and at most 1."""
+    """The share of the objects in the sample, above 0 and at most 1."""
     requests: int
-    """Of the whole trace."""
+    """The number of requests in the whole trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
+    """A policy's miss ratio at one capacity, as a sample tells it."""
+
     capacity: int
+    """Of the whole cache, in the unit of the trace's sizes."""
     miss_ratio: float
+    """0 to 1."""
     standard_error: float
+    """Of `miss_ratio`; 0 for a sample of everything."""
 
     @property
     def error_bar(self) -> float:
-        """The exact ratio is within so much of `miss_ratio`, 19 times in 20."""
+        """The exact ratio is within this distance of `miss_ratio`, 19 times in 20."""
         return STUDENT_T * self.standard_error
 
 
 def sample(trace: Trace, rate: float, seed: int = 0) -> Sample:
-    """The objects whose hash with this seed is among the lowest `rate` of all hashes."""
+    """Take the objects whose hash is among the lowest `rate` of all hashes.
+
+    ValueError for a rate outside of 0 to 1.
+    """
     if not 0 < rate <= 1:
         raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
     chosen = xxh64(trace.keys, seed) <= np.uint64(min(int(rate * 2**64), 2**64 - 1))
@@ -69,17 +82,23 @@ def sample(trace: Trace, rate: float, seed: int = 0) -> Sample:
 
 
 def estimate(policy: str, of: Sample, capacities: Sequence[int]) -> list[Estimate]:
-    """The miss ratio of a policy at each of the capacities of the whole cache."""
-    _check(of, capacities, policy_named(policy).capacity_min)
+    """Estimate the miss ratio of a policy at each of the capacities of the whole cache.
+
+    ValueError where the sample is too small for a capacity; SimulatorMissing as in `simulate`.
+    """
+    _check(of, capacities, capacity_min(policy))
 
     def misses(trace: Trace, rate: float) -> list[NDArray[np.bool_]]:
-        return [~replay(policy, trace, round(capacity * rate)).hits for capacity in capacities]
+        return [~simulate(policy, trace, round(capacity * rate)).hits for capacity in capacities]
 
     return _estimates(misses, of, capacities)
 
 
 def estimate_lru(of: Sample, capacities: Sequence[int]) -> list[Estimate]:
-    """The same for LRU, all capacities from one pass over the sample."""
+    """Estimate the miss ratio of LRU, all capacities from one pass over the sample.
+
+    ValueError as in `estimate`.
+    """
     _check(of, capacities, 1)
 
     def misses(trace: Trace, rate: float) -> list[NDArray[np.bool_]]:
@@ -89,7 +108,7 @@ def estimate_lru(of: Sample, capacities: Sequence[int]) -> list[Estimate]:
     return _estimates(misses, of, capacities)
 
 
-def _check(of: Sample, capacities: Sequence[int], capacity_min: int) -> None:
+def _check(of: Sample, capacities: Sequence[int], smallest_share: int) -> None:
     if of.trace.objects < GROUPS:
         raise ValueError(
             f"only {of.trace.objects} objects are in the sample and the error bars need {GROUPS}: "
@@ -97,10 +116,10 @@ def _check(of: Sample, capacities: Sequence[int], capacity_min: int) -> None:
         )
     smallest = min(capacities)
     rate_of_groups = of.rate * (1 - 1 / GROUPS)
-    if round(smallest * rate_of_groups) < capacity_min:
+    if round(smallest * rate_of_groups) < smallest_share:
         raise ValueError(
             f"a capacity of {smallest} is too small for a sampling rate of {of.rate}: "
-            f"raise the rate to {capacity_min / smallest / (1 - 1 / GROUPS):.2g} or more, or replay the whole trace"
+            f"raise the rate to {smallest_share / smallest / (1 - 1 / GROUPS):.2g} or more, or simulate the whole trace"
         )
 
 
@@ -113,16 +132,16 @@ def _estimates(misses: _Misses, of: Sample, capacities: Sequence[int]) -> list[E
         ratio = _ratio(missed[number], slopes[number], of.rate * of.requests)
         others = left_out[:, number]
         spread = float(((others - others.mean()) ** 2).sum())
-        # The last factor: what is sampled completely is known exactly.
+        # The last factor: a sample of everything has no error.
         error = sqrt((GROUPS - 1) / GROUPS * spread * (1 - of.rate))
         estimates.append(Estimate(capacity, min(max(ratio, 0.0), 1.0), error))
     return estimates
 
 
 def _without_each_group(misses: _Misses, of: Sample, slopes: list[float]) -> NDArray[np.float64]:
-    """A row for each group that is left out, a column for each capacity."""
+    """Return the ratios with one group left out: a row per group, a column per capacity."""
     rate = of.rate * (1 - 1 / GROUPS)
-    groups = xxh64(of.trace.keys, GROUP_SEED) % np.uint64(GROUPS)
+    groups = xxh64(of.trace.keys, _GROUP_SEED) % np.uint64(GROUPS)
     rows = [
         [
             _ratio(one, slope, rate * of.requests)
@@ -134,20 +153,20 @@ def _without_each_group(misses: _Misses, of: Sample, slopes: list[float]) -> NDA
 
 
 def _ratio(missed: NDArray[np.bool_], slope: float, expected_requests: float) -> float:
-    """Misses per expected request, less what the requests too many or too few have brought."""
+    """Return misses per expected request, corrected for the requests that chance added or left out."""
     misses = int(np.count_nonzero(missed))
     return (misses - slope * (len(missed) - expected_requests)) / expected_requests
 
 
 def _misses_per_request(trace: Trace, missed: NDArray[np.bool_]) -> float:
-    """How misses go with requests from object to object: least squares through the origin."""
+    """Regress misses on requests over the objects: least squares through the origin."""
     requests = np.bincount(trace.ids, minlength=trace.objects).astype(np.float64)
     misses = np.bincount(trace.ids[missed], minlength=trace.objects)
     return float(misses @ requests / (requests @ requests))
 
 
 def _only(trace: Trace, chosen: NDArray[np.bool_]) -> Trace:
-    """The requests for the chosen objects, numbered anew in the same order."""
+    """Return the requests for the chosen objects, numbered anew in the same order."""
     numbers = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
     ids = trace.ids[chosen[trace.ids]]
     return Trace(numbers[ids], trace.keys[chosen], trace.sizes[chosen])

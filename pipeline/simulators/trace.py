@@ -1,7 +1,7 @@
-"""A trace: which object each request asked for, and how large the objects are.
+"""A trace: the sequence of requests for objects that a policy is simulated on.
 
-Kernels and curves want small dense numbers, so objects are numbered from 0 by their first request. The keys that
-they have outside are kept beside them, because hashes (sampling, W-TinyLFU) must not depend on the numbering.
+Objects are numbered from 0 by their first request, because arrays over small numbers are faster than tables over keys.
+Their keys are kept beside the numbers: samples and W-TinyLFU hash keys, and must not depend on the numbering.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pipeline.simulators.acceleration import numba_is_installed
-
 NEVER: Final = 2**63 - 1
 """The stack distance of an object's first request, a miss whatever the capacity."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
+    """Requests in their order, and the objects that they ask for."""
+
     ids: NDArray[np.int32]
     """For each request, the number of its object."""
 
@@ -27,35 +27,38 @@ class Trace:
     """For each object, its key."""
 
     sizes: NDArray[np.int64]
-    """For each object, its size: positive, in bytes or whatever unit the capacities have."""
+    """For each object, its size: positive, in bytes or in another unit that the capacities share."""
 
     def __len__(self) -> int:
-        """Requests."""
+        """Return the number of requests."""
         return len(self.ids)
 
     @property
     def objects(self) -> int:
+        """The number of different objects."""
         return len(self.keys)
 
     def size_of_requests(self, chosen: NDArray[np.bool_] | None = None) -> int:
-        """The sizes of all requests together, or of those that are chosen."""
+        """Return the sizes of all requests together, or of the chosen ones."""
         requests = len(self) if chosen is None else int(np.count_nonzero(chosen))
+        # Equal sizes are one number that is repeated without memory (stride 0); gathering it would need that memory.
         if self.objects and self.sizes.strides == (0,):
             return requests * int(self.sizes[0])
         return int(self.sizes[self.ids if chosen is None else self.ids[chosen]].sum())
 
     def with_equal_sizes(self) -> Trace:
-        """The same requests with every size 1, so that capacities count objects."""
+        """Return the same requests with every size 1, so that capacities count objects."""
         return Trace(self.ids, self.keys, np.broadcast_to(np.int64(1), self.keys.shape))
 
 
 def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
-    """A trace out of a key and a size for each request; without sizes every object has size 1.
+    """Make a trace of the key and the size of each request.
 
-    An object keeps one size throughout, the last one that is given for it.
+    Without sizes every object has size 1. An object keeps one size throughout, the last one that is given for it.
+    ValueError where the sizes do not fit the requests or one is below 1.
     """
     requested = np.ascontiguousarray(keys, np.uint64)
-    ids, unique = dense_ids(requested)
+    ids, unique = _numbered(requested)
     if sizes is None:
         return Trace(ids, unique, np.broadcast_to(np.int64(1), unique.shape))
     given = np.asarray(sizes, np.int64)
@@ -71,17 +74,8 @@ def trace_of(keys: ArrayLike, sizes: ArrayLike | None = None) -> Trace:
     return Trace(ids, unique, by_object)
 
 
-def dense_ids(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """The number of each request's object, by first request, and the keys by that number."""
-    if not numba_is_installed():
-        return dense_ids_by_sorting(keys)
-    from pipeline.simulators.kernels.dense_ids import dense_ids as kernel
-
-    return kernel(keys)
-
-
-def dense_ids_by_sorting(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
-    """The same without numba."""
+def _numbered(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], NDArray[np.uint64]]:
+    """Return the number of each request's object, by first request, and the keys by that number."""
     unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)
     number = np.empty(len(unique), np.int32)
@@ -90,16 +84,11 @@ def dense_ids_by_sorting(keys: NDArray[np.uint64]) -> tuple[NDArray[np.int32], N
 
 
 def next_accesses(trace: Trace) -> NDArray[np.int64]:
-    """For each request, the number of the next request for the same object; the number of requests if none."""
-    if not numba_is_installed():
-        return next_accesses_by_sorting(trace)
-    from pipeline.simulators.kernels.next_accesses import next_accesses as kernel
+    """Return for each request the index of the next request for its object.
 
-    return kernel(trace.ids, trace.objects)
-
-
-def next_accesses_by_sorting(trace: Trace) -> NDArray[np.int64]:
-    """The same without numba."""
+    Where there is none, the number of requests stands instead.
+    """
+    # A stable sort by object keeps each object's requests in their order, so its neighbours are the next ones.
     order = np.argsort(trace.ids, kind="stable")
     following = np.full(len(trace), len(trace), np.int64)
     same = trace.ids[order[1:]] == trace.ids[order[:-1]]

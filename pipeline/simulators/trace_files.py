@@ -1,8 +1,9 @@
-"""Trace files as cache research exchanges them: oracleGeneral records, and tables of text.
+"""Reads and writes trace files as cache research exchanges them: oracleGeneral records, and tables of text.
 
 An oracleGeneral record has 24 bytes, little-endian and packed: time (32 bits), object (64), size (32) and the
-number of the next request for the object, counted from 1, or -1 (64). What follows is worked out from the trace
-itself wherever it is needed, so the last field is written and not read.
+number of the next request for the object, counted from 1, or -1 (64). The last field is written and not read:
+`next_accesses` computes it from the trace. libCacheSim has readers too, which give its caches one request at a time; samples
+and curves need whole arrays.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ from numpy.typing import NDArray
 
 from pipeline.simulators.trace import Trace, next_accesses, trace_of
 
-RECORD = np.dtype([("time", "<u4"), ("object", "<u8"), ("size", "<u4"), ("next", "<i8")])
-REQUESTS_PER_TICK = 1000
-"""What is written as time: a trace has none, but readers expect one that grows."""
+_RECORD = np.dtype([("time", "<u4"), ("object", "<u8"), ("size", "<u4"), ("next", "<i8")])
+_REQUESTS_PER_TICK = 1000
+"""The time written grows by 1 per this many requests: a trace has no times, and other readers expect some."""
 
 OBJECT_COLUMNS = ("object", "obj_id", "obj-id", "object_id", "key", "lbn")
 SIZE_COLUMNS = ("size", "obj_size", "obj-size", "object_size")
+"""Names that a header may use, in the order in which they are looked for."""
 
 
 class TraceFileError(ValueError):
-    """The file is not a trace; the message names it, the place and the remedy."""
+    """A file is not a trace; the message names the file, the place and the remedy."""
 
 
 def read_trace(path: Path) -> Trace:
-    """By the file's name: `.csv` is a table, `.txt` has an object per line, anything else is oracleGeneral."""
+    """Read a trace by the ending of its name.
+
+    `.csv` is a table with a header, `.txt` has a key per line, anything else is oracleGeneral. TraceFileError.
+    """
     if path.suffix == ".csv":
         return read_csv(path)
     if path.suffix == ".txt":
@@ -37,17 +42,21 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_oracle_general(path: Path) -> Trace:
+    """Read records of 24 bytes. TraceFileError for a part of a record."""
     length = path.stat().st_size
-    if length % RECORD.itemsize:
+    if length % _RECORD.itemsize:
         raise TraceFileError(
-            f"{path}: {length} bytes are no whole number of records of {RECORD.itemsize} bytes; the file was cut off "
-            f"after {length // RECORD.itemsize} records, or it is not oracleGeneral"
+            f"{path}: {length} bytes are no whole number of records of {_RECORD.itemsize} bytes; the file was cut off "
+            f"after {length // _RECORD.itemsize} records, or it is not oracleGeneral"
         )
-    return _trace(path, np.fromfile(path, RECORD))
+    return _trace(path, np.fromfile(path, _RECORD))
 
 
 def read_csv(path: Path) -> Trace:
-    """A table with a header in which the columns for object and size (if there is one) have a usual name."""
+    """Read a table whose header names the column of the object and perhaps of the size.
+
+    TraceFileError where no column is one of OBJECT_COLUMNS.
+    """
     with path.open(encoding="utf-8", errors="replace") as file:
         header = [name.strip().lower() for name in file.readline().lstrip("# ").split(",")]
     objects, sizes = (_column(header, names) for names in (OBJECT_COLUMNS, SIZE_COLUMNS))
@@ -81,7 +90,7 @@ def _read_table(
 def _trace(path: Path, rows: NDArray[np.void]) -> Trace:
     names = rows.dtype.names or ()
     if not len(rows):
-        raise TraceFileError(f"{path}: no request in it, so there is nothing to replay")
+        raise TraceFileError(f"{path}: no request in it, so there is nothing to simulate")
     try:
         return trace_of(rows["object"], rows["size"] if "size" in names else None)
     except ValueError as error:
@@ -89,10 +98,10 @@ def _trace(path: Path, rows: NDArray[np.void]) -> Trace:
 
 
 def oracle_general(trace: Trace) -> bytes:
-    """The trace as oracleGeneral records."""
-    records = np.empty(len(trace), RECORD)
+    """Return the trace as oracleGeneral records."""
+    records = np.empty(len(trace), _RECORD)
     following = next_accesses(trace)
-    records["time"] = np.arange(len(trace)) // REQUESTS_PER_TICK
+    records["time"] = np.arange(len(trace)) // _REQUESTS_PER_TICK
     records["object"] = trace.keys[trace.ids]
     records["size"] = trace.sizes[trace.ids]
     records["next"] = np.where(following < len(trace), following + 1, -1)

@@ -12,7 +12,7 @@ import pytest
 
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY, frame
-from bookie_stub.cluster.cluster_ledgers import LedgerMetadata
+from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from broker.ledger_client.digest import seal
@@ -109,7 +109,7 @@ class Bench:
         self.file_system = FaultyFileSystem()
         self.loop = asyncio.get_running_loop()
         self.bookie: Bookie | None = None
-        self.metadata: LedgerMetadata | None = None
+        self.metadata: ClusterLedgers | None = None
         """What the next bookie is told of ledgers; None: nothing."""
 
     def open(self, **settings: object) -> Bookie:

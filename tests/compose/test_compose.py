@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BOARDS = sorted((ROOT / "conf" / "grafana" / "boards").glob("*.json"))
 
 
-@pytest.mark.docker
+@pytest.mark.peer
 @pytest.mark.slow
 def test_nothing_is_lost_between_down_and_up() -> None:
     reason = missing_engine()

@@ -21,6 +21,8 @@ import pytest
 from tests.compose.__main__ import wait_for
 from tests.support.ports import free_port
 
+pytestmark = pytest.mark.peer
+
 ROOT = Path(__file__).resolve().parents[2]
 BOARDS = ("broker-cache", "topics", "bookie")
 WORK_SECONDS = 5

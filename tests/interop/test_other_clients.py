@@ -1,7 +1,7 @@
 """The official Go and Java clients and pulsar-rs, one program each, with a line of output per check.
 
-They need a toolchain and their packages from the registries, and minutes to build the first time: they run only with
-`MAGNETAR_INTEROP_ALL=1`, and say why where something is missing.
+They need a toolchain and their packages from the registries, and minutes to build the first time, so they run with
+`make test-slow` alone. A test whose toolchain or packages are missing is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ CHECKS_AT_LEAST: Final = 12
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        os.environ.get("MAGNETAR_INTEROP_ALL") != "1", reason="runs with MAGNETAR_INTEROP_ALL=1 only"
-    ),
+    pytest.mark.peer,
 ]
 
 
@@ -87,7 +85,6 @@ def test_rust(broker: BrokerProcess, rust_program: Sequence[str], subtests: pyte
     _judge(_outcomes(rust_program, broker), subtests)
 
 
-@pytest.mark.java
 def test_java(broker: BrokerProcess, java_program: Sequence[str], subtests: pytest.Subtests) -> None:
     _judge(_outcomes(java_program, broker), subtests)
 

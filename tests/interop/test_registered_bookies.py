@@ -28,7 +28,7 @@ def until_logged(broker: BrokerProcess, *words: str) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_bookies_are_found_as_they_come_and_go(tmp_path: Path, zookeeper: ZooKeeper) -> None:
     root = f"{zookeeper.address}/{uuid.uuid4().hex[:8]}"

@@ -11,13 +11,13 @@ import pulsar
 import pytest
 from kazoo.client import KazooClient
 
-from tests.bookie_stub.test_process import Process
+from tests.bookie_stub.compose.test_process import Process
 from tests.interop.support import nothing_comes, numbered, publish, receive, wait_until
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 from tests.vectors.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 Connect = Callable[[str], pulsar.Client]
 SESSION_MS = 2000

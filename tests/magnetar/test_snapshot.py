@@ -11,12 +11,12 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from broker.managed_ledger.ledger_info import CursorSnapshot, encode_cursor
 from broker.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
 from magnetar.snapshot.node_rows import Node, rows_of
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from protocol.varint import varint
 from tests.interop.support import connect, numbered, publish
 from tests.support.java import ZooKeeper
@@ -148,7 +148,7 @@ def test_of_the_embedded_store(tmp_path: Path) -> None:
     check(take(url, tmp_path / "after"), topic)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 def test_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
     url = f"zk:{zookeeper.address}/{tmp_path.name}"

@@ -109,7 +109,7 @@ class SimBookie:
         self.deleted = replay.deleted
         self.entries: dict[tuple[int, int], bytes] = {
             (ledger_id, entry_id): record[4:]
-            for ledger_id, entries in replay.half.entries.items()
+            for ledger_id, entries in replay.cache.entries.items()
             for entry_id, record in entries.in_order()
         }
         put_in_limbo([self._ledgers[each] for each in self._limbo if each in self._ledgers], set())

@@ -12,9 +12,9 @@ from bookie_stub.ledgers.replay import Replay
 from broker.ledger_client import recovery
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.ensemble_writer import EnsembleWriter, _Member
-from broker.ledger_client.ledger_metadata import LedgerMetadata
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger
 from protocol.bookie_frame import RC_IO_ERROR, RC_NO_ENTRY, RC_NO_LEDGER
+from protocol.ledger_metadata import LedgerMetadata
 from tests.sim.bookie import SimBookie, SimJournal
 from tests.sim.network import SimConnection
 

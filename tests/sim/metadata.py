@@ -10,10 +10,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, decode
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put, Versioned
 from broker.model.errors import MetadataError
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, decode
 from tests.sim.network import Client
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from broker.ledger_client.ledger_metadata import DigestType
 from broker.ledger_client.settings import LedgerSettings
+from protocol.ledger_metadata import DigestType
 from tests.sim.network import Faults
 
 

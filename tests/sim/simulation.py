@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from broker.ledger_client.bookies import BookieSet
 from broker.ledger_client.digest import Digest, digest_of, last_add_confirmed, ledger_length
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.placement import write_set
 from broker.ledger_client.settings import QuarantineSettings
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, PersistenceError
+from protocol.ledger_metadata import LedgerMetadata, LedgerState
 from tests.sim.bookie import SimBookie
 from tests.sim.loop import SimLoop, run
 from tests.sim.metadata import Broken, SharedState, SimMetadataStore

@@ -17,12 +17,12 @@ import pytest
 from broker.ledger_client.bookies import BookieSet
 from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
 from broker.ledger_client.ledger_client import AddDone, EntryAdds, EntryParts, ReadDone
-from broker.ledger_client.ledger_metadata import LedgerMetadata
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.model.errors import PersistenceError
 from protocol.bookie_frame import LAST_ENTRY
+from protocol.ledger_metadata import LedgerMetadata
 from tests.sim.bookie import SimBookie
 from tests.sim.breakages import broken
 from tests.sim.loop import SimLoop, run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from tests.sim.breakages import broken
 from tests.sim.loop import Stuck
 from tests.sim.metadata import Broken, SharedState

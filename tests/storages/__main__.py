@@ -5,9 +5,9 @@
     bookies    three of them: each ledger on all (E = 3), each entry on two (Qw = Qa = 2)
     apache     one bookie of Apache BookKeeper, metadata in ZooKeeper
 
-`MAGNETAR_BOOKKEEPER_HOME` names an unpacked distribution of Apache BookKeeper (the folder that has `lib`), and
-`MAGNETAR_ZOOKEEPER` a ZooKeeper that runs (host:port); without it the distribution's own is started. What is missing
-is said, and its storage skipped. Everything listens on loopback and stops with the run.
+Maven fetches Apache's bookie, or `MAGNETAR_BOOKKEEPER_HOME` names an unpacked distribution of Apache BookKeeper (the
+folder that has `lib`). `MAGNETAR_ZOOKEEPER` names a ZooKeeper that runs (host:port); without it one is started. A storage
+is skipped with the reason where something is missing. All processes listen on loopback and stop at the end.
 """
 
 from __future__ import annotations
@@ -21,9 +21,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.storages.places import HOME, PLACES, STORAGE, ZOOKEEPER
-from tests.support.apache_bookie import java
-from tests.support.java import ZooKeeper
+import pytest
+
+from tests.storages.places import CLASSES, PLACES, STORAGE, ZOOKEEPER
+from tests.support.apache_bookie import classes_in, java
+from tests.support.java import ZooKeeper, class_path
+
+HOME = "MAGNETAR_BOOKKEEPER_HOME"
+POM = Path(__file__).parents[1] / "bookie_stub/java/pom.xml"
 
 WITH_A_BROKER = [
     *("tests/interop", "tests/magnetar", "tests/fuzz", "tests/exactly_once"),
@@ -42,30 +47,35 @@ def environment_of(name: str, folder: Path) -> Iterator[Mapping[str, str]]:
     if name == "embedded":
         yield {}
     elif name == "apache":
-        with _zookeeper(_distribution(), folder) as address:
-            yield {STORAGE: name, ZOOKEEPER: address}
+        classes = _classes(folder)
+        with _zookeeper(classes, folder) as address:
+            yield {STORAGE: name, ZOOKEEPER: address, CLASSES: classes}
     else:
         yield {STORAGE: name}
 
 
-def _distribution() -> Path:
-    home = os.environ.get(HOME)
-    if home is None:
-        raise Missing(f"{HOME} names no distribution of Apache BookKeeper")
-    if not list((Path(home) / "lib").glob("*bookkeeper-server*.jar")):
-        raise Missing(f"{HOME}={home} has no lib with bookkeeper-server")
+def _classes(folder: Path) -> str:
+    """Returns the class path of Apache's bookie; raises Missing where it cannot be had."""
     if java() is None:
         raise Missing("java is not installed, and JAVA_HOME names none")
-    return Path(home)
+    home = os.environ.get(HOME)
+    if home is None:
+        try:
+            return class_path(POM, folder)
+        except pytest.skip.Exception as skipped:
+            raise Missing(str(skipped)) from None
+    if not list((Path(home) / "lib").glob("*bookkeeper-server*.jar")):
+        raise Missing(f"{HOME}={home} has no lib with bookkeeper-server")
+    return classes_in(Path(home))
 
 
 @contextmanager
-def _zookeeper(home: Path, folder: Path) -> Iterator[str]:
+def _zookeeper(classes: str, folder: Path) -> Iterator[str]:
     named = os.environ.get(ZOOKEEPER)
     if named is not None:
         yield named
         return
-    zookeeper = ZooKeeper(str(home / "lib" / "*"), folder)
+    zookeeper = ZooKeeper(classes, folder)
     zookeeper.start()
     try:
         yield zookeeper.address
@@ -86,7 +96,20 @@ def run(name: str, words: list[str]) -> tuple[bool, str]:
 
 def _pytest(words: list[str], environment: Mapping[str, str]) -> tuple[str, int]:
     """Shows what it prints as it comes. Its last line, and how it ended."""
-    command = [sys.executable, "-m", "pytest", "-q", "-ra", "-n", "2", "--dist", "loadfile", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-ra",
+        "-n",
+        "2",
+        "-m",
+        "not peer",
+        "--dist",
+        "loadfile",
+        *words,
+    ]
     line = "no output"
     environment = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:

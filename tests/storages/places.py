@@ -16,12 +16,13 @@ from typing import Final
 
 from kazoo.client import KazooClient
 
-from tests.support.apache_bookie import ApacheBookie, classes_in
+from tests.support.apache_bookie import ApacheBookie
 from tests.support.bookies import BookieProcesses, ensemble_settings
 
 STORAGE: Final = "MAGNETAR_TEST_STORAGE"
 """Names the storage of every broker of the run. Not set: each has a bookie inside its process."""
-HOME: Final = "MAGNETAR_BOOKKEEPER_HOME"
+CLASSES: Final = "MAGNETAR_BOOKKEEPER_CLASSES"
+"""The class path of Apache BookKeeper's server, for the storage `apache`."""
 ZOOKEEPER: Final = "MAGNETAR_ZOOKEEPER"
 _FORMATTED: Final = "/magnetar-formatted"
 CHOICES: Final = frozenset({"bookieAddress", "metadataStoreUrl"})
@@ -70,7 +71,7 @@ def _apache(folder: Path) -> Iterator[Mapping[str, str]]:
     servers, root = os.environ[ZOOKEEPER], f"/magnetar-test-{uuid.uuid4().hex[:12]}"
     client = KazooClient(hosts=servers)
     client.start()
-    bookie = ApacheBookie(classes_in(Path(os.environ[HOME])), folder, servers + root)
+    bookie = ApacheBookie(os.environ[CLASSES], folder, servers + root)
     try:
         _make_cluster(client, root, folder)
         bookie.start()
@@ -92,7 +93,7 @@ def _make_cluster(client: KazooClient, root: str, folder: Path) -> None:
 def _format_once(client: KazooClient, folder: Path) -> None:
     if not client.exists(_FORMATTED):
         client.ensure_path(_FORMATTED)
-        ApacheBookie(classes_in(Path(os.environ[HOME])), folder, os.environ[ZOOKEEPER] + _FORMATTED).format()
+        ApacheBookie(os.environ[CLASSES], folder, os.environ[ZOOKEEPER] + _FORMATTED).format()
 
 
 def _copy(client: KazooClient, source: str, target: str) -> None:

@@ -1,7 +1,7 @@
 """Java programs that tests are run against: a class path by Maven, and a ZooKeeper out of it.
 
-Where Java, Maven or the packages are missing, the test is skipped and says what is missing. Packages come from the
-local repository; `MAGNETAR_INTEROP_ALL=1` lets Maven fetch them.
+A test is skipped with the reason where Java, Maven or the packages are missing. Maven fetches the packages once and
+keeps them in its local repository.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ QUICK_JAVA: Final = ("java", *QUICK)
 
 
 def class_path(pom: Path, folder: Path) -> str:
-    """For `java -cp`; for use inside a test."""
+    """Returns the class path of `pom` for `java -cp`; skips the calling test where it cannot be had."""
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed")
     target = folder / "class-path"
-    fetch = os.environ.get("MAGNETAR_INTEROP_ALL") == "1"
-    command = ["mvn", "-q", "-B", *([] if fetch else ["-o"]), "-f", str(pom)]
-    command += ["dependency:build-classpath", f"-Dmdep.outputFile={target}"]
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={target}"]
     try:
         ended = subprocess.run(
             command,
@@ -46,8 +44,7 @@ def class_path(pom: Path, folder: Path) -> str:
     except subprocess.TimeoutExpired:
         pytest.skip(f"the packages of {pom.name} did not come within {RESOLVE_S} s")
     if ended.returncode != 0:
-        hint = "" if fetch else "; MAGNETAR_INTEROP_ALL=1 fetches them"
-        pytest.skip(f"no packages for {pom}{hint}: {(ended.stderr or ended.stdout)[-200:]}")
+        pytest.skip(f"Maven cannot fetch the packages of {pom}: {(ended.stderr or ended.stdout)[-200:]}")
     return target.read_text(encoding="utf-8")
 
 

@@ -25,7 +25,7 @@ LONG: Final = (
     "tests/exactly_once/test_exactly_once.py",
     "tests/test_wire_vectors.py",
     "tests/test_rest_vectors.py",
-    "tests/bookie_stub/test_java_client.py",
+    "tests/bookie_stub/apache/test_java_client.py",
     "tests/interop/",
     "tests/crash/",
     "tests/sim/",

@@ -110,7 +110,7 @@ def _journal_alone(root: Path, manifest: Row) -> str | None:
         if known.master_key not in (bytes.fromhex(ledger["master_key"]), bytes(20)):
             return f"ledger {number}: master key {known.master_key.hex()}"
         for entry in ledger["entries"]:
-            record = replay.half.get(number, entry["entry"])
+            record = replay.cache.get(number, entry["entry"])
             if record is None or not _payload_fits(record[LENGTH_BYTES:], entry):
                 return f"entry {number}:{entry['entry']} is not there or another one"
     return None

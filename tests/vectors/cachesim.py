@@ -1,4 +1,6 @@
-"""Replays `cachesim/*.csv`: one row is a policy, a capacity and a trace, with the misses of libCacheSim's wheel.
+"""Checks `cachesim/*.csv`: one row is a policy, a capacity and a trace, with the misses that libCacheSim recorded.
+
+The policies are libCacheSim's own, so the rows check our use of it: keys, sizes, the future for Belady, generated traces.
 
 Traces are made here where a generator can make them, byte for byte as the recorded checksum says. The others are
 files that `python -m tests.vectors.fetch_traces` brings; where one is missing its rows are skipped.
@@ -14,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pipeline.simulators.generators import broker_log, zipf
-from pipeline.simulators.replay import replay
+from pipeline.simulators.simulation import SimulatorMissing, simulate
 from pipeline.simulators.trace import Trace
 from pipeline.simulators.trace_files import oracle_general, read_trace
 from tests.vectors.fetch_traces import COMMAND, find_trace, traces_folder
@@ -28,7 +30,7 @@ _COLUMNS = {"trace", "sha256", "ignore_obj_size", "policy", "cache_size", "miss_
 
 
 class TraceMissing(Exception):
-    """The file of this trace is not here; the message says how to get it."""
+    """The file of a trace is absent; the message says how to get it."""
 
 
 def run_file(path: Path) -> Result:
@@ -45,7 +47,7 @@ def run_file(path: Path) -> Result:
 
 
 def run_rows(name: str, rows: list[Row]) -> Result:
-    """All rows of one trace."""
+    """Check all rows of one trace."""
     try:
         trace = trace_named(name, rows[0]["sha256"])
     except TraceMissing as reason:
@@ -65,12 +67,12 @@ def first_difference(row: Row, trace: Trace) -> str | None:
     facts = {"n_req": len(trace), "n_unique": trace.objects, "total_bytes": trace.size_of_requests()}
     got = {name: str(fact) for name, fact in facts.items()}
     try:
-        replayed = replay(row["policy"], trace, int(row["cache_size"]))
-    except ValueError as error:
+        simulation = simulate(row["policy"], trace, int(row["cache_size"]))
+    except (SimulatorMissing, ValueError) as error:
         return str(error)
-    got["miss_count"] = str(replayed.misses)
-    got["miss_ratio"] = f"{replayed.miss_ratio:.10f}"
-    got["byte_miss_ratio"] = f"{replayed.size_miss_ratio:.10f}"
+    got["miss_count"] = str(simulation.misses)
+    got["miss_ratio"] = f"{simulation.miss_ratio:.10f}"
+    got["byte_miss_ratio"] = f"{simulation.size_miss_ratio:.10f}"
     return next(
         (f"{name}: expected {row[name]}, got {one}" for name, one in got.items() if one != row[name]), None
     )
@@ -78,7 +80,7 @@ def first_difference(row: Row, trace: Trace) -> str | None:
 
 @lru_cache(maxsize=4)
 def trace_named(name: str, sha256: str) -> Trace:
-    """Made or read, and in both cases exactly the recorded one. TraceMissing; ValueError: it is another one."""
+    """Generate or read the recorded trace. TraceMissing; ValueError where it differs from the recorded one."""
     made = _made(name)
     if made is not None:
         content, trace = oracle_general(made), made

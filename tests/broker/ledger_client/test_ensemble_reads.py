@@ -9,12 +9,12 @@ import pytest
 
 from broker.ledger_client import ledgers as ledgers_module
 from broker.ledger_client.digest import digest_of
-from broker.ledger_client.ledger_metadata import DigestType, decode, encode, ledger_key
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings
 from broker.metadata.metadata_store import Versioned
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, PersistenceError
+from protocol.ledger_metadata import DigestType, decode, encode, ledger_key
 from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, NO_LEDGER, Cluster, turns
 
 STICKY = LedgerSettings(3, 3, 2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.ledger_client.bookies import OneBookie
-from broker.ledger_client.ledger_metadata import LedgerState, Segment
 from broker.ledger_client.own_ledger import read_metadata
 from broker.ledger_client.placement import is_covered, proves_absence, write_set
 from broker.ledger_client.settings import LedgerSettings
 from broker.model.errors import BrokerError, LedgerFenced, NotEnoughBookies
+from protocol.ledger_metadata import LedgerState, Segment
 from tests.broker.ledger_client.ensemble_fakes import (
     FENCED,
     IO_ERROR,

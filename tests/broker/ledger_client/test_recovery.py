@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from broker.ledger_client.ledger_metadata import LedgerState
 from broker.ledger_client.own_ledger import RecoveringLedger, read_metadata
 from broker.ledger_client.settings import LedgerSettings
 from broker.model.errors import LedgerFenced, NotEnoughBookies, PersistenceError
+from protocol.ledger_metadata import LedgerState
 from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, Cluster, turns
 
 LAC, LENGTH, PAYLOAD = (16, 0x80), (31, 1), (-1, 1)

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from broker.ledger_client.ledger_metadata import ledger_key
 from broker.ledger_client.memory import MemoryLedgerClient
 from broker.managed_ledger.managed_ledger import LogState
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
@@ -20,6 +19,7 @@ from broker.model.errors import (
     TopicTerminated,
 )
 from broker.model.position import EARLIEST, LATEST, Position
+from protocol.ledger_metadata import ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     WRITE_FAILED,
     RefusingStore,

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
 from broker.managed_ledger.ledger_info import decode_log, log_key
 from broker.managed_ledger.managed_ledger import LogState
 from broker.model.errors import (
@@ -14,6 +13,7 @@ from broker.model.errors import (
     PersistenceError,
 )
 from broker.model.position import EARLIEST, Position
+from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,
     WRITE_FAILED,

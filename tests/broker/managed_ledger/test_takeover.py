@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.ledger_client.ledger_metadata import LedgerState, decode, ledger_key
 from broker.managed_ledger.ledger_info import decode_log, log_key
 from broker.managed_ledger.managed_ledger import LogState, ManagedLedger
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
@@ -19,6 +18,7 @@ from broker.metadata.metadata_store import Put, Versioned
 from broker.model.entry import Entry
 from broker.model.errors import LedgerFenced
 from broker.model.position import EARLIEST, Position
+from protocol.ledger_metadata import LedgerState, decode, ledger_key
 from tests.broker.managed_ledger.ledger_fakes import (
     NAME,
     OK,

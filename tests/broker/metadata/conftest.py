@@ -10,10 +10,10 @@ import pytest
 
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore
-from broker.metadata.metadata_url import ZookeeperUrl
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 from tests.support.java import ZooKeeper
+from zookeeper.url import ZookeeperUrl
 
 SESSION_S = 4.0
 
@@ -33,7 +33,7 @@ def root() -> str:
     params=[
         "memory",
         "sqlite",
-        pytest.param("zookeeper", marks=[pytest.mark.java, pytest.mark.slow]),
+        pytest.param("zookeeper", marks=[pytest.mark.peer, pytest.mark.slow]),
     ]
 )
 async def store(request: pytest.FixtureRequest, tmp_path: Path, root: str) -> AsyncIterator[MetadataStore]:

@@ -11,18 +11,18 @@ import pytest
 from kazoo.client import KazooClient
 
 from bookie_stub.cluster.registration import Registration
-from bookie_stub.config.metadata_uri import MetadataUri
 from broker.ledger_client.zookeeper_ledger_ids import ZookeeperLedgerIds
 from broker.metadata.available_bookies import AvailableBookies
 from broker.metadata.metadata_store import ABSENT, Put, Versioned
-from broker.metadata.metadata_url import ZookeeperUrl, parse_zookeeper_url
 from broker.metadata.zookeeper_metadata_store import VALUE_BYTES_MAX, ZookeeperMetadataStore
-from broker.metadata.zookeeper_session import ZookeeperSession
+from broker.metadata.zookeeper_requests import ZookeeperRequests
 from broker.model.errors import BadVersion, MetadataError
 from tests.broker.metadata.conftest import open_store
 from tests.interop.support import wait_until
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
+from zookeeper.session import ZookeeperSession
+from zookeeper.url import ZookeeperUrl, parse_store_url
 
 SESSION_S = 4.0
 
@@ -30,8 +30,10 @@ SESSION_S = 4.0
 async def test_a_close_without_zookeeper_fails_what_waits_for_it() -> None:
     client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
     session = ZookeeperSession(client, ZookeeperUrl("zk", ""))  # type: ignore[arg-type]
-    store = ZookeeperMetadataStore(session, 0.01)
-    session._take_state("SUSPENDED")
+    requests = ZookeeperRequests(session)
+    store = ZookeeperMetadataStore(requests, 0.01)
+    requests.disconnected()
+    await asyncio.sleep(0)
     writes = [asyncio.create_task(store.put("/a", b"%d" % number)) for number in range(3)]
     await asyncio.sleep(0)
     await asyncio.wait_for(store.close(), 30)
@@ -52,13 +54,13 @@ async def test_a_close_without_zookeeper_fails_what_waits_for_it() -> None:
     ],
 )
 def test_urls(text: str, url: ZookeeperUrl | None) -> None:
-    assert parse_zookeeper_url(text) == url
+    assert parse_store_url(text) == url
 
 
 @pytest.mark.parametrize("text", ["zk:", "zk:/chroot", "zk:one,,two", "zk:one//a"])
 def test_what_is_no_url(text: str) -> None:
     with pytest.raises(ValueError, match="allowed is zk:"):
-        parse_zookeeper_url(text)
+        parse_store_url(text)
 
 
 async def test_without_zookeeper_the_reason_is_told() -> None:
@@ -95,7 +97,7 @@ async def become(condition: Callable[[], object], what: str) -> None:
     await asyncio.to_thread(wait_until, condition, what)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_key_is_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
     await shared.put("/managed-ledgers/public/default/persistent/t", b"{}")
@@ -108,7 +110,7 @@ async def test_a_key_is_a_node(shared: ZookeeperMetadataStore, observer: KazooCl
     assert "managed-ledgers" not in left, "nodes without a value went with the last key below them"
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
     await shared.put("/a/b/c", b"1")
@@ -121,7 +123,7 @@ async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -
     assert await shared.get("/a/b/c") == Versioned(b"1", 0)
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) -> None:
     assert await shared.put("/big", b"x" * VALUE_BYTES_MAX) == 0
@@ -133,20 +135,20 @@ async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) 
             await shared.put(key, b"v")
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_a_session_that_expired_is_replaced(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="broker.metadata.zookeeper_session")
+    caplog.set_level(logging.INFO, logger="broker.metadata.zookeeper_requests")
     version = await shared.put("/a", b"0")
-    before = shared.session.client.client_id
+    before = shared.requests.client.client_id
     writing = asyncio.create_task(count_up(shared, version, 300))
-    await asyncio.to_thread(end_session, shared.session.client, zookeeper.address)
+    await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     await become(lambda: "in a new session" in caplog.text, "a new session")
     assert await writing == 300
     assert await shared.get("/a") == Versioned(b"300", 300)
-    assert shared.session.client.client_id != before
+    assert shared.requests.client.client_id != before
     assert "the session with ZooKeeper has expired" in caplog.text
 
 
@@ -167,7 +169,7 @@ async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
     return version
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
     """Compare-and-set by one writer: whatever was carried out without an answer is recognised as its own."""
@@ -187,7 +189,7 @@ async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -
     await store.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
@@ -203,13 +205,13 @@ async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: s
         await waiting
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_ledger_ids_are_those_of_every_bookkeeper_client(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
 ) -> None:
     other = await open_store(zookeeper.address, root)
-    one, two = ZookeeperLedgerIds(shared.session), ZookeeperLedgerIds(other.session)
+    one, two = ZookeeperLedgerIds(shared.requests), ZookeeperLedgerIds(other.requests)
     given_out = await asyncio.gather(*((one if number % 3 else two).next() for number in range(200)))
     assert sorted(given_out) == list(range(200))
     assert await one.next(above=202) == 203
@@ -217,20 +219,20 @@ async def test_ledger_ids_are_those_of_every_bookkeeper_client(
     await other.close()
 
 
-@pytest.mark.java
+@pytest.mark.peer
 @pytest.mark.slow
 async def test_bookies_come_go_and_come_back(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
 ) -> None:
     seen: list[dict[str, str]] = []
-    available = AvailableBookies(shared.session, lambda bookies: seen.append(dict(bookies)))
+    available = AvailableBookies(shared.requests, lambda bookies: seen.append(dict(bookies)))
     assert await available.open() == {}
 
     async def are(wanted: dict[str, str]) -> None:
         await become(lambda: available.bookies == wanted, f"{wanted}")
 
     def register(name: str, port: int) -> Registration:
-        uri = MetadataUri(zookeeper.address, f"{root}/ledgers")
+        uri = ZookeeperUrl(zookeeper.address, f"{root}/ledgers")
         registration = Registration.connect(uri, name, 2.0)
         registration.announce("127.0.0.1", port, read_only=False)
         return registration
@@ -242,7 +244,7 @@ async def test_bookies_come_go_and_come_back(
     await asyncio.to_thread(first.close)
     await are({"second:3181": "127.0.0.1:2"})
     # What changes while nobody could see it is seen afterwards.
-    await asyncio.to_thread(end_session, shared.session.client, zookeeper.address)
+    await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     first = await asyncio.to_thread(register, "first", 3)
     await are({"first": "127.0.0.1:3", "second:3181": "127.0.0.1:2"})
     assert seen[-1] == available.bookies

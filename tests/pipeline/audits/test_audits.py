@@ -1,4 +1,4 @@
-"""Audits find every planted leak and nothing else, in an invented cluster and in what a real broker has written."""
+"""Audits find every planted leak and nothing else, in a generated cluster and in the metadata of a real broker."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
-from broker.ledger_client.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
+from bench.generated_cluster.generator import generate
 from broker.metadata.metadata_store import MetadataStore
-from broker.metadata.metadata_url import parse_zookeeper_url
 from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
 from magnetar.__main__ import main
-from pipeline.audits.generator import generate
 from pipeline.audits.limits import Limits
 from pipeline.audits.run import AUDITS, run_audit
 from pipeline.audits.snapshot import SnapshotError, open_snapshot, taken_ms_of
+from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode, ledger_key
 from tests.interop.support import connect, numbered, publish, receive
 from tests.vectors.broker_process import BrokerProcess
+from zookeeper.url import parse_store_url
 
 TOPICS = 3000
 LEAKS = 7
@@ -41,7 +41,7 @@ def found(spark: Any, name: str, folder: Path, limits: Limits | None = None) -> 
 
 
 @pytest.mark.parametrize("name", AUDITS)
-def test_all_that_was_planted_and_nothing_else(
+def test_audit_finds_all_planted_leaks_and_nothing_else(
     spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], name: str
 ) -> None:
     folder, planted = cluster
@@ -50,8 +50,10 @@ def test_all_that_was_planted_and_nothing_else(
     assert sorted((row["class"], row.subject) for row in found(spark, name, folder)) == expected
 
 
-def test_what_a_subscription_costs(spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]]) -> None:
-    """As planted: 5,000 runs of one entry with one between each two, in a ledger of 10,000 entries of a byte."""
+def test_audit_acks_gives_the_costs_of_a_subscription(
+    spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]]
+) -> None:
+    """As planted: 5,000 acked ranges of one entry, one hole after each, in a ledger of 10,000 entries of a byte."""
     rows = {row["class"]: row for row in found(spark, "acks", cluster[0])}
     holes = rows["holes"]
     assert (holes.ranges, holes.hole_entries, holes.backlog_entries) == (5000, 5000, 10_000)
@@ -59,7 +61,7 @@ def test_what_a_subscription_costs(spark: Any, cluster: tuple[Path, list[tuple[s
     assert (rows["backlog"].backlog_bytes, rows["backlog"].hole_entries) == (2 << 30, 0)
 
 
-def test_a_grace_of_nothing_shows_what_is_young(
+def test_audit_finds_young_nodes_when_the_grace_is_zero(
     spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]]
 ) -> None:
     folder, planted = cluster
@@ -68,7 +70,7 @@ def test_a_grace_of_nothing_shows_what_is_young(
         assert len(strict) == sum(audit == name for audit, _, _ in planted) + LEAKS
 
 
-def test_policies_from_outside_are_for_those_without(
+def test_limits_hold_when_no_policy_is_set(
     spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path
 ) -> None:
     """Without the namespaces' policies the given retention holds for all."""
@@ -82,7 +84,7 @@ def test_policies_from_outside_are_for_those_without(
     assert {row["class"] for row in consumed} == {"consumed"}
 
 
-def test_a_real_broker_leaks_nothing_until_somebody_makes_it(spark: Any, tmp_path: Path) -> None:
+def test_audit_finds_in_a_real_broker_the_leaks_made_by_hand_alone(spark: Any, tmp_path: Path) -> None:
     settings = {"managedLedgerMaxEntriesPerLedger": "10", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     with BrokerProcess(tmp_path, settings) as broker:
         client = connect(broker.addresses.pulsar)
@@ -94,7 +96,7 @@ def test_a_real_broker_leaks_nothing_until_somebody_makes_it(spark: Any, tmp_pat
     assert main(["admin", "snapshot", str(tmp_path / "healthy"), "--metadata-url", url]) == 0
     at_once = Limits(grace_s=0)  # ZooKeeper knows that everything here is young
     assert [row for name in AUDITS for row in found(spark, name, tmp_path / "healthy", at_once)] == []
-    gone = asyncio.run(break_it(url))
+    gone = asyncio.run(make_leaks(url))
     assert main(["admin", "snapshot", str(tmp_path / "broken"), "--metadata-url", url]) == 0
     ill = {name: found(spark, name, tmp_path / "broken", at_once) for name in AUDITS}
     classes = {name: sorted((row["class"], row.subject) for row in rows) for name, rows in ill.items()}
@@ -111,8 +113,8 @@ def test_a_real_broker_leaks_nothing_until_somebody_makes_it(spark: Any, tmp_pat
     ]
 
 
-async def break_it(url: str) -> int:
-    """A ledger too many, one too few, and the policies of a topic that never was. Answers the ledger that is gone."""
+async def make_leaks(url: str) -> int:
+    """Add a ledger, delete one, add the policies of an absent topic; return the deleted ledger."""
     store = await opened(url)
     custom = {"application": b"pulsar", "component": b"managed-ledger"}
     orphan = LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0, custom=custom)
@@ -127,7 +129,7 @@ async def break_it(url: str) -> int:
 
 
 async def opened(url: str) -> MetadataStore:
-    zookeeper = parse_zookeeper_url(url)
+    zookeeper = parse_store_url(url)
     if zookeeper is None:
         return SqliteMetadataStore(Path(url.removeprefix("file:")))
     from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
@@ -135,7 +137,7 @@ async def opened(url: str) -> MetadataStore:
     return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, read_timeout_s=30)
 
 
-def test_the_text_says_what_was_found_and_where(
+def test_audit_text_names_the_findings_and_the_folder(
     spark: Any, cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path
 ) -> None:
     said: list[str] = []
@@ -152,7 +154,7 @@ def test_the_text_says_what_was_found_and_where(
         run_audit(spark, "ledgers", cluster[0], tmp_path / "out", Limits(), said.append)
 
 
-def test_what_is_no_whole_snapshot_is_refused_before_spark_starts(
+def test_incomplete_snapshot_is_refused_before_spark_starts(
     cluster: tuple[Path, list[tuple[str, str, str]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipeline", "audit", "acks", str(tmp_path)]) == 1

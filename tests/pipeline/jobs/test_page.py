@@ -65,6 +65,7 @@ def test_the_page_is_whole() -> None:
     assert text == html_of(answer()), "the same answer is the same page"
 
 
+@pytest.mark.peer
 def test_a_browser_shows_it(tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:

@@ -1,4 +1,4 @@
-"""From a broker's counts to hit ratios and drops: what is said, and that it is what the broker counted."""
+"""From a broker's counts to hit ratios and drops: the lines that are printed, equal to the broker's own counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_MS = 1_700_000_040_000
 
 
 def judged(ratios: list[float], reads: int = 1000, **options: Any) -> list[int]:
-    """The minutes in which a drop is told."""
+    """The minutes in which a drop is reported."""
     watch = DropWatch(**{"drop": 0.1, "reads_min": 100, **options})
     told = [
         watch.judge(Minute(number, "t", int(ratio * reads), reads)) for number, ratio in enumerate(ratios)
@@ -30,18 +30,18 @@ def judged(ratios: list[float], reads: int = 1000, **options: Any) -> list[int]:
     return [drop.start_ms for drop in told if drop is not None]
 
 
-def test_a_drop_is_told_once_until_the_ratio_is_back() -> None:
+def test_drop_is_reported_once_until_the_ratio_is_back() -> None:
     assert judged([0.9] * 5 + [0.5, 0.5, 0.4] + [0.9] * 10 + [0.5]) == [5, 18]
 
 
-def test_what_is_no_drop() -> None:
+def test_no_drop_is_reported_when_the_change_is_small_early_rare_or_slow() -> None:
     assert judged([0.9] * 5 + [0.81] * 5) == [], "not far enough"
     assert judged([0.9, 0.1, 0.1, 0.9, 0.9]) == [], "no past yet"
     assert judged([0.9] * 5 + [0.0] * 5, reads=99) == [], "hardly read"
     assert judged([0.9 - number / 100 for number in range(80)]) == [], "slowly"
 
 
-def test_a_drop_says_what_was_and_what_is() -> None:
+def test_drop_has_the_average_before_and_the_ratio_now() -> None:
     watch = DropWatch(0.1, 1)
     for number in range(4):
         watch.judge(Minute(number, "t", 9, 10))
@@ -69,7 +69,7 @@ def message(minute: int, second: int, **hits: int) -> bytes:
     return json.dumps({"at_ms": at_ms, "interval_s": 30, "broker": "b", "topics": topics}).encode()
 
 
-def test_minutes_and_drops_and_where_a_run_goes_on(spark: Any, tmp_path: Path) -> None:
+def test_stream_prints_minutes_and_drops_and_goes_on_from_its_checkpoint(spark: Any, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {}, memory=True) as broker:
         url = broker.addresses.pulsar
         client = connect(url)
@@ -95,7 +95,7 @@ def test_minutes_and_drops_and_where_a_run_goes_on(spark: Any, tmp_path: Path) -
     assert [(row.hits, row.reads) for row in rows] == [(1800, 2000)] * 5 + [(200, 2000)]
 
 
-def test_a_broker_publishes_what_it_counts(tmp_path: Path) -> None:
+def test_broker_publishes_its_own_counts(tmp_path: Path) -> None:
     settings = {"entryCacheCountsTopic": "counts", "entryCacheCountsIntervalSeconds": "1"}
     with BrokerProcess(tmp_path, settings, memory=True) as broker:
         client = connect(broker.addresses.pulsar)

@@ -1,17 +1,16 @@
-"""Traces and capacities drawn by hypothesis: small, with popular objects, old ones that come back, and all sizes."""
+"""Traces drawn by hypothesis: small, with popular objects, old ones that come back, and all sizes."""
 
 from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
 
-from pipeline.simulators.policies import policy_named
 from pipeline.simulators.trace import Trace, trace_of
 
 
 @st.composite
 def traces(draw: st.DrawFn, *, requests_max: int = 300, equal_sizes: bool | None = None) -> Trace:
-    """Half of them with sizes from 1 to 9, unless `equal_sizes` says."""
+    """One in two has sizes from 1 to 9, unless `equal_sizes` decides."""
     objects = draw(st.integers(1, requests_max // 2))
     keys = draw(st.lists(st.integers(0, objects), min_size=1, max_size=requests_max))
     trace = trace_of(np.array(keys, np.uint64) * np.uint64(0x9E3779B97F4A7C15))
@@ -19,17 +18,3 @@ def traces(draw: st.DrawFn, *, requests_max: int = 300, equal_sizes: bool | None
         return trace
     random = np.random.default_rng(draw(st.integers(0, 1000)))
     return Trace(trace.ids, trace.keys, random.integers(1, 10, trace.objects))
-
-
-def long_trace(seed: int, *, requests: int, objects: int, sizes_max: int) -> Trace:
-    """For policies that need room before anything happens: a Zipf law whose popular objects change half-way."""
-    random = np.random.default_rng(seed)
-    keys = random.zipf(1.3, requests) % objects
-    keys[requests // 2 :] = objects - keys[requests // 2 :]
-    trace = trace_of(keys)
-    return Trace(trace.ids, trace.keys, random.integers(1, sizes_max + 1, trace.objects))
-
-
-def capacities(policy: str) -> st.SearchStrategy[int]:
-    smallest = policy_named(policy).capacity_min
-    return st.integers(smallest, smallest + 120)

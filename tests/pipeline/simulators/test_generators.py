@@ -24,7 +24,7 @@ def test_broker_log_is_the_recorded_trace() -> None:
     assert hashlib.sha256(oracle_general(trace)).hexdigest() == recorded
 
 
-def test_broker_log_round_by_round() -> None:
+def test_broker_log_appends_then_reads_in_each_round() -> None:
     """Four topics, of which 0 and 3 have the tailing cursor: appends first, then their reads, and no other yet."""
     trace = broker_log(4, 3)
     topic, entry = trace.keys[trace.ids] >> np.uint64(32), trace.keys[trace.ids] & np.uint64(0xFFFFFFFF)
@@ -32,7 +32,7 @@ def test_broker_log_round_by_round() -> None:
     assert entry.tolist() == [1] * 6 + [2] * 6 + [3] * 6
 
 
-def test_lagging_readers_read_what_was_appended_and_never_before() -> None:
+def test_lagging_readers_read_each_entry_after_its_append() -> None:
     trace = lagging_readers(20_000, 200, 1)
     assert trace.objects == 20_000
     entries = trace.keys[trace.ids] & np.uint64(0xFFFFFFFF)

@@ -1,4 +1,4 @@
-"""Numbering objects, their sizes, and when each is asked for next: with numba and without."""
+"""Numbering objects, their sizes, and when each is requested next."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.simulators.trace import (
-    Trace,
-    dense_ids,
-    dense_ids_by_sorting,
-    next_accesses,
-    next_accesses_by_sorting,
-    trace_of,
-)
+from pipeline.simulators.trace import Trace, next_accesses, trace_of
 from tests.pipeline.simulators.random_traces import traces
 
 ANY_KEY = st.integers(0, 2**64 - 1)
@@ -36,38 +29,29 @@ def test_an_object_keeps_its_last_size() -> None:
 
 
 @given(st.lists(ANY_KEY, max_size=200), st.integers(0, 2))
-def test_both_ways_of_numbering_agree(keys: list[int], repeat: int) -> None:
-    array = np.array(keys * (repeat + 1), np.uint64)
-    ids, unique = dense_ids(array)
-    other_ids, other_unique = dense_ids_by_sorting(array)
-    assert ids.tolist() == other_ids.tolist()
-    assert unique.tolist() == other_unique.tolist()
-    assert (unique[ids] == array).all()
-
-
-def test_more_objects_than_the_table_starts_with() -> None:
-    keys = np.arange(50_000, dtype=np.uint64) << np.uint64(32)
-    ids, unique = dense_ids(np.concatenate((keys, keys[::-1])))
-    assert (unique == keys).all()
-    assert (ids[50_000:] == ids[:50_000][::-1]).all()
+def test_objects_are_numbered_alike_whatever_their_keys(keys: list[int], repeat: int) -> None:
+    wanted = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    requested = keys * (repeat + 1)
+    trace = trace_of(np.array(requested, np.uint64))
+    assert trace.ids.tolist() == [wanted[key] for key in requested]
+    assert trace.keys.tolist() == list(wanted)
 
 
 @given(traces())
-def test_next_accesses(trace: Trace) -> None:
+def test_next_accesses_name_the_next_request_for_the_object(trace: Trace) -> None:
     wanted = []
     ids = trace.ids.tolist()
     for number, x in enumerate(ids):
         later = [other for other in range(number + 1, len(ids)) if ids[other] == x]
         wanted.append(later[0] if later else len(ids))
     assert next_accesses(trace).tolist() == wanted
-    assert next_accesses_by_sorting(trace).tolist() == wanted
 
 
-def test_sizes_that_do_not_fit_the_requests_are_refused() -> None:
+def test_trace_is_refused_when_sizes_do_not_fit_the_requests() -> None:
     with pytest.raises(ValueError, match="2 sizes for 3 requests"):
         trace_of([1, 2, 3], [1, 2])
 
 
-def test_a_size_below_one_is_refused_with_its_place() -> None:
+def test_trace_is_refused_with_the_place_of_a_size_below_one() -> None:
     with pytest.raises(ValueError, match="request 1 has size 0: "):
         trace_of([1, 2, 3], [1, 0, 2])

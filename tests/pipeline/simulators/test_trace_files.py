@@ -1,4 +1,4 @@
-"""Reading traces as they are exchanged, and saying clearly what is wrong with a file."""
+"""Reading trace files, and error texts that name the file and its defect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.simulators.trace import trace_of
 from pipeline.simulators.trace_files import TraceFileError, oracle_general, read_trace
 
 
-def test_oracle_general_is_what_its_description_says(tmp_path: Path) -> None:
+def test_oracle_general_has_the_documented_bytes(tmp_path: Path) -> None:
     content = oracle_general(trace_of([2**63 + 1, 7, 2**63 + 1], [512, 3, 512]))
     assert content == (
         struct.pack("<IQIq", 0, 2**63 + 1, 512, 3)
@@ -39,13 +39,15 @@ def test_oracle_general_is_what_its_description_says(tmp_path: Path) -> None:
         ("obj_id\n9\n8\n", [9, 8], [1, 1]),
     ],
 )
-def test_tables_with_a_header(tmp_path: Path, text: str, keys: list[int], sizes: list[int]) -> None:
+def test_csv_columns_are_found_by_their_names(
+    tmp_path: Path, text: str, keys: list[int], sizes: list[int]
+) -> None:
     (tmp_path / "trace.csv").write_text(text)
     trace = read_trace(tmp_path / "trace.csv")
     assert (trace.keys.tolist(), trace.sizes.tolist()) == (keys, sizes)
 
 
-def test_a_list_of_objects(tmp_path: Path) -> None:
+def test_txt_has_a_key_per_line(tmp_path: Path) -> None:
     (tmp_path / "trace.txt").write_text("4\n4\n18446744073709551615\n")
     assert read_trace(tmp_path / "trace.txt").keys.tolist() == [4, 2**64 - 1]
 
@@ -67,9 +69,7 @@ def test_a_list_of_objects(tmp_path: Path) -> None:
         ("negative.csv", b"object,size\n1,-2\n", "request 0 has size -2"),
     ],
 )
-def test_bad_files_are_named_with_what_is_wrong(
-    tmp_path: Path, name: str, content: bytes, message: str
-) -> None:
+def test_bad_file_is_named_with_its_defect(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(TraceFileError) as error:
         read_trace(tmp_path / name)

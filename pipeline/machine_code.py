@@ -1,0 +1,60 @@
+"""Compiles functions over numpy arrays to machine code, with numba.
+
+numba compiles a function at its first call, keeps the result on disk and runs it without the interpreter's lock, so
+that tasks of one process run side by side. `pipeline.replays` and `pipeline.simulators.stack_distances` use it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compile one version of the function for each combination of argument types."""
+    return _compiled(function)
+
+
+def compiled_without_counts(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Compile a function that neither creates arrays nor keeps a reference to one.
+
+    numba then counts no references to its arguments. A function that takes a tuple of arrays and is called for each
+    entry otherwise spends most of its time on that count (eight times as long for the replay of a record).
+    """
+    return _compiled(function, _nrt=False)
+
+
+def _compiled(function: Callable[Arguments, Result], **options: bool) -> Callable[Arguments, Result]:
+    config = numba.config
+    before = config.CACHE_DIR  # type: ignore[attr-defined]
+    folder = Path(before or Path(__file__).parent / "__pycache__") / _digest_of_sources()
+    # numba reads the folder of its cache from this setting only, at the moment a function is decorated.
+    config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    try:
+        made = numba.njit(cache=True, nogil=True, **options)(function)  # type: ignore[call-overload]
+    except RuntimeError:
+        # numba found no folder that it may write to: each process then compiles for itself.
+        made = numba.njit(nogil=True, **options)(function)  # type: ignore[call-overload]
+    finally:
+        config.CACHE_DIR = before  # type: ignore[attr-defined]
+    return cast(Callable[Arguments, Result], made)
+
+
+@cache
+def _digest_of_sources() -> str:
+    """Name the cache's folder after all sources that compiled code may come from.
+
+    numba compares a function's own file only. A change of a function or constant that it imports from another file
+    would otherwise leave the old machine code in use.
+    """
+    rooms = Path(__file__).parent
+    sources = sorted(path for room in ("simulators", "replays") for path in (rooms / room).rglob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in sources)).hexdigest()[:16]

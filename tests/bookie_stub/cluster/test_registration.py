@@ -1,0 +1,340 @@
+"""The bookie's place in a cluster: cookies that fit or do not, and its node in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from bookie_stub.base.errors import ForeignDirectory, RegistrationError
+from bookie_stub.cluster.registration import LAYOUT, Registration, service_info
+from bookie_stub.compose.bookie import Bookie
+from bookie_stub.config.settings import for_directory
+from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
+from protocol.ledger_path import ledger_path
+from tests.bookie_stub.compose.test_process import ROOT, Process, answer
+from tests.bookie_stub.conftest import MASTER_KEY, entry_of
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
+from zookeeper.url import ZookeeperUrl, parse_service_uri
+
+INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
+SESSION_S: Final = 2.0
+"""Of the session, and how long a process waits for ZooKeeper when it starts."""
+PATIENT_S: Final = 8.0
+"""For a ZooKeeper that has only just started."""
+
+
+def test_the_node_says_where_the_bookie_is() -> None:
+    """As recorded of BookKeeper 4.17.3."""
+    golden = "32230a06626f6f6b696510d5b6011a093132372e302e302e31220a626f6f6b69652d727063"
+    assert service_info("127.0.0.1", 23381).hex() == golden
+
+
+@pytest.mark.parametrize(
+    ("text", "uri"),
+    [
+        ("zk+hierarchical://one:2181/ledgers", ZookeeperUrl("one:2181", "/ledgers")),
+        ("zk://one:2181;two:2181/a/b/", ZookeeperUrl("one:2181,two:2181", "/a/b")),
+        ("zk+null://one,two/ledgers", ZookeeperUrl("one,two", "/ledgers")),
+    ],
+)
+def test_uris(text: str, uri: ZookeeperUrl) -> None:
+    assert parse_service_uri(text) == uri
+
+
+@pytest.mark.parametrize(
+    "text", ["one:2181", "etcd://one:2379/x", "zk://one:2181", "zk://one:2181/", "zk:///x", "zk://a;;b/x"]
+)
+def test_what_is_no_uri(text: str) -> None:
+    with pytest.raises(ValueError, match="allowed is zk"):
+        parse_service_uri(text)
+
+
+# Cookies.
+
+
+class Cluster:
+    def __init__(self, instance_id: str = INSTANCE) -> None:
+        self.instance_id = instance_id
+        self.cookie: str | None = None
+
+    def keep_cookie(self, cookie: str) -> None:
+        assert self.cookie is None
+        self.cookie = cookie
+
+
+def open_and_close(directory: Path, cluster: Cluster | None, bookie_id: str = "a:3181") -> None:
+    settings = for_directory(directory, bookie_id=bookie_id)
+    Bookie.open(settings, lambda _: None, cluster=cluster).close()
+
+
+def test_directories_and_cluster_have_the_same_cookie(tmp_path: Path) -> None:
+    cluster = Cluster()
+    open_and_close(tmp_path, cluster)
+    assert cluster.cookie == (tmp_path / "ledgers/current/VERSION").read_text()
+    assert f'instanceId: "{INSTANCE}"' in cluster.cookie
+    open_and_close(tmp_path, cluster)
+
+
+def test_a_start_that_ended_before_the_cluster_knew_is_finished(tmp_path: Path) -> None:
+    cluster = Cluster()
+    open_and_close(tmp_path, cluster)
+    kept, cluster.cookie = cluster.cookie, None
+    open_and_close(tmp_path, cluster)
+    assert cluster.cookie == kept
+
+
+def test_a_known_bookie_without_its_data_does_not_start(tmp_path: Path) -> None:
+    cluster = Cluster()
+    open_and_close(tmp_path / "old", cluster)
+    with pytest.raises(ForeignDirectory, match="data missing"):
+        open_and_close(tmp_path / "new", cluster)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
+    open_and_close(tmp_path, None)
+    with pytest.raises(ForeignDirectory, match=f"instanceId is {INSTANCE}"):
+        open_and_close(tmp_path, Cluster())
+
+
+def test_the_data_of_another_bookie_is_refused(tmp_path: Path) -> None:
+    one, other = Cluster(), Cluster()
+    open_and_close(tmp_path / "one", one, "a:3181")
+    open_and_close(tmp_path / "other", other, "b:3181")
+    with pytest.raises(ForeignDirectory, match="not the cookie that the cluster has"):
+        open_and_close(tmp_path / "one", other, "b:3181")
+
+
+# A real ZooKeeper.
+
+
+@pytest.fixture
+def uri(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> ZookeeperUrl:
+    """A cluster of its own for each test."""
+    return ZookeeperUrl(zookeeper.address, f"/{request.node.name}".replace("[", "-").replace("]", ""))
+
+
+@pytest.fixture
+def observer(zookeeper: ZooKeeper) -> Iterator[object]:
+    client = connect(zookeeper.address)
+    yield client
+    client.stop()
+    client.close()
+
+
+def connect(address: str) -> object:
+    from kazoo.client import KazooClient
+
+    client = KazooClient(hosts=address)
+    client.start()
+    return client
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    pause = threading.Event()
+    for _ in range(2000):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("not within 20 s")
+
+
+class Registered(Process):
+    def __init__(self, directory: Path, uri: ZookeeperUrl) -> None:
+        super().__init__(directory)
+        self._settings = (
+            f"bookiePort={free_port()}",
+            "bookieId=the-bookie",
+            "advertisedAddress=127.0.0.1",
+            f"metadataServiceUri=zk+hierarchical://{uri.hosts}{uri.root}",
+            f"zkTimeout={int(SESSION_S * 1000)}",
+        )
+
+    def begin(self, *settings: str) -> None:
+        self.start(*self._settings, *settings)
+
+
+@pytest.fixture
+def process(tmp_path: Path, uri: ZookeeperUrl) -> Iterator[Registered]:
+    process = Registered(tmp_path / "data", uri)
+    yield process
+    if process.process is not None and process.process.poll() is None:
+        process.process.kill()
+        process.process.communicate()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_a_bookie_is_found_while_it_listens(observer: object, process: Registered, uri: ZookeeperUrl) -> None:
+    process.begin()
+    port = int(process.addresses["bookie"].split(":")[1])
+    assert observer.get(f"{uri.root}/LAYOUT")[0] == LAYOUT
+    value, stat = observer.get(f"{uri.root}/available/the-bookie")
+    assert (value, stat.owner_session_id != 0) == (service_info("127.0.0.1", port), True)
+    cookie = observer.get(f"{uri.root}/cookies/the-bookie")[0].decode()
+    assert cookie == (process.directory / "bookie/ledgers/current/VERSION").read_text()
+    assert f'instanceId: "{observer.get(f"{uri.root}/INSTANCEID")[0].decode()}"' in cookie
+    assert process.end(signal.SIGTERM)[0] == 0
+    assert observer.exists(f"{uri.root}/available/the-bookie") is None
+    # Again, now read-only.
+    process.begin("forceReadOnlyBookie=true")
+    assert observer.exists(f"{uri.root}/available/readonly/the-bookie") is not None
+    assert observer.exists(f"{uri.root}/available/the-bookie") is None
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_after_a_kill_the_next_process_waits_for_the_place(
+    observer: object, process: Registered, uri: ZookeeperUrl
+) -> None:
+    long_session = f"zkTimeout={int(PATIENT_S * 1000)}"
+    process.begin(long_session)
+    node = f"{uri.root}/available/the-bookie"
+    first = observer.exists(node).owner_session_id
+    process.end(signal.SIGKILL)
+    process.begin(long_session)
+    assert observer.exists(node).owner_session_id != first
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_a_lost_session_is_replaced(observer: object, uri: ZookeeperUrl) -> None:
+    from kazoo.client import KazooClient
+
+    registration = Registration.connect(uri, "the-bookie", SESSION_S)
+    registration.announce("127.0.0.1", 3181, read_only=False)
+    node = f"{uri.root}/available/the-bookie"
+    first = observer.exists(node).owner_session_id
+    # Whoever takes over a session and ends it, ends it for its owner too.
+    thief = KazooClient(hosts=uri.hosts, client_id=registration.session.client.client_id)
+    thief.start()
+    thief.stop()
+    wait_until(lambda: (stat := observer.exists(node)) is not None and stat.owner_session_id != first)
+    assert observer.get(node)[0] == service_info("127.0.0.1", 3181)
+    registration.close()
+    wait_until(lambda: observer.exists(node) is None)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_two_bookies_of_one_name_do_not_share_it(uri: ZookeeperUrl) -> None:
+    first = Registration.connect(uri, "the-bookie", SESSION_S)
+    first.announce("127.0.0.1", 3181, read_only=False)
+    second = Registration.connect(uri, "the-bookie", SESSION_S)
+    assert second.instance_id == first.instance_id
+    with pytest.raises(RegistrationError, match="held by another process"):
+        second.announce("127.0.0.1", 3182, read_only=False)
+    first.close()
+    second.announce("127.0.0.1", 3182, read_only=False)
+    second.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: ZookeeperUrl) -> None:
+    registration = Registration.connect(uri, "the-bookie", SESSION_S)
+    for read_only in (False, True, True, False):
+        registration.announce("127.0.0.1", 3181, read_only=read_only)
+        assert observer.get_children(f"{uri.root}/available/readonly") == ["the-bookie"] * read_only
+        assert (observer.exists(f"{uri.root}/available/the-bookie") is None) == read_only
+    registration.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:
+    process = Registered(tmp_path / "bookie", ZookeeperUrl(mortal.address, "/ledgers"))
+    process.begin(f"zkTimeout={int(PATIENT_S * 1000)}")
+    try:
+        mortal.stop()
+        reader, writer = await process.connect()
+        writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
+        assert await asyncio.wait_for(answer(reader), 10) == AddResponse(0, 1, 0)
+        writer.close()
+    finally:
+        code, _ = process.end(signal.SIGTERM)
+    assert code == 0
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> None:
+    registration = Registration.connect(ZookeeperUrl(mortal.address, "/ledgers"), "the-bookie", PATIENT_S)
+    try:
+        registration.announce("127.0.0.1", 3182, read_only=False)
+        mortal.stop()
+        wait_until(lambda: not registration.session.nodes.connected)
+        mortal.start()
+        wait_until(lambda: registration.session.nodes.connected and registration.has_node())
+    finally:
+        registration.close()
+
+
+# What is missing.
+
+
+def test_without_zookeeper_the_start_ends_with_the_reason(tmp_path: Path) -> None:
+    uri = f"zk://127.0.0.1:{free_port()}/ledgers"
+    words = ["--data", str(tmp_path / "data")]
+    for setting in ("bookiePort=3181", f"metadataServiceUri={uri}", "zkTimeout=200"):
+        words += ["--set", setting]
+    ended = subprocess.run(
+        [sys.executable, "-m", "bookie_stub", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "no ZooKeeper at 127.0.0.1" in ended.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_kazoo_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    with pytest.raises(RegistrationError, match=r"magnetar\[zookeeper\]"):
+        Registration.connect(ZookeeperUrl("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
+    observer: object, process: Registered, uri: ZookeeperUrl
+) -> None:
+    process.begin("gcWaitTime=100", "flushInterval=50")
+    for ledger in (7, 8):
+        observer.create(f"{uri.root}/{ledger_path(ledger)}", b"metadata", makepath=True)
+    reader, writer = await process.connect()
+    for ledger in (7, 8):
+        writer.write(encode_add_request(entry_of(ledger, 0), MASTER_KEY))
+        assert await answer(reader) == AddResponse(0, ledger, 0)
+    observer.delete(f"{uri.root}/{ledger_path(7)}")
+
+    async def read(ledger: int) -> int:
+        writer.write(encode_read_request(ledger, 0))
+        return (await answer(reader)).rc
+
+    async with asyncio.timeout(20):
+        while await read(7) != 1:  # noqa: ASYNC110 - another process does it in its own time
+            await asyncio.sleep(0.02)
+    assert await read(8) == 0
+    writer.close()
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_a_full_disk_moves_the_node_and_back(
+    observer: object, process: Registered, uri: ZookeeperUrl
+) -> None:
+    """The threshold is passed by setting it below what the disk has taken."""
+    process.begin("diskUsageThreshold=0.001", "diskUsageWarnThreshold=0.001", "diskCheckInterval=20")
+    assert observer.exists(f"{uri.root}/available/readonly/the-bookie") is not None
+    assert observer.exists(f"{uri.root}/available/the-bookie") is None
+    assert process.end(signal.SIGTERM)[0] == 0
+    process.begin("diskUsageThreshold=1", "diskUsageWarnThreshold=1")
+    assert observer.exists(f"{uri.root}/available/the-bookie") is not None

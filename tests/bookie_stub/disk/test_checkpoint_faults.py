@@ -1,0 +1,130 @@
+"""Checkpoints whose last steps fail: tried again, without the entries being written once more each time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+
+import pytest
+
+from bookie_stub.base.errors import BookieStorageError
+from bookie_stub.disk import checkpoint
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journals import Journals
+from tests.bookie_stub.compose.test_bookie import crash
+from tests.bookie_stub.conftest import Bench
+
+OK = 0
+
+
+def bytes_in_logs(bench: Bench) -> int:
+    return sum(path.stat().st_size for path in (bench.directory / "ledgers/current").glob("*.log"))
+
+
+async def test_a_mark_that_cannot_be_written_does_not_make_the_entries_be_written_again(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
+    bookie = bench.open(flush_interval_s=3600)
+    await bench.add_all(1, range(20), b"x" * 1000)
+    replace = bench.file_system.replace
+
+    def replace_others(path: Path, content: bytes) -> None:
+        if path.name.startswith("lastMark"):
+            raise OSError(errno.EIO, "the mark fails on purpose")
+        replace(path, content)
+
+    monkeypatch.setattr(bench.file_system, "replace", replace_others)
+    bookie.checkpoint()
+    await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
+    assert 20_000 < bytes_in_logs(bench) < 30_000
+    assert await bench.add(1, 20, b"meanwhile") == OK
+    after = crash(bench, tmp_path)
+    assert len((await after.batch(1, 0, 99))[1]) == 21
+    after.close()
+    monkeypatch.setattr(bench.file_system, "replace", replace)
+    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.checkpoint()  # what comes next is written
+    assert bookie.write_cache.count() == 0
+    assert len((await bench.batch(1, 0, 99))[1]) == 21
+
+
+async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bookie = bench.open(flush_interval_s=3600)
+    await bench.add_all(1, range(20), b"x" * 1000)
+    replace = bench.file_system.replace
+    refused = 0
+
+    def replace_others(path: Path, content: bytes) -> None:
+        nonlocal refused
+        if path.name.startswith("lastMark"):
+            refused += 1
+            raise OSError(errno.EIO, "the mark fails on purpose")
+        replace(path, content)
+
+    monkeypatch.setattr(bench.file_system, "replace", replace_others)
+    bookie.checkpoint()
+    await bench.until(lambda: refused > 0)
+    monkeypatch.setattr(bench.file_system, "replace", replace)
+    bench.close()
+    assert 20_000 < bytes_in_logs(bench) < 30_000
+    bench.open()
+    assert len((await bench.batch(1, 0, 99))[1]) == 20
+
+
+@pytest.mark.parametrize("collected", [False, True])
+async def test_an_index_that_goes_on_failing_does_not_make_the_entries_be_written_each_time(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collected: bool
+) -> None:
+    """Whoever takes logs for garbage by the index does not see that these will be named: they are written anew."""
+    monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
+    bookie = bench.open(flush_interval_s=3600)
+    await bench.add_all(1, range(20), b"x" * 1000)
+    (storage,) = bookie._disk.storages.all
+
+    def refuse(*_values: object) -> None:
+        raise BookieStorageError("the index fails on purpose")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(storage.locations, "write", refuse)
+        bookie.checkpoint()
+        await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
+        assert 20_000 < bytes_in_logs(bench) < 30_000
+        if collected:
+            await asyncio.to_thread(storage.settled_logs)
+            failures = bookie.stats.checkpoint_failures
+            await bench.until(lambda: bookie.stats.checkpoint_failures > failures + 2)
+            assert 40_000 < bytes_in_logs(bench) < 60_000
+        after = crash(bench, tmp_path)
+        assert len((await after.batch(1, 0, 99))[1]) == 20
+        after.close()
+    await bench.until(lambda: not bookie.checkpoint_running)
+    for _ in range(2):
+        assert (await bench.batch(1, 0, 99))[1] == [b"%d " % entry + b"x" * 1000 for entry in range(20)]
+        bench.reopen()
+
+
+async def test_journals_that_cannot_be_removed_hold_up_no_checkpoint(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bookie = bench.open(journal_bytes_max=2000, journal_allocate_bytes=512, journal_backups=0)
+    for entry in range(20):
+        assert await bench.add(1, entry, b"x" * 1000) == OK
+    journals = bench.directory / "journal/current"
+    before = journal_ids(journals)
+
+    def refuse(*_values: object) -> None:
+        raise OSError(errno.EIO, "the directory cannot be read, on purpose")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Journals, "remove_older", refuse)
+        await bench.checkpoint()
+    assert bookie.stats.checkpoint_failures == 0
+    assert "old journals stay for now: [Errno 5]" in caplog.text
+    assert journal_ids(journals) == before
+    assert await bench.add(1, 20) == OK
+    await bench.checkpoint()
+    assert len(journal_ids(journals)) <= 2

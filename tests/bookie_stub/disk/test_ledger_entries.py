@@ -1,0 +1,70 @@
+"""What a half of the write cache has of a ledger: found like in a dictionary, however it came."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie_stub.disk.arena import Arena
+from bookie_stub.disk.write_cache import WriteCaches
+
+LEDGER = 7
+
+
+def put(cache: WriteCaches, ids: list[int], payloads: list[bytes]) -> None:
+    consecutive = range(ids[0], ids[0] + len(ids))
+    starts = tuple(accumulate(map(len, payloads[:-1]), initial=0))
+    cache.put_run(LEDGER, consecutive if ids == list(consecutive) else ids, b"".join(payloads), starts)
+
+
+_ids = st.one_of(
+    st.lists(st.integers(0, 60), min_size=1, max_size=12),
+    st.tuples(st.integers(0, 60), st.integers(1, 12)).map(lambda run: list(range(run[0], sum(run)))),
+    st.tuples(st.integers(0, 60), st.integers(1, 12)).map(
+        lambda run: list(range(run[0], run[0] + 3 * run[1], 3))
+    ),
+)
+
+
+@given(st.lists(st.tuples(_ids, st.booleans()), max_size=12), st.integers(1, 400))
+def test_it_is_a_dictionary_of_what_came_last(puts: list[tuple[list[int], bool]], size: int) -> None:
+    cache, expected = WriteCaches(1 << 20), dict[int, bytes]()
+    for number, (ids, one_by_one) in enumerate(puts):
+        payloads = [
+            b"%d %d " % (entry_id, number) + b"x" * (size + place % 3) for place, entry_id in enumerate(ids)
+        ]
+        expected |= zip(ids, payloads, strict=True)
+        if one_by_one:
+            for entry_id, payload in zip(ids, payloads, strict=True):
+                cache.active.put(LEDGER, entry_id, payload)
+        else:
+            put(cache, ids, payloads)
+    if not puts:
+        assert cache.get(LEDGER, 0) is None
+        return
+    (entries,) = cache.entries_of(LEDGER)
+    assert list(entries.in_order()) == sorted(expected.items())
+    assert entries.ids() == sorted(expected)
+    found = {entry_id: cache.get(LEDGER, entry_id) for entry_id in range(100) if entry_id in entries}
+    assert found == expected
+    assert [entry_id for entry_id in range(100) if entries.get(entry_id) is not None] == sorted(expected)
+
+
+def test_entries_of_a_run_take_no_more_than_their_bytes() -> None:
+    cache = WriteCaches(1 << 20)
+    cache.put_run(LEDGER, range(500), b"x" * 5000, range(0, 5000, 10))
+    assert 5000 <= cache.size <= 6500
+    assert cache.get(LEDGER, 499) == b"x" * 10
+
+
+@given(st.lists(st.integers(1, 9000), max_size=30), st.integers(1, 1 << 17))
+def test_pieces_of_an_arena_do_not_touch(sizes: list[int], bytes_max: int) -> None:
+    arena = Arena(bytes_max)
+    pieces = []
+    for number, size in enumerate(sizes):
+        piece = arena.store(bytes((number,)) * size)
+        assert len(piece) == size
+        pieces.append(piece)
+    assert all(bytes(piece) == bytes((number,)) * len(piece) for number, piece in enumerate(pieces))

@@ -1,0 +1,100 @@
+"""The write cache's memory: what a half counts is what it takes, and it is given back a little at a time."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bookie_stub.disk import arena, write_cache
+from bookie_stub.disk.arena import Arena
+from bookie_stub.disk.checkpoint import free_slice
+from bookie_stub.disk.ledger_entries import Run
+from bookie_stub.disk.write_cache import WriteCache
+from tests.bookie_stub.conftest import record_of
+
+Fill = Callable[[WriteCache], None]
+
+
+@pytest.fixture(autouse=True)
+def _runs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_cache, "_RUN_BYTES_MIN", 100)
+
+
+def singles(ledgers: int, entries: int, size: int) -> Fill:
+    def fill(half: WriteCache) -> None:
+        for number in range(ledgers * entries):
+            ledger, entry = number % ledgers, 10**6 + number
+            half.put(10**9 + ledger, entry, record_of(ledger, entry, bytes(size)))
+
+    return fill
+
+
+def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fill:
+    def fill(half: WriteCache) -> None:
+        for place in range(ledgers * number):
+            ledger, first = place % ledgers, 10**6 + place * count
+            records = [record_of(ledger, first, bytes(size))] * count
+            ends = list(accumulate(map(len, records)))
+            data = memoryview(b"".join(records))
+            ids: Sequence[int] = range(first, first + count)
+            starts: Sequence[int] = range(0, len(data), ends[0])
+            if not even:
+                ids, starts = tuple(ids), (0, *ends[:-1])
+            half.put_run(10**9 + ledger, Run(ids, data, starts))
+
+    return fill
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        pytest.param(singles(10_000, 1, 100), id="one small entry of many ledgers"),
+        pytest.param(singles(1, 10_000, 100), id="small entries"),
+        pytest.param(singles(1, 500, 20_000), id="large entries"),
+        pytest.param(runs(1, 1000, 10, 100, even=True), id="runs"),
+        pytest.param(runs(1, 1000, 10, 100, even=False), id="uneven runs"),
+        pytest.param(runs(5000, 1, 10, 100, even=True), id="a run of many ledgers"),
+    ],
+)
+def test_a_half_takes_about_the_memory_that_it_counts(fill: Fill) -> None:
+    half = WriteCache()
+    tracemalloc.start()
+    try:
+        fill(half)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * half.size < taken < 1.3 * half.size
+
+
+@given(st.lists(st.integers(1, 6000), min_size=1, max_size=200))
+def test_an_arena_wastes_a_quarter_at_most(sizes: list[int]) -> None:
+    blocks: list[int] = []
+    plain = arena._block
+
+    def counted(size: int) -> memoryview:
+        blocks.append(size)
+        return plain(size)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(arena, "_block", counted)
+        cut = Arena(16 * 16_384)  # blocks of 16 KiB
+        pieces = [cut.keep(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
+    for number, (size, piece) in enumerate(zip(sizes, pieces, strict=True)):
+        assert piece == bytes([number % 251]) * size
+    assert sum(blocks) <= sum(sizes) / 0.75 + 16_384
+
+
+def test_a_half_is_freed_a_mebibyte_at_a_time() -> None:
+    small = [record_of(1, entry) for entry in range(5000)]
+    assert free_slice(small) == 2000
+    large = [bytes(300_000)] * 10
+    assert free_slice(large) == 4
+    assert free_slice([*small, bytes(4 << 20)]) == 1
+    assert free_slice([*large, *small[:100]]) == 104
+    assert free_slice(small[:1]) == 1

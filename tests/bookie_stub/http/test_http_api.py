@@ -1,0 +1,106 @@
+"""The bookie's HTTP port: the JSON that BookKeeper's server gives, and a collection asked for over it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from magnetar.commands.bookie_command import main
+from tests.bookie_stub.compose.test_process import Process
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path / "data")
+    process.start("bookieId=the-bookie:3181")
+    yield process
+    assert process.process is not None
+    process.process.kill()
+    process.process.communicate()
+
+
+def ask(process: Process, name: str, method: str = "GET", body: bytes | None = None) -> tuple[int, str]:
+    url = f"{process.addresses['http']}/api/v1/bookie/{name}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data=body, method=method)) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_what_it_says_of_itself(process: Process) -> None:
+    """Names and kinds as BookKeeper 4.17.3 answers."""
+    assert ask(process, "is_ready") == (200, "OK")
+    code, text = ask(process, "state")
+    assert (code, json.loads(text)) == (
+        200,
+        {"running": True, "readOnly": False, "shuttingDown": False, "availableForHighPriorityWrites": True},
+    )
+    info = json.loads(ask(process, "info")[1])
+    assert 0 < info["freeSpace"] < info["totalSpace"]
+    assert json.loads(ask(process, "gc")[1]) == {"is_in_force_gc": "false"}
+    (details,) = json.loads(ask(process, "gc_details")[1])
+    assert details["majorCompactionCounter"] == details["minorCompactionCounter"] == 0
+    assert abs(details["lastMajorCompactionTime"] / 1000 - time.time()) < 60
+    assert not details["forceCompacting"]
+    assert ask(process, "state", "PUT")[0] == 405
+
+
+def test_a_collection_is_asked_for(process: Process, capsys: pytest.CaptureFixture[str]) -> None:
+    code, text = ask(process, "gc", "PUT", b'{"forceMajor": false, "forceMinor": true}')
+    assert (code, text) == (200, '"Triggered GC on BookieServer: the-bookie:3181"')
+    deadline = time.monotonic() + 10
+    while json.loads(ask(process, "gc")[1])["is_in_force_gc"] == "true":
+        assert time.monotonic() < deadline
+    (details,) = json.loads(ask(process, "gc_details")[1])
+    assert (details["minorCompactionCounter"], details["majorCompactionCounter"]) == (1, 0)
+    assert main(["compact", "--url", process.addresses["http"]]) == 0
+    out, errors = capsys.readouterr()
+    assert json.loads(out)[0]["majorCompactionCounter"] == 1
+    assert errors.startswith("Triggered GC on BookieServer: the-bookie:3181\n")
+
+
+def test_location_indexes_are_compacted_by_request(process: Process) -> None:
+    """As BookKeeper's server: paths, and what is asked for in the body."""
+    path = str(process.directory / "bookie/ledgers/current/locations")
+    assert json.loads(ask(process, "entry_location_compact")[1]) == {path: False}
+    assert ask(process, "entry_location_compact", "PUT", b"{}")[0] == 200
+    wanted = json.dumps({"entryLocationRocksDBCompact": True, "entryLocations": path}).encode()
+    for count, body in enumerate((b'{"entryLocationRocksDBCompact": true}', wanted), 1):
+        code, text = ask(process, "entry_location_compact", "PUT", body)
+        assert (code, text) == (200, '"Triggered entry Location RocksDB compact on bookie:the-bookie:3181"')
+        deadline = time.monotonic() + 10
+        while json.loads(ask(process, "entry_location_compact")[1])[path]:
+            assert time.monotonic() < deadline
+        (details,) = json.loads(ask(process, "gc_details")[1])
+        assert details["entryLocationCompactionCounter"] == count
+        assert abs(details["lastEntryLocationCompactionTime"] / 1000 - time.time()) < 60
+    code, text = ask(process, "entry_location_compact", "PUT", wanted.replace(b"/locations", b"/elsewhere"))
+    assert code == 400
+    assert path in text
+
+
+@pytest.mark.parametrize("body", [b"x", b"[]", b'{"forceMajor": 1}'])
+def test_a_bad_request_says_what_is_allowed(process: Process, body: bytes) -> None:
+    code, text = ask(process, "gc", "PUT", body)
+    assert code == 400
+    assert "forceMajor" in text
+
+
+def test_nobody_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compact", "--url", "http://127.0.0.1:1"]) == 1
+    assert "http://127.0.0.1:1/api/v1/bookie/gc" in capsys.readouterr().err
+
+
+async def test_the_scrape_has_the_collections_counters(process: Process) -> None:
+    url = process.addresses["http"] + "/metrics"
+    text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
+    assert "bookie_MINOR_COMPACTION_TOTAL 0" in text
+    assert "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES 0" in text

@@ -1,0 +1,108 @@
+"""ZookeeperSession: a connection that is kept up, and ZooKeeper's session behind it.
+
+The laws of a session, as ZooKeeper has them:
+
+1. A session outlives a broken connection for its timeout. kazoo reconnects for ever; the same session goes on.
+2. A session that was not renewed in time has expired, with every ephemeral node and watch in it. kazoo then opens a
+   new session, and its owner must make again what it had in the old one.
+3. A request that was out when the connection broke may have been carried out.
+
+`broker/metadata` asks through it from the event loop, `bookie_stub/cluster` and `magnetar/snapshot` through the blocking
+calls of `ZookeeperNodes`. kazoo has threads of its own and calls listeners in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from zookeeper.errors import ZookeeperError
+from zookeeper.nodes import ZookeeperNodes
+from zookeeper.url import ZookeeperUrl
+
+_RECONNECT = {"max_tries": -1, "delay": 0.1, "max_delay": 2.0}
+"""Without end, and seconds between two attempts: a process outlives its ZooKeeper, so giving up would only add a
+restart."""
+
+
+class SessionListener(Protocol):
+    """Told of the session's changes in a thread of kazoo's; a call that waits for ZooKeeper there waits for ever."""
+
+    def connected(self, *, new_session: bool) -> None:
+        """Requests are answered again. With `new_session` the old one's ephemeral nodes and watches are gone."""
+        ...
+
+    def disconnected(self) -> None:
+        """The connection broke; the session may live on."""
+        ...
+
+    def expired(self) -> None:
+        """The session ended with all that was in it; `connected` follows when a new one is open."""
+        ...
+
+
+class ZookeeperSession:
+    """A session from `connect` to `close`, replaced by a new one whenever it expires."""
+
+    def __init__(self, client: KazooClient, url: ZookeeperUrl) -> None:
+        """`client` is started; use `connect`."""
+        self.client = client
+        """For requests that answer later; the blocking ones are in `nodes`."""
+        self.url = url
+        self.nodes = ZookeeperNodes(client)
+        self._id: int = client.client_id[0]
+
+    @classmethod
+    def connect(cls, url: ZookeeperUrl, timeout_s: float, *, read_only: bool = False) -> ZookeeperSession:
+        """Blocks until a server answers. Raises ZookeeperError after `timeout_s`, which is the session's timeout too.
+
+        `read_only` accepts a server that has lost the others of its cluster and answers reads alone.
+        """
+        client = KazooClient(
+            hosts=url.hosts, timeout=timeout_s, connection_retry=_RECONNECT, read_only=read_only
+        )
+        try:
+            client.start(timeout=timeout_s)
+        except (KazooException, KazooTimeoutError) as error:
+            _stop(client)
+            raise ZookeeperError(
+                f"no ZooKeeper at {url.hosts} within {timeout_s:g} s ({type(error).__name__} {error})"
+            ) from error
+        return cls(client, url)
+
+    @property
+    def id(self) -> int:
+        """ZooKeeper's number of the present session; ephemeral nodes carry their owner's."""
+        number: int = self.client.client_id[0]
+        return number
+
+    def listen(self, listener: SessionListener) -> None:
+        """Tell `listener` of every change from now on."""
+
+        def changed(state: str) -> None:
+            if state == "CONNECTED":
+                before, self._id = self._id, self.id
+                listener.connected(new_session=self._id != before)
+            elif state == "LOST":
+                listener.expired()
+            else:
+                listener.disconnected()
+
+        self.client.add_listener(changed)
+
+    def spawn(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread where it may wait for ZooKeeper; for use by a listener."""
+        self.client.handler.spawn(work)
+
+    def close(self) -> None:
+        """End the session and its ephemeral nodes. Blocks; a second call does nothing."""
+        _stop(self.client)
+
+
+def _stop(client: KazooClient) -> None:
+    client.stop()
+    client.close()
