@@ -47,7 +47,7 @@ async def levels(request: web.Request) -> web.Response:
     cache, caches = broker.cache, broker.cache.manager
     stats = caches.stats
     still_expected = cache.eviction_stats.evicted_expected_entries
-    kept = Kept.by(cache.decisions)
+    kept = Kept.by(cache.decisions.ring)
     return answer(
         {
             "policy": caches.settings.policy,
@@ -62,7 +62,7 @@ async def levels(request: web.Request) -> web.Response:
             "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
             "evictedWithExpectedReads": {reason.value: still_expected[reason] for reason in REASONS},
             "requeuedEntries": dict(caches.policy.requeues),
-            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": cache.decisions.kept},
+            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": cache.decisions.ring.kept},
             "settings": {
                 key.name: format_value(broker.settings.value(key.name)) for key in ENTRY_CACHE[1] if key.used
             },
@@ -104,13 +104,13 @@ async def why(request: web.Request) -> web.Response:
         )
     log = (await existing_persistent(broker, name)).ledger
     events: list[Event] = []
-    for some in broker.cache.decisions.about(*position):
+    for some in broker.cache.decisions.ring.about(*position):
         events += some
         await asyncio.sleep(0)
     if not events:
         _check_exists(name, log, position)
     now_ns = broker.ground.now_ns()
-    kept = Kept.by(broker.cache.decisions)
+    kept = Kept.by(broker.cache.decisions.ring)
     told = explain(log.cache, broker.cache.eviction_stats.expectations, position, events, kept, now_ns)
     now_ms = broker.ground.wall_ms()
     return answer(

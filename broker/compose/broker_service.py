@@ -94,12 +94,11 @@ class BrokerService:
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, self.decisions)
         self.cache = ComposedCache(cache_settings(settings), self.decisions)
-        self.caches = self.cache.manager
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
             ids=ids or LedgerIds(metadata),
-            caches=self.caches,
+            caches=self.cache.manager,
             turn=turn,
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
@@ -148,7 +147,7 @@ class BrokerService:
         host = self.settings.str("advertisedAddress")
         self.net.service_url = f"pulsar://{host}:{port}"
         self.net.listeners = _listeners(self.settings)
-        self.caches.eviction.on_size_check = lambda: self.turn.write(self._check_cache_size)
+        self.cache.manager.eviction.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
         self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
@@ -180,7 +179,7 @@ class BrokerService:
         """Hand every room its values anew: all that a setting does when it changes at run time."""
         self.settings = settings
         self.decisions.keep(settings.int("entryCacheDecisionsKept"))
-        self.caches.reconfigure(cache_settings(settings))
+        self.cache.manager.reconfigure(cache_settings(settings))
         self.registry.reconfigure(ledger_settings(settings), service_settings(settings))
         self.net.reconfigure(net_settings(settings))
 
@@ -207,7 +206,7 @@ class BrokerService:
             return
         delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
         try:
-            if not self.caches.queue_length:
+            if not self.cache.manager.queue_length:
                 delay = IDLE_CACHE_LOOK_S
             elif self._run_slice("periodic", self.cache.tick, clock.monotonic_ns()):
                 delay = 0.0

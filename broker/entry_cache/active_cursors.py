@@ -16,40 +16,18 @@ cursors than where they stand watches them through a `CursorWatcher`.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
+from broker.entry_cache.cursor_watcher import Acknowledged, CursorWatcher
 from broker.model.position import Position
 
 NAMES_KEPT: Final = 100
 """An event names this many readers at most, so that it costs no more with ten thousand of them."""
 
-Acknowledged = Callable[[], Position]
-"""Returns the mark-delete position of a cursor."""
-
 Place = tuple[int, int, str]
 """(ledger id, entry id, name) of a cursor, in lists that are sorted by it."""
-
-
-class CursorWatcher(Protocol):
-    """Hears of every change of the active cursors of one log, after it has happened."""
-
-    def added(self, name: str, acknowledged: Acknowledged | None) -> None:
-        """A cursor became active, or reports again that it is; `moved` may follow."""
-        ...
-
-    def moved(self, name: str, before: Position | None, position: Position | None) -> None:
-        """A cursor got, changed or lost its position."""
-        ...
-
-    def removed(self, name: str, now_ns: int) -> None:
-        """A cursor is no longer active."""
-        ...
-
-    def forgotten(self, name: str) -> None:
-        """A cursor was deleted and will not come back."""
-        ...
 
 
 class ActiveCursors:

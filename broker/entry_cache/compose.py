@@ -15,7 +15,7 @@ from collections.abc import Callable
 from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
 from broker.entry_cache.bounds.strict_size import PinnedLevel, StrictSize
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.listener import CombinedListener, NullListener
+from broker.entry_cache.listener import CombinedListener
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.eviction_stats import EvictionStats
 from broker.entry_cache.observe.expectations import CountedReads, PositionReads
@@ -36,7 +36,7 @@ class ComposedCache:
         decisions: Decisions | None = None,
         *,
         pinned: PinnedLevel | None = None,
-        others: tuple[NullListener, ...] = (),
+        others: tuple[object, ...] = (),
     ) -> None:
         """`others` listen as well. A replay passes `pinned`: the recorded levels instead of buffers."""
         policy = make_policy(settings)
@@ -47,7 +47,7 @@ class ComposedCache:
         self.eviction_stats = EvictionStats(self.decisions, expectations)
         """Statistics of passes and removals."""
         self._pinned = PinnedBytes(strict=magnetar is not None)
-        attached: list[NullListener] = [] if pinned is not None else [self._pinned]
+        attached: list[object] = [] if pinned is not None else [self._pinned]
         bound = None
         if magnetar is not None:
             attached.append(magnetar.listener)
@@ -64,11 +64,11 @@ class ComposedCache:
 
     def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """Runs the periodic passes, or a slice of them. Returns True if it is to be called again at once."""
-        return self._slice(self.manager.tick, now_ns, visits_max)
+        return self._slice(self.manager.eviction.tick, now_ns, visits_max)
 
     def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
         """Runs the size checks that inserts asked for. Returns True if it is to be called again at once."""
-        return self._slice(self.manager.run_pending, now_ns, visits_max)
+        return self._slice(self.manager.eviction.run_size_checks, now_ns, visits_max)
 
     def _slice(self, passes: Callable[[int, int], bool], now_ns: int, visits_max: int) -> bool:
         """Copies slices out of buffers first; while some are left, that alone fills the slice."""

@@ -14,7 +14,7 @@ from broker.entry_cache.cache_stats import CacheStats, ReadStats
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.eviction import Eviction
 from broker.entry_cache.listener import CacheListener, NullListener
-from broker.entry_cache.policy import NO_LIMIT, Policy, Removed
+from broker.entry_cache.policy import Policy, Removed
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.entry_cache.size_bound import SizeBound
@@ -132,16 +132,6 @@ class EntryCacheManager:
         """
         if entries:
             self._listener.delivery_postponed(reader, entries)
-
-    # Eviction, for the owner's timer
-
-    def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
-        """Runs the periodic passes; see `Eviction.tick`."""
-        return self.eviction.tick(now_ns, visits_max)
-
-    def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
-        """Runs the size checks that inserts asked for; see `Eviction.run_size_checks`."""
-        return self.eviction.run_size_checks(now_ns, visits_max)
 
     def evict_older(self, threshold_ns: int, now_ns: int) -> Removed:
         """Runs one whole time pass with a threshold of the caller's choice."""

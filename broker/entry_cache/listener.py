@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.entry_cache.policy import Removed, Requeued
+from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -22,7 +23,6 @@ from broker.model.position import Position
 if TYPE_CHECKING:
     from broker.entry_cache.active_cursors import ActiveCursors
     from broker.entry_cache.cache_stats import Reason
-    from broker.entry_cache.entry_cache import EntryCache
     from broker.entry_cache.settings import EntryCacheSettings
 
 
@@ -104,30 +104,30 @@ class CacheListener(Protocol):
         """The manager has these settings from here on."""
         ...
 
-    def cache_removed(self, cache: EntryCache) -> None:
+    def cache_removed(self, cache: CachedLog) -> None:
         """The managed ledger was closed; its entries were invalidated before."""
         ...
 
-    def ledger_opened(self, cache: EntryCache, ledger_id: int) -> None:
+    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
         """The cache holds entries of another ledger from here on."""
         ...
 
-    def ledger_closed(self, cache: EntryCache, ledger_id: int) -> None:
+    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
         """The cache holds no entries of that ledger any more."""
         ...
 
-    def reader_made(self, cache: EntryCache, reader: Reader) -> None:
+    def reader_made(self, cache: CachedLog, reader: Reader) -> None:
         """A cursor of the log got its number."""
         ...
 
-    def cursors_attached(self, cache: EntryCache, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
+    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
         """The managed ledger was opened; `detail` says by which rules its cursors count."""
         ...
 
     def cursor_changed(
         self,
         change: CursorChange,
-        cache: EntryCache,
+        cache: CachedLog,
         reader: Reader,
         position: Position,
         at_ns: int | None = None,
@@ -137,19 +137,17 @@ class CacheListener(Protocol):
 
     # Entries that enter
 
-    def appended(self, cache: EntryCache, entries: Sequence[Entry], now_ns: int) -> None:
+    def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
         """The log confirmed a run, whether it is cached or not."""
         ...
 
     def fetched(
-        self, cache: EntryCache, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
+        self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
     ) -> None:
         """A run came from storage; None = the reader is not active, so it is not to be cached."""
         ...
 
-    def not_cached(
-        self, cache: EntryCache, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int
-    ) -> None:
+    def not_cached(self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
         """A run does not enter the cache."""
         ...
 
@@ -159,7 +157,7 @@ class CacheListener(Protocol):
 
     def inserted(
         self,
-        cache: EntryCache,
+        cache: CachedLog,
         entries: Sequence[Entry],
         size_bytes: int,
         expected_reads: int | None,
@@ -168,21 +166,21 @@ class CacheListener(Protocol):
         """A run was inserted; entries that were present are left out, so there may be gaps."""
         ...
 
-    def offered_again(self, cache: EntryCache, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
+    def offered_again(self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
         """The position of an offered entry was present already."""
         ...
 
     # Reads
 
     def run_read(
-        self, cache: EntryCache, reader: Reader, entries: list[Entry], size_bytes: int
+        self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
     ) -> list[Entry]:
         """The reader got a run and moves behind it. Returns the list to deliver: `entries`, or a marked copy."""
         ...
 
     def hit(
         self,
-        cache: EntryCache,
+        cache: CachedLog,
         reader: Reader,
         run: tuple[int, int, int, int],
         kind: HitKind,
@@ -191,13 +189,13 @@ class CacheListener(Protocol):
         ...
 
     def asked_storage(
-        self, read: StorageRead, cache: EntryCache, reader: Reader, ledger_id: int, first: int, count: int
+        self, read: StorageRead, cache: CachedLog, reader: Reader, ledger_id: int, first: int, count: int
     ) -> None:
         """The cache could not serve a read."""
         ...
 
     def arrived(
-        self, read: StorageRead, cache: EntryCache, reader: Reader, entries: Sequence[Entry], size_bytes: int
+        self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
     ) -> None:
         """A run came from storage to the reader that had asked for it."""
         ...
@@ -242,13 +240,13 @@ class CacheListener(Protocol):
         """Entries, at least one, were removed by a pass or invalidated."""
         ...
 
-    def invalidating(self, cache: EntryCache, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
+    def invalidating(self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
         """The cache is about to invalidate all entries before the position, or one whole ledger."""
         ...
 
 
 class NullListener:
-    """A `CacheListener` that ignores everything; others inherit from it and override the events they need."""
+    """A `CacheListener` that ignores everything."""
 
     __slots__ = ()
 
@@ -259,42 +257,42 @@ class NullListener:
 
     def configured(self, settings: EntryCacheSettings) -> None: ...
 
-    def cache_removed(self, cache: EntryCache) -> None: ...
+    def cache_removed(self, cache: CachedLog) -> None: ...
 
-    def ledger_opened(self, cache: EntryCache, ledger_id: int) -> None: ...
+    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None: ...
 
-    def ledger_closed(self, cache: EntryCache, ledger_id: int) -> None: ...
+    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None: ...
 
-    def reader_made(self, cache: EntryCache, reader: Reader) -> None: ...
+    def reader_made(self, cache: CachedLog, reader: Reader) -> None: ...
 
     def cursors_attached(
-        self, cache: EntryCache, cursors: ActiveCursors, detail: int, now_ns: int
+        self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int
     ) -> None: ...
 
     def cursor_changed(
         self,
         change: CursorChange,
-        cache: EntryCache,
+        cache: CachedLog,
         reader: Reader,
         position: Position,
         at_ns: int | None = None,
     ) -> None: ...
 
-    def appended(self, cache: EntryCache, entries: Sequence[Entry], now_ns: int) -> None: ...
+    def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None: ...
 
     def fetched(
-        self, cache: EntryCache, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
+        self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
     ) -> None: ...
 
     def not_cached(
-        self, cache: EntryCache, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int
+        self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int
     ) -> None: ...
 
     def slices_inserted(self, entries: Sequence[Entry]) -> None: ...
 
     def inserted(
         self,
-        cache: EntryCache,
+        cache: CachedLog,
         entries: Sequence[Entry],
         size_bytes: int,
         expected_reads: int | None,
@@ -302,25 +300,25 @@ class NullListener:
     ) -> None: ...
 
     def offered_again(
-        self, cache: EntryCache, entry: Entry, expected_reads: int | None, now_ns: int
+        self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int
     ) -> None: ...
 
     def run_read(
-        self, cache: EntryCache, reader: Reader, entries: list[Entry], size_bytes: int
+        self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
     ) -> list[Entry]:
         """Returns `entries` as they are."""
         return entries
 
     def hit(
-        self, cache: EntryCache, reader: Reader, run: tuple[int, int, int, int], kind: HitKind
+        self, cache: CachedLog, reader: Reader, run: tuple[int, int, int, int], kind: HitKind
     ) -> None: ...
 
     def asked_storage(
-        self, read: StorageRead, cache: EntryCache, reader: Reader, ledger_id: int, first: int, count: int
+        self, read: StorageRead, cache: CachedLog, reader: Reader, ledger_id: int, first: int, count: int
     ) -> None: ...
 
     def arrived(
-        self, read: StorageRead, cache: EntryCache, reader: Reader, entries: Sequence[Entry], size_bytes: int
+        self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
     ) -> None: ...
 
     def delivered(self, entries: list[Entry]) -> None: ...
@@ -344,7 +342,7 @@ class NullListener:
     def removed(self, removed: Removed, reason: Reason, now_ns: int) -> None: ...
 
     def invalidating(
-        self, cache: EntryCache, position: Position, now_ns: int, *, whole_ledger: bool
+        self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool
     ) -> None: ...
 
 
@@ -355,30 +353,27 @@ EVENTS: Final = tuple(
 
 
 class CombinedListener(NullListener):
-    """Passes each event on to those listeners that override it, in their order.
+    """Passes each event on to those of several objects that have a method of its name, in their order.
 
-    An event that a single listener overrides costs no more than that listener's own method: its bound method replaces
-    the one of this object. At most one listener may override `run_read` and `requeued_wanted`, whose results count.
+    So an attached object has methods for the events that it needs, and no others; `tests/broker/entry_cache` checks their
+    signatures. An event that one object hears costs no more than that object's own method: the bound method replaces the one
+    of this object. At most one object may hear `run_read` and `requeued_wanted`, whose results count.
     """
 
-    def __init__(self, listeners: Iterable[NullListener]) -> None:
-        """Raises ValueError if two listeners override an event whose result counts."""
-        self._listeners = tuple(listeners)
+    def __init__(self, attached: Iterable[object]) -> None:
+        """Raises ValueError if two objects hear an event whose result counts."""
+        self._attached = tuple(attached)
         for event in EVENTS:
-            hearing = [
-                getattr(one, event)
-                for one in self._listeners
-                if getattr(type(one), event) is not getattr(NullListener, event)
-            ]
+            hearing = [getattr(one, event) for one in self._attached if hasattr(one, event)]
             if len(hearing) > 1 and event in ("run_read", "requeued_wanted"):
-                raise ValueError(f"only one listener may override {event}, whose result counts")
+                raise ValueError(f"two listeners have {event}, whose result counts: attach only one of them")
             if hearing:
                 setattr(self, event, hearing[0] if len(hearing) == 1 else _all_of(hearing))
 
     @property
     def hears_deliveries(self) -> bool:
-        """True if any listener wants to hear of deliveries."""
-        return any(one.hears_deliveries for one in self._listeners)
+        """True if any object wants to hear of deliveries."""
+        return any(getattr(one, "hears_deliveries", False) for one in self._attached)
 
 
 def _all_of(hearing: Sequence[Callable[..., object]]) -> Callable[..., None]:

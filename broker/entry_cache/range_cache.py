@@ -19,7 +19,7 @@ _entry_id = attrgetter("entry_id")
 
 
 class CachedLog(Protocol):
-    """The parts of an `EntryCache` that a policy may look at."""
+    """The parts of an `EntryCache` that policies and listeners may look at."""
 
     name: str
     """The managed ledger's name."""
@@ -30,6 +30,10 @@ class CachedLog(Protocol):
     @property
     def size_bytes(self) -> int:
         """The bytes of all its cached entries."""
+        ...
+
+    def count_cached(self, ledger_id: int, first: int, count: int) -> int:
+        """Returns how many of `count` entries from `first` on are cached."""
         ...
 
 

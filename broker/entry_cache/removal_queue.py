@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker.entry_cache.expected_reads import Profile
 from broker.entry_cache.policy import (
     EXPECTED_READS,
     NO_LIMIT,
@@ -32,6 +31,7 @@ from broker.entry_cache.policy import (
     SizePass,
     positive,
 )
+from broker.entry_cache.profiles import Profile
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry, Holder
 
@@ -125,8 +125,6 @@ class RemovalQueue:
         slots = self._slots
         pop = slots.popleft
         removed: list[Entry] = []
-        accessed_ones: list[Entry] = []
-        expected_ones: list[Entry] = []
         size_bytes = visits = requeued_accessed = requeued_expected = 0
         extend_accessed, requeues_max = self._extend_recently_accessed, self._requeues_max
         done = True
@@ -146,25 +144,19 @@ class RemovalQueue:
             if visits < protected_visits and (
                 # An access comes first and has no limit, so an entry that is read in each interval stays for ever.
                 (accessed := extend_accessed and entry.accessed)
-                or (
-                    (count := entry.expected_reads) is not None
-                    and count > 0
-                    and entry.requeue_count < requeues_max
-                )
+                or ((entry.expected_reads or 0) > 0 and entry.requeue_count < requeues_max)
             ):
-                if accessed:
-                    requeued_accessed += 1
-                else:
-                    requeued_expected += 1
+                requeued_accessed += accessed
+                requeued_expected += not accessed
                 if requeued is not None:
-                    (accessed_ones if accessed else expected_ones).append(entry)
+                    requeued.setdefault(RECENTLY_ACCESSED if accessed else EXPECTED_READS, []).append(entry)
                 entry.queued_at_ns = now_ns
                 entry.accessed = False
                 # A requeue for an access uses up one of `requeues_max` too: Pulsar has one counter for both.
                 entry.requeue_count += 1
                 slots.append(entry)
             else:
-                # As `range_cache.evict`, written out: the call would add a tenth to the cost of a removal.
+                # As `range_cache.evict`, written out: the call would cost a tenth of a removal.
                 size = entry.size
                 holder: Holder = entry.holder  # type: ignore[assignment]
                 del holder.entries[entry.entry_id]
@@ -176,9 +168,6 @@ class RemovalQueue:
             visits += 1
         self.requeues[RECENTLY_ACCESSED] += requeued_accessed
         self.requeues[EXPECTED_READS] += requeued_expected
-        if requeued is not None:
-            requeued.setdefault(EXPECTED_READS, []).extend(expected_ones)
-            requeued.setdefault(RECENTLY_ACCESSED, []).extend(accessed_ones)
         return Removed(removed, size_bytes, visits, done)
 
     def drop_invalidated(self) -> None:

@@ -6,14 +6,55 @@ The policy `pip430` has none: like Pulsar it may exceed the size until a size ch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.listener import Obstacle
+from broker.entry_cache.policy import Removed
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 
-if TYPE_CHECKING:
-    from broker.entry_cache.entry_cache import EntryCache
-    from broker.entry_cache.eviction import Eviction
-    from broker.entry_cache.settings import EntryCacheSettings
+
+class BoundEviction(Protocol):
+    """The parts of `Eviction` that a bound uses."""
+
+    used_bytes: int
+    """See `Eviction.used_bytes`."""
+    size_visits: int
+    """See `Eviction.size_visits`."""
+
+    def charged_bytes(self) -> int:
+        """See `Eviction.charged_bytes`."""
+        ...
+
+    def check_size(self, now_ns: int, visits_max: int) -> bool:
+        """See `Eviction.check_size`."""
+        ...
+
+    def evicted_at_once(self, removed: Removed, now_ns: int) -> None:
+        """See `Eviction.evicted_at_once`."""
+        ...
+
+
+class BoundCache(Protocol):
+    """The parts of `EntryCache` that a bound uses."""
+
+    cursors: ActiveCursors | None
+    """See `EntryCache.cursors`."""
+
+    @property
+    def eviction(self) -> BoundEviction:
+        """See `EntryCache.eviction`."""
+        ...
+
+    def insert_now(self, entries: list[Entry], expected_reads: int | None, now_ns: int) -> int:
+        """See `EntryCache.insert_now`."""
+        ...
+
+    def not_cached(self, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
+        """See `EntryCache.not_cached`."""
+        ...
 
 
 class SizeBound(Protocol):
@@ -24,7 +65,7 @@ class SizeBound(Protocol):
         ...
 
     def insert_run(
-        self, cache: EntryCache, entries: list[Entry], expected_reads: int | None, now_ns: int
+        self, cache: BoundCache, entries: list[Entry], expected_reads: int | None, now_ns: int
     ) -> int:
         """Inserts a run through `EntryCache.insert_now` as far as there is space. Returns how many were inserted."""
         ...
@@ -40,7 +81,7 @@ class SizeBound(Protocol):
         """
         ...
 
-    def hold(self, eviction: Eviction, now_ns: int) -> int:
+    def hold(self, eviction: BoundEviction, now_ns: int) -> int:
         """Evicts at once until the charged bytes are within the bound, and returns them; called by each insert."""
         ...
 

@@ -93,12 +93,12 @@ class WhatIf(Replay):
                 break
             self._last_tick_ns += self._tick_ns
             self._now_ns = self._last_tick_ns
-            self.manager.tick(self._last_tick_ns)
+            self.manager.eviction.tick(self._last_tick_ns)
         self._now_ns = now_ns
         if self.manager.eviction.size_checks_due and (
             event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS
         ):
-            self.manager.run_pending(now_ns)
+            self.manager.eviction.run_size_checks(now_ns)
         if event.op is Op.TICK:
             self._last_tick_ns = now_ns
 
@@ -209,7 +209,7 @@ class WhatIf(Replay):
         self.manager.postpone_delivery(self._reader_of(event), self._run_of(event))
 
     def _tick_otherwise(self, event: Recorded) -> None:
-        self.manager.tick(event.at_ns)
+        self.manager.eviction.tick(event.at_ns)
 
     def _nothing_otherwise(self, event: Recorded) -> None:
         """Follows from what this cache does, or from its settings."""

@@ -7,7 +7,6 @@ from typing import Any
 
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.compose import ComposedCache
-from broker.entry_cache.listener import NullListener
 from broker.entry_cache.policy import Removed
 from broker.model.entry import Entry
 
@@ -20,7 +19,7 @@ class WholeCache(ComposedCache):
         return getattr(self.manager, name)
 
 
-class Removals(NullListener):
+class Removals:
     """Tells a function of everything that is removed."""
 
     def __init__(self, tell: Callable[[list[Entry], Reason], object]) -> None:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.listener import NullListener
 from broker.entry_cache.policy import Removed
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
@@ -64,8 +63,8 @@ class _Buffer:
         return [entry for entry in self.entries if entry.cached]
 
 
-class PinnedBytes(NullListener):
-    """The buffers with cached slices, by their identity."""
+class PinnedBytes:
+    """A listener that keeps the buffers with cached slices."""
 
     __slots__ = ("_buffers", "_copy_entries", "_copy_left", "_leaving", "_ratio_max", "_strict", "count")
 

@@ -10,16 +10,14 @@ their share of the bytes that are too many.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from broker.entry_cache.eviction import TRIGGER, VISITS_PER_SLICE, Eviction
+from broker.entry_cache.eviction import TRIGGER, VISITS_PER_SLICE
 from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.policy import Removed
 from broker.entry_cache.settings import EntryCacheSettings
+from broker.entry_cache.size_bound import BoundCache, BoundEviction
 from broker.model.entry import Entry
-
-if TYPE_CHECKING:
-    from broker.entry_cache.entry_cache import EntryCache
 
 LEAST_SHARE: Final = 32
 """A share is at least one in so many bytes of entries.
@@ -110,7 +108,7 @@ class StrictSize:
     # Inserts
 
     def insert_run(
-        self, cache: EntryCache, entries: list[Entry], expected_reads: int | None, now_ns: int
+        self, cache: BoundCache, entries: list[Entry], expected_reads: int | None, now_ns: int
     ) -> int:
         """Refuses a run without readers while the cache is full, and cuts a run that is larger than the cache."""
         if not expected_reads and not cache.cursors and self._is_full(cache.eviction):
@@ -120,11 +118,11 @@ class StrictSize:
             return self._insert_in_portions(cache, entries, expected_reads, now_ns)
         return cache.insert_now(entries, expected_reads, now_ns)
 
-    def _is_full(self, eviction: Eviction) -> bool:
+    def _is_full(self, eviction: BoundEviction) -> bool:
         return eviction.charged_bytes() >= self._size_bytes_max
 
     def _insert_in_portions(
-        self, cache: EntryCache, entries: list[Entry], expected_reads: int | None, now_ns: int
+        self, cache: BoundCache, entries: list[Entry], expected_reads: int | None, now_ns: int
     ) -> int:
         """Inserts a run part by part, as far as each has space; leaves out entries larger than the cache."""
         size_max = self._size_bytes_max
@@ -146,7 +144,7 @@ class StrictSize:
             first = end
         return inserted
 
-    def hold(self, eviction: Eviction, now_ns: int) -> int:
+    def hold(self, eviction: BoundEviction, now_ns: int) -> int:
         """Evicts by a slice of a size pass while inserts have visits left, and after that at once."""
         charged = eviction.charged_bytes()
         if charged <= self._bound_bytes:

@@ -7,37 +7,31 @@ entry, so it keeps no buffer alive. While neither consumer listens, every method
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import CursorChange, HitKind, NullListener, Obstacle, Pass, StorageRead
+from broker.entry_cache.listener import CursorChange, HitKind, Obstacle, Pass, StorageRead
 from broker.entry_cache.observe.cache_events import (
     CAUSES_OF_REQUEUES,
     HIT_MOVES,
     STILL_EXPECTED,
-    Event,
     Op,
     Row,
     detail_of,
 )
+from broker.entry_cache.observe.decision_ring import DecisionRing
+from broker.entry_cache.observe.ledger_logs import LedgerLogs
 from broker.entry_cache.policy import Requeued
+from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of, split_runs
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
-CLOSED_LEDGERS_MAX: Final = 65_536
-"""Ledgers without cached entries whose logs are still known."""
-
 LOOKS_UNTOLD_MAX: Final = 1 << 30
 """A PINNED event follows after this many looks at the latest, so that their number fits a recorder's column."""
-
-ROWS_PER_SLICE: Final = 20_000
-"""Events that take 1 to 2 ms to look through."""
 
 Recorder = Callable[[Row], object]
 """Takes every event, in order."""
@@ -57,22 +51,18 @@ class RecordedRun(list[Entry]):
     """How often entries had been removed by then: if none were since, all of these are still cached."""
 
 
-class Decisions(NullListener):
-    """Notes the cache's events for the ring and for a recorder."""
+class Decisions:
+    """A listener that notes the cache's events for the ring and for a recorder."""
 
-    __slots__ = ("_closed", "_looks", "_open", "_record", "_removals", "_ring", "_since_ns", "now_ns", "on")
+    __slots__ = ("_logs", "_looks", "_record", "_removals", "now_ns", "on", "ring")
 
     def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
         self.now_ns = now_ns
         """Returns the time of an event that is noted now."""
-        self._ring: deque[Row] = deque(maxlen=keep)
-        self._since_ns = now_ns()
-        """When noting began."""
-        self._open: dict[int, str] = {}
-        """By ledger that caches hold entries of, the name of its log."""
-        self._closed: OrderedDict[int, str] = OrderedDict()
-        """The same of ledgers without cached entries; the newest `CLOSED_LEDGERS_MAX` of them."""
+        self.ring = DecisionRing(keep, now_ns)
+        """The newest events."""
+        self._logs = LedgerLogs()
         self._removals = 0
         """How often entries were removed from the cache."""
         self._looks = 0
@@ -84,7 +74,7 @@ class Decisions(NullListener):
     def listen(self, record: Recorder | None) -> None:
         """Begins or ends to pass every event to a recorder. Call it before the cache is made."""
         self._record = record
-        self.on = record is not None or bool(self._ring.maxlen)
+        self.on = record is not None or self.ring.kept_max > 0
 
     @property
     def hears_deliveries(self) -> bool:
@@ -92,84 +82,32 @@ class Decisions(NullListener):
         return self._record is not None
 
     def keep(self, events: int) -> None:
-        """Changes the length of the ring; kept events stay as far as they fit."""
-        began_anew = not self._ring.maxlen
-        self._ring = deque(self._ring, events)
-        self._since_ns = self.now_ns() if began_anew else self.since_ns
+        """Changes the length of the ring; see `DecisionRing.keep`."""
+        self.ring.keep(events)
         self.on = self._record is not None or events > 0
 
-    # Looking back
+    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
+        """See `LedgerLogs.opened`."""
+        self._logs.opened(ledger_id, cache.name)
 
-    @property
-    def kept_max(self) -> int:
-        """The length of the ring."""
-        return self._ring.maxlen or 0
-
-    @property
-    def kept(self) -> int:
-        """The number of events in the ring."""
-        return len(self._ring)
-
-    @property
-    def forgets(self) -> bool:
-        """True if the ring is full: events older than `since_ns` were dropped."""
-        return len(self._ring) == self._ring.maxlen
-
-    @property
-    def since_ns(self) -> int:
-        """Everything that happened since then is in the ring."""
-        return self._ring[0][0] if self._ring and self.forgets else self._since_ns
-
-    def events(self) -> Iterator[Event]:
-        """Returns the events of the ring, oldest first."""
-        return map(_event, list(self._ring))
-
-    def about(self, ledger_id: int, entry_id: int) -> Iterator[list[Event]]:
-        """Yields the ring's events about one entry, oldest first, in slices between which the loop may turn."""
-        rows = list(self._ring)
-        for start in range(0, len(rows), ROWS_PER_SLICE):
-            yield [
-                _event(row)
-                for row in rows[start : start + ROWS_PER_SLICE]
-                if row[4] == ledger_id and 0 <= entry_id - row[5] < row[6]
-            ]
-
-    # Ledgers and their logs
-
-    def ledger_opened(self, cache: EntryCache, ledger_id: int) -> None:
-        """Notes the log of a ledger: ids are unique in a broker, so events about entries find their log by it."""
-        self._closed.pop(ledger_id, None)
-        self._open[ledger_id] = cache.name
-
-    def ledger_closed(self, cache: EntryCache, ledger_id: int) -> None:
-        """Keeps the log's name for a while: entries that were read before may still be delivered."""
-        log = self._open.pop(ledger_id, None)
-        if log is not None:
-            self._know_closed(ledger_id, log)
-
-    def _know_closed(self, ledger_id: int, log: str) -> None:
-        self._closed[ledger_id] = log
-        if len(self._closed) > CLOSED_LEDGERS_MAX:
-            self._closed.popitem(last=False)
-
-    def _log_of(self, ledger_id: int) -> str:
-        """Returns the name of the log; empty if it is not known any more."""
-        return self._open.get(ledger_id) or self._closed.get(ledger_id, "")
+    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
+        """See `LedgerLogs.closed`."""
+        self._logs.closed(ledger_id)
 
     def _note(self, row: Row) -> None:
-        self._ring.append(row)
+        self.ring.append(row)
         if self._record is not None:
             self._record(row)
 
     # Entries that enter
 
-    def appended(self, cache: EntryCache, entries: Sequence[Entry], now_ns: int) -> None:
+    def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
         """APPEND, for a recorder."""
         if self._record is not None:
             self._note_sizes(Op.APPEND, cache.name, entries, 0, now_ns, self._record)
 
     def fetched(
-        self, cache: EntryCache, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
+        self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
     ) -> None:
         """FETCHED, for a recorder."""
         if self._record is not None and entries:
@@ -180,14 +118,13 @@ class Decisions(NullListener):
     ) -> None:
         """APPEND and FETCHED are the only events that tell the size of each entry."""
         head = entries[0]
-        if head.ledger_id not in self._open and head.ledger_id not in self._closed:
-            self._know_closed(head.ledger_id, log)
+        self._logs.seen(head.ledger_id, log)
         sizes = [entry.size for entry in entries]
         record((at_ns, op, log, 0, head.ledger_id, head.entry_id, len(sizes), sum(sizes), detail, (), sizes))
 
     def inserted(
         self,
-        cache: EntryCache,
+        cache: CachedLog,
         entries: Sequence[Entry],
         size_bytes: int,
         expected_reads: int | None,
@@ -206,25 +143,23 @@ class Decisions(NullListener):
             run = (entry.ledger_id, entry.entry_id, 1, entry.size)
             self._note((now_ns, Op.INSERT, cache.name, 0, *run, detail, who, ()))
 
-    def offered_again(self, cache: EntryCache, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
+    def offered_again(self, cache: CachedLog, entry: Entry, expected_reads: int | None, now_ns: int) -> None:
         """OFFER, for a recorder."""
         if self._record is not None:
             run = (entry.ledger_id, entry.entry_id, 1, entry.size)
             self._record((now_ns, Op.OFFER, cache.name, 0, *run, detail_of(expected_reads), (), ()))
 
-    def not_cached(
-        self, cache: EntryCache, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int
-    ) -> None:
+    def not_cached(self, cache: CachedLog, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
         """NOT_CACHED, for the ring."""
         if self.on:
             head = entries[0]
             run = (head.ledger_id, head.entry_id, len(entries), 0)
-            self._ring.append((now_ns, Op.NOT_CACHED, cache.name, 0, *run, obstacle, (), ()))
+            self.ring.append((now_ns, Op.NOT_CACHED, cache.name, 0, *run, obstacle, (), ()))
 
     # Reads
 
     def run_read(
-        self, cache: EntryCache, reader: Reader, entries: list[Entry], size_bytes: int
+        self, cache: CachedLog, reader: Reader, entries: list[Entry], size_bytes: int
     ) -> list[Entry]:
         """HIT of a run; returns a `RecordedRun` for a recorder."""
         if not self.on:
@@ -232,7 +167,7 @@ class Decisions(NullListener):
         head = entries[0]
         run = (head.ledger_id, head.entry_id, len(entries), size_bytes)
         row: Row = (self.now_ns(), Op.HIT, cache.name, reader.number, *run, HIT_MOVES, reader.who, ())
-        self._ring.append(row)
+        self.ring.append(row)
         if self._record is None:
             return entries
         self._record(row)
@@ -241,13 +176,13 @@ class Decisions(NullListener):
         recorded.removals = self._removals
         return recorded
 
-    def hit(self, cache: EntryCache, reader: Reader, run: tuple[int, int, int, int], kind: HitKind) -> None:
+    def hit(self, cache: CachedLog, reader: Reader, run: tuple[int, int, int, int], kind: HitKind) -> None:
         """HIT of single positions."""
         if self.on:
             self._note((self.now_ns(), Op.HIT, cache.name, reader.number, *run, int(kind), reader.who, ()))
 
     def asked_storage(
-        self, read: StorageRead, cache: EntryCache, reader: Reader, ledger_id: int, first: int, count: int
+        self, read: StorageRead, cache: CachedLog, reader: Reader, ledger_id: int, first: int, count: int
     ) -> None:
         """MISS, COALESCED or FAILED."""
         if self.on:
@@ -256,7 +191,7 @@ class Decisions(NullListener):
             self._note((self.now_ns(), int(read), cache.name, reader.number, *run, cached, reader.who, ()))
 
     def arrived(
-        self, read: StorageRead, cache: EntryCache, reader: Reader, entries: Sequence[Entry], size_bytes: int
+        self, read: StorageRead, cache: CachedLog, reader: Reader, entries: Sequence[Entry], size_bytes: int
     ) -> None:
         """ARRIVED, for a recorder."""
         if self._record is not None:
@@ -299,9 +234,9 @@ class Decisions(NullListener):
         absent = [not entry.cached for entry in entries]
         for ledger_id, first, count, size_bytes, is_absent in split_runs(entries, absent):
             run = (ledger_id, first, count, size_bytes)
-            row: Row = (now_ns, op, self._log_of(ledger_id), reader, *run, int(is_absent), (), ())
+            row: Row = (now_ns, op, self._logs.of(ledger_id), reader, *run, int(is_absent), (), ())
             if in_ring:
-                self._ring.append(row)
+                self.ring.append(row)
             if self._record is not None:
                 self._record(row)
 
@@ -322,7 +257,7 @@ class Decisions(NullListener):
         for cause in sorted(requeued, key=CAUSES_OF_REQUEUES.index, reverse=True):
             number = CAUSES_OF_REQUEUES.index(cause)
             for run in runs_of(requeued[cause]):
-                self._note((now_ns, Op.REQUEUE, self._log_of(run[0]), 0, *run, number, (), ()))
+                self._note((now_ns, Op.REQUEUE, self._logs.of(run[0]), 0, *run, number, (), ()))
 
     def evicted(self, runs: Iterable[tuple[int, int, int, int, bool]], reason: int) -> None:
         """EVICT; each run is flagged with True if reads of it were still expected. Called by `EvictionStats`."""
@@ -333,9 +268,9 @@ class Decisions(NullListener):
         for ledger_id, first, count, size_bytes, expected in runs:
             run = (ledger_id, first, count, size_bytes)
             detail = reason + STILL_EXPECTED * expected
-            self._note((now_ns, Op.EVICT, self._log_of(ledger_id), 0, *run, detail, (), ()))
+            self._note((now_ns, Op.EVICT, self._logs.of(ledger_id), 0, *run, detail, (), ()))
 
-    def invalidating(self, cache: EntryCache, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
+    def invalidating(self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
         """INVALIDATE, for a recorder."""
         self._note_place(Op.INVALIDATE, cache.name, 0, position, int(whole_ledger), now_ns)
 
@@ -355,7 +290,7 @@ class Decisions(NullListener):
     def cursor_changed(
         self,
         change: CursorChange,
-        cache: EntryCache,
+        cache: CachedLog,
         reader: Reader,
         position: Position,
         at_ns: int | None = None,
@@ -364,7 +299,7 @@ class Decisions(NullListener):
         if self._record is not None:
             self._note_place(int(change), cache.name, reader.number, position, 0, at_ns)
 
-    def cache_removed(self, cache: EntryCache) -> None:
+    def cache_removed(self, cache: CachedLog) -> None:
         """CLOSE, for a recorder."""
         self._note_place(Op.CLOSE, cache.name, 0, Position(0, 0), 0, None)
 
@@ -375,13 +310,13 @@ class Decisions(NullListener):
             now_ns = self.now_ns() if at_ns is None else at_ns
             self._record((now_ns, op, log, reader, *position, 0, 0, detail, (), ()))
 
-    def cursors_attached(self, cache: EntryCache, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
+    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
         """OPEN, for a recorder. Records hold whole microseconds, so the span is rounded up to lose nothing."""
         if self._record is not None:
             continue_us = -(-cursors.continue_caching_ns // 1000)
             self._record((now_ns, Op.OPEN, cache.name, 0, 0, 0, 0, continue_us, detail, (), ()))
 
-    def reader_made(self, cache: EntryCache, reader: Reader) -> None:
+    def reader_made(self, cache: CachedLog, reader: Reader) -> None:
         """READER, for a recorder."""
         if self._record is not None:
             row = (self.now_ns(), Op.READER, cache.name, reader.number, 0, 0, 0, 0, 0, reader.who, ())
@@ -392,7 +327,3 @@ class Decisions(NullListener):
         if self._record is not None:
             text = settings.to_text()
             self._record((self.now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (text,), ()))
-
-
-def _event(row: Row) -> Event:
-    return Event(row[0], Op(row[1]), *row[2:])

@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import NullListener
 from broker.entry_cache.observe.cache_events import REASONS
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.expectations import Expectations
 from broker.entry_cache.observe.pass_stats import PassStats, TimeHistogram
 from broker.entry_cache.policy import NO_LIMIT, Removed, Requeued
+from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.runs import split_runs
 from broker.model.entry import Entry
 
@@ -23,8 +22,8 @@ SLICE_BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 2, 5, 10, 20, 50, 10
 """The buckets of the durations of slices."""
 
 
-class EvictionStats(NullListener):
-    """Counts removals of the whole cache and by log."""
+class EvictionStats:
+    """A listener that counts removals of the whole cache and by log."""
 
     __slots__ = (
         "_by_log",
@@ -50,7 +49,7 @@ class EvictionStats(NullListener):
         """By reason, the cost of passes and the ages of what they removed."""
         self.slices = {trigger: TimeHistogram(SLICE_BOUNDS_NS) for trigger in ("periodic", "insert")}
         """By trigger, how long slices of passes held the loop. The owner measures it: it has the clock."""
-        self._cache_of: dict[int, EntryCache] = {}
+        self._cache_of: dict[int, CachedLog] = {}
         """By ledger with cached entries, its cache."""
         self._by_log: dict[str, list[int]] = {}
         """By log, the removed entries by number of the reason."""
@@ -59,15 +58,15 @@ class EvictionStats(NullListener):
         """Returns the removed entries of an open log by number of the reason (`REASONS`)."""
         return self._by_log.get(log) or [0] * len(REASONS)
 
-    def ledger_opened(self, cache: EntryCache, ledger_id: int) -> None:
+    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
         """Notes the cache of the ledger."""
         self._cache_of[ledger_id] = cache
 
-    def ledger_closed(self, cache: EntryCache, ledger_id: int) -> None:
+    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
         """Forgets the cache of the ledger."""
         self._cache_of.pop(ledger_id, None)
 
-    def cache_removed(self, cache: EntryCache) -> None:
+    def cache_removed(self, cache: CachedLog) -> None:
         """Forgets the counts of the log."""
         self._by_log.pop(cache.name, None)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.policies.magnetar.log_readers import LogReaders
 from broker.entry_cache.policy import NO_LIMIT
+from broker.entry_cache.range_cache import CachedLog
 from broker.model.entry import Entry
 
 
@@ -20,19 +20,19 @@ class Expectations(Protocol):
     by_position: bool
     """True if the positions of cursors matter; False if the counts at the entries tell everything."""
 
-    def expected_from(self, cache: EntryCache, ledger_id: int, now_ns: int) -> int:
+    def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
         """Returns the lowest entry id of the ledger that a cursor is to come for; NO_LIMIT if that is not known."""
         ...
 
-    def forget_overdue(self, cache: EntryCache, now_ns: int) -> None:
+    def forget_overdue(self, cache: CachedLog, now_ns: int) -> None:
         """Called before `expected_from` for removed entries, so that often repeated questions stay cheap."""
         ...
 
-    def expected_back(self, cache: EntryCache, entry: Entry, now_ns: int) -> tuple[str, ...]:
+    def expected_back(self, cache: CachedLog, entry: Entry, now_ns: int) -> tuple[str, ...]:
         """Returns the cursors that left a short while ago and are expected back for the entry."""
         ...
 
-    def reads_left(self, cache: EntryCache, entry: Entry, now_ns: int) -> int | None:
+    def reads_left(self, cache: CachedLog, entry: Entry, now_ns: int) -> int | None:
         """Returns how many reads of a cached entry are expected, at least 0; None if they are not counted."""
         ...
 
@@ -42,18 +42,18 @@ class CountedReads:
 
     by_position = False
 
-    def expected_from(self, cache: EntryCache, ledger_id: int, now_ns: int) -> int:
+    def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
         """Positions do not matter."""
         return NO_LIMIT
 
-    def forget_overdue(self, cache: EntryCache, now_ns: int) -> None:
+    def forget_overdue(self, cache: CachedLog, now_ns: int) -> None:
         """No cursor is waited for."""
 
-    def expected_back(self, cache: EntryCache, entry: Entry, now_ns: int) -> tuple[str, ...]:
+    def expected_back(self, cache: CachedLog, entry: Entry, now_ns: int) -> tuple[str, ...]:
         """No cursor is waited for."""
         return ()
 
-    def reads_left(self, cache: EntryCache, entry: Entry, now_ns: int) -> int | None:
+    def reads_left(self, cache: CachedLog, entry: Entry, now_ns: int) -> int | None:
         """A count below zero (4.2) stands for no reads."""
         count = entry.expected_reads
         return None if count is None else max(0, count)
@@ -64,23 +64,23 @@ class PositionReads:
 
     by_position = True
 
-    def expected_from(self, cache: EntryCache, ledger_id: int, now_ns: int) -> int:
+    def expected_from(self, cache: CachedLog, ledger_id: int, now_ns: int) -> int:
         """See `LogReaders.expected_from`."""
         readers = _readers_of(cache)
         return NO_LIMIT if readers is None else readers.expected_from(ledger_id, now_ns)
 
-    def forget_overdue(self, cache: EntryCache, now_ns: int) -> None:
+    def forget_overdue(self, cache: CachedLog, now_ns: int) -> None:
         """See `LogReaders.forget_overdue`."""
         readers = _readers_of(cache)
         if readers is not None:
             readers.forget_overdue(now_ns)
 
-    def expected_back(self, cache: EntryCache, entry: Entry, now_ns: int) -> tuple[str, ...]:
+    def expected_back(self, cache: CachedLog, entry: Entry, now_ns: int) -> tuple[str, ...]:
         """See `LogReaders.names_returning`."""
         readers = _readers_of(cache)
         return () if readers is None else readers.names_returning(entry.position, now_ns)
 
-    def reads_left(self, cache: EntryCache, entry: Entry, now_ns: int) -> int | None:
+    def reads_left(self, cache: CachedLog, entry: Entry, now_ns: int) -> int | None:
         """Redeliveries, cursors at the entry or before, and cursors that are expected back."""
         count = entry.expected_reads or 0
         if cache.cursors is None:
@@ -89,6 +89,6 @@ class PositionReads:
         return count + cache.cursors.rank_at(entry.position) + back
 
 
-def _readers_of(cache: EntryCache) -> LogReaders | None:
+def _readers_of(cache: CachedLog) -> LogReaders | None:
     readers = None if cache.cursors is None else cache.cursors.watcher
     return readers if isinstance(readers, LogReaders) else None

@@ -17,7 +17,7 @@ from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Event, Op
-from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.decision_ring import DecisionRing
 from broker.entry_cache.observe.expectations import Expectations
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -82,8 +82,8 @@ class Kept:
     events_max: int
 
     @staticmethod
-    def by(decisions: Decisions) -> Kept:
-        return Kept(decisions.since_ns, decisions.forgets, decisions.kept_max)
+    def by(ring: DecisionRing) -> Kept:
+        return Kept(ring.since_ns, ring.forgets, ring.kept_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def explain(
     kept: Kept,
     now_ns: int,
 ) -> Explanation:
-    """`events`: those kept that tell of the entry (`Decisions.about`), oldest first."""
+    """`events`: those kept that tell of the entry (`DecisionRing.about`), oldest first."""
     entry = cache.peek(*position)
     if entry is not None:
         present = _present(cache, expectations, entry, events, now_ns)

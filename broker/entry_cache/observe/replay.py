@@ -308,10 +308,10 @@ class Replay:
             cache.invalidate_before(Position(event.ledger_id, event.first))
 
     def _tick(self, event: Recorded) -> None:
-        self.manager.tick(event.at_ns, event.entries)
+        self.manager.eviction.tick(event.at_ns, event.entries)
 
     def _check_size(self, event: Recorded) -> None:
-        self.manager.run_pending(event.at_ns, event.entries)
+        self.manager.eviction.run_size_checks(event.at_ns, event.entries)
 
     def _nothing(self, event: Recorded) -> None:
         """It changes nothing for the cache."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from broker.entry_cache.expected_reads import BEFORE_PIP_430, PROFILES
 from broker.entry_cache.policies.magnetar.magnetar import Magnetar
 from broker.entry_cache.policies.names import FIFO_TTL, MAGNETAR, PIP430_STASH
 from broker.entry_cache.policies.stash import Pip430Stash
 from broker.entry_cache.policy import Policy
+from broker.entry_cache.profiles import BEFORE_PIP_430, PROFILES
 from broker.entry_cache.removal_queue import RemovalQueue
 from broker.entry_cache.settings import EntryCacheSettings
 

@@ -13,7 +13,7 @@ from hypothesis import Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.expected_reads import PROFILE_4_2, PROFILE_5_0, Profile
+from broker.entry_cache.profiles import PROFILE_4_2, PROFILE_5_0, Profile
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position

@@ -11,7 +11,7 @@ from hypothesis import given, strategies
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.listener import Obstacle, StorageRead
-from broker.entry_cache.observe import decisions as decisions_module
+from broker.entry_cache.observe import decision_ring as decision_ring_module
 from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.explain import Explanation, Kept, Verdict, explain, names
@@ -54,13 +54,13 @@ class Room:
         self.manager.tick(self.now)
 
     def why(self, entry_id: int) -> Explanation:
-        events = [event for some in self.decisions.about(1, entry_id) for event in some]
+        events = [event for some in self.decisions.ring.about(1, entry_id) for event in some]
         return explain(
             self.cache,
             self.manager.eviction_stats.expectations,
             Position(1, entry_id),
             events,
-            Kept.by(self.decisions),
+            Kept.by(self.decisions.ring),
             self.now,
         )
 
@@ -323,23 +323,27 @@ def test_a_smaller_ring_keeps_the_newest_and_knows_since_when() -> None:
     for entry_id in range(5):
         room.after(1)
         room.insert(new_entry(entry_id))
-    assert (room.decisions.since_ns, room.decisions.forgets, room.decisions.kept) == (began, False, 5)
+    assert (room.decisions.ring.since_ns, room.decisions.ring.forgets, room.decisions.ring.kept) == (
+        began,
+        False,
+        5,
+    )
     room.decisions.keep(2)
-    assert (room.decisions.since_ns, room.decisions.forgets) == (began + 4 * SECOND, True)
+    assert (room.decisions.ring.since_ns, room.decisions.ring.forgets) == (began + 4 * SECOND, True)
     room.decisions.keep(100)
-    assert (room.decisions.since_ns, room.decisions.forgets) == (began + 4 * SECOND, False)
+    assert (room.decisions.ring.since_ns, room.decisions.ring.forgets) == (began + 4 * SECOND, False)
     assert ops(room.why(3)) == [Op.INSERT]
 
 
 def test_looking_back_is_cut_into_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions_module, "ROWS_PER_SLICE", 2)
+    monkeypatch.setattr(decision_ring_module, "ROWS_PER_SLICE", 2)
     room = Room()
     for entry_id in (0, 1, 0, 2, 0):
         room.cache.listener.asked_storage(
             StorageRead.MISS, room.cache, room.cache.reader("r"), 1, entry_id, 1
         )
-    assert [len(some) for some in room.decisions.about(1, 0)] == [1, 1, 1]
-    assert [len(some) for some in room.decisions.about(2, 0)] == [0, 0, 0]
+    assert [len(some) for some in room.decisions.ring.about(1, 0)] == [1, 1, 1]
+    assert [len(some) for some in room.decisions.ring.about(2, 0)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

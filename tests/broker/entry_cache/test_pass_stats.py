@@ -328,7 +328,7 @@ def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
     cache.insert_run([entry := Entry(1, 0, b"", b"x", 1)], 1, now_ns=0)
     cache.get(READER, 1, 0)
     manager.evict_bytes(1, 1)
-    told = [(event.op, event.detail) for event in decisions.events()]
+    told = [(event.op, event.detail) for event in decisions.ring.events()]
     assert told == [
         (Op.INSERT, 1),
         (Op.HIT, HIT_STAYS),

@@ -9,7 +9,7 @@ import pytest
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache import EntryCache
 from broker.entry_cache.listener import CursorChange, StorageRead
-from broker.entry_cache.observe import decisions as decisions_module
+from broker.entry_cache.observe import ledger_logs as ledger_logs_module
 from broker.entry_cache.observe.cache_events import COUNTS_READS, Op, Row
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.recorded import Recorded
@@ -187,7 +187,7 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record names no log where it is forgotten; only what is not cached can do without."""
-    monkeypatch.setattr(decisions_module, "CLOSED_LEDGERS_MAX", 3)
+    monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
     settings = replace(SETTINGS, size_bytes_max=10_000, policy=policy)
     recording = Recording(settings)
     recording.append([first := new_entry(0)])
@@ -212,7 +212,7 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
 def test_of_ledgers_that_are_cached_no_more_the_logs_of_the_last_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decisions_module, "CLOSED_LEDGERS_MAX", 3)
+    monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
     recording = Recording(replace(SETTINGS, size_bytes_max=10_000))
     entries = [new_entry(0, ledger_id=ledger_id) for ledger_id in range(1, 8)]
     for entry in entries:

@@ -236,7 +236,7 @@ async def test_events_of_a_read_that_was_repeated_add_up_to_what_was_counted():
     with pytest.raises(PersistenceError):
         await shelf.read(0, 9)
     noted = dict.fromkeys(Op, 0)
-    for event in shelf.world.caches.decisions.events():
+    for event in shelf.world.caches.decisions.ring.events():
         noted[event.op] += event.entries
     hits, misses, coalesced = counts(shelf.reader.reads)
     assert (hits, misses, coalesced) == (2, 9, 0)

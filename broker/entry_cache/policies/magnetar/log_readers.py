@@ -15,7 +15,8 @@ from collections import OrderedDict, deque
 from itertools import islice
 from typing import Final
 
-from broker.entry_cache.active_cursors import Acknowledged, ActiveCursors, Place, count_to
+from broker.entry_cache.active_cursors import ActiveCursors, Place, count_to
+from broker.entry_cache.cursor_watcher import Acknowledged
 from broker.entry_cache.policies.magnetar.reader_view import NO_READERS, ReaderView
 from broker.entry_cache.policies.magnetar.reading_cursor import SPEED_GUESS, DepartedCursor, ReadingCursor
 from broker.entry_cache.policy import NO_LIMIT

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.entry_cache.active_cursors import Acknowledged, Place
+from broker.entry_cache.active_cursors import Place
+from broker.entry_cache.cursor_watcher import Acknowledged
 from broker.model.position import Position
 
 SPEED_GUESS: Final = 1000.0

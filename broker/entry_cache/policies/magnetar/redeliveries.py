@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import NullListener
 from broker.entry_cache.policies.magnetar.log_readers import LogReaders
+from broker.entry_cache.range_cache import CachedLog
 from broker.entry_cache.reader import Reader
 from broker.model.entry import Entry
 
@@ -65,8 +64,8 @@ class Redeliveries:
         return True
 
 
-class MagnetarListener(NullListener):
-    """Tells the policy of redeliveries, and watches the cursors of each log."""
+class MagnetarListener:
+    """A listener that tells the policy of redeliveries, and watches the cursors of each log."""
 
     __slots__ = ("_redeliveries",)
 
@@ -74,7 +73,7 @@ class MagnetarListener(NullListener):
         """Made by the policy."""
         self._redeliveries = redeliveries
 
-    def cursors_attached(self, cache: EntryCache, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
+    def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
         """Begins to watch the cursors of a log."""
         cursors.watcher = LogReaders(cursors)
 
