@@ -2,8 +2,8 @@
 
 `python -m bench.cache_micro [--entries N ...] [--run N] [--readers N] [--policy 4.2]`
 
-Entries are made before the clock starts. They come in runs of `--run`, are taken by each reader in runs of 100
-as dispatchers do, and leave by a time pass in slices, of which the worst is shown in milliseconds of CPU.
+Entries are made before the clock starts. They come in runs of `--run`, are read by each reader in runs of 100
+as dispatchers do, and are removed by a time pass in slices, of which the worst is shown in milliseconds of CPU.
 "requeue" is one more pass that keeps every entry.
 """
 
