@@ -1,7 +1,7 @@
-"""Records on disk: which runs of which brokers a folder has, their files in order, and their rows.
+"""Reads access records: the broker lifetimes in a folder, their files in order, and their rows.
 
-Nothing is read silently that may be wrong: a file that is half written, damaged, foreign or of another version is
-set aside with the reason, and a run says why it cannot be replayed exactly.
+No doubtful file is read silently: a file that is incomplete, damaged, foreign or of another version is set aside with the
+reason, and a lifetime says why it cannot be replayed exactly.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from broker.recorder.record_file import SCHEMA
 from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
 
 BATCH_ROWS: Final = 65_536
+"""Rows that are read together."""
 _OPS: Final = {op.value: op for op in Op}
 _NAME: Final = re.compile(r".+-\d{6,}\.parquet")
 _REFUSALS: Final = (OSError, pa.ArrowException)
@@ -31,35 +32,48 @@ _REFUSALS: Final = (OSError, pa.ArrowException)
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
+    """A file that is not read, and the reason."""
+
     path: Path
+    """The file."""
     reason: str
+    """A sentence for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOnDisk:
+    """A complete file of an access record."""
+
     path: Path
+    """The file."""
     rows: int
+    """Its number of rows."""
     size_bytes: int
+    """Its size."""
     facts: FileFacts
+    """Its metadata."""
 
 
 @dataclass(slots=True)
 class RunOfBroker:
-    """One record: what one broker wrote from one start to its end."""
+    """The access record of one broker lifetime, from a start to its end."""
 
     broker: str
+    """The broker's address."""
     start: str
+    """The UTC time of the start."""
     files: list[FileOnDisk] = field(default_factory=list)
-    """In order."""
+    """The files in their order."""
     names: NamesRead | None = None
-    """None where the file of names is missing."""
+    """The names by id; None if the file of names is missing."""
 
     @property
     def rows(self) -> int:
+        """The rows of all files."""
         return sum(file.rows for file in self.files)
 
     def why_not_exact(self) -> str:
-        """Why a replay cannot give what the broker did; empty when it can."""
+        """Returns the reason why no replay can repeat it exactly; empty if one can."""
         sample = self.files[0].facts.sample
         if sample < 1:
             return f"it is a sample of {sample:g} of the entries (entryCacheRecordSample)"
@@ -75,13 +89,16 @@ class RunOfBroker:
 
 @dataclass(slots=True)
 class Found:
+    """The access records below some folders."""
+
     runs: list[RunOfBroker] = field(default_factory=list)
-    """By broker and start."""
+    """The broker lifetimes, sorted by broker and start."""
     set_aside: list[SetAside] = field(default_factory=list)
+    """The files that are not read."""
 
 
 def find(folders: Iterable[Path]) -> Found:
-    """What the folders and all below them have; only the ends of the files are read. A path may be a file."""
+    """Returns the records in these folders and below; reads only the ends of files. A path may be a file."""
     found = Found()
     runs: dict[tuple[str, str], RunOfBroker] = {}
     for path in sorted(set(_record_files(folders))):
@@ -118,7 +135,7 @@ def _names_of(run: RunOfBroker) -> NamesRead | None:
 
 
 def look_at(path: Path) -> FileOnDisk:
-    """Raises RecordError, which says what is wrong with the file."""
+    """Returns the facts about a file. Raises RecordError with the reason if it is not a complete one."""
     if path.name.endswith(".part"):
         raise RecordError("it is being written, or its writer did not end it")
     if not path.exists():
@@ -138,7 +155,7 @@ def look_at(path: Path) -> FileOnDisk:
 
 
 def read_table(file: FileOnDisk) -> pa.Table:
-    """All of its rows. Raises RecordError where they are damaged."""
+    """Returns all rows of a file. Raises RecordError if they are damaged."""
     try:
         return pq.read_table(file.path, page_checksum_verification=True, partitioning=None)
     except _REFUSALS as error:
@@ -146,7 +163,7 @@ def read_table(file: FileOnDisk) -> pa.Table:
 
 
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Run by run, file by file; a file that turns out to be damaged joins those set aside."""
+    """Yields the tables of all files; a file that turns out to be damaged is added to `set_aside`."""
     for run in found.runs:
         for file in run.files:
             try:
@@ -158,8 +175,10 @@ def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
 
 
 def events(run: RunOfBroker) -> Iterator[list[Recorded]]:
-    """The run's rows with their names and the times that the cache knew, in order, some at a time. Raises
-    RecordError."""
+    """Yields the rows of one lifetime in batches, in order, with names and with the cache's monotonic times.
+
+    Raises RecordError if a file is damaged or names are missing.
+    """
     names = run.names
     if names is None:
         raise RecordError(run.why_not_exact())
@@ -202,7 +221,7 @@ def _events_of(batch: pa.RecordBatch, facts: FileFacts, names: NamesRead) -> lis
 
 
 def _values(column: pa.Array) -> list[int]:
-    """Numbers from the bytes, which is ten times as fast as from pyarrow's scalars and needs no pandas."""
+    """Returns numbers from the bytes: ten times as fast as from pyarrow's scalars, and without pandas."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     kind = np.dtype(column.type.to_pandas_dtype())
