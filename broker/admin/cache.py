@@ -1,7 +1,7 @@
-"""`/admin/v2/magnetar/cache`: what the entry cache holds, which topics fill it, and why an entry is not there.
+"""`/admin/v2/magnetar/cache`: the levels of the entry cache, the topics that fill it, and the reasons about one entry.
 
-Ours alone; Pulsar has nothing like it. All three only look: nothing is read from storage, though a topic that is not
-open is opened, as any question about it does. Long lists are walked in slices between which the loop turns.
+Pulsar has no such routes. They read nothing from storage, but open a topic that is not open, as every request about a topic
+does. Long lists are walked in slices, and the loop serves others in between.
 """
 
 from __future__ import annotations
@@ -32,17 +32,23 @@ from broker.service.namespaces import Json
 from settings.keys import format_value
 
 CACHES_PER_SLICE: Final = 256
+"""Caches that are looked at between two turns of the loop."""
 LIMIT: Final = 10
+"""Topics that `top` answers by default."""
 LIMIT_MAX: Final = 10_000
+"""The most topics that `top` answers."""
 NS_PER_SECOND: Final = 1e9
+"""Nanoseconds in a second."""
 
 
 class BadParameter(BrokerError):
+    """A query parameter has a value that is not allowed: 400."""
+
     status = 400
 
 
 async def levels(request: web.Request) -> web.Response:
-    """What the cache holds and has done, the policy, and the settings by their names."""
+    """Answers the levels and counts of the cache, the policy, and the settings by their names."""
     broker = request.app[BROKER]
     cache, caches = broker.cache, broker.cache.manager
     stats = caches.stats
@@ -71,7 +77,7 @@ async def levels(request: web.Request) -> web.Response:
 
 
 async def top(request: web.Request) -> web.Response:
-    """The topics that come first by `sort`, at most `limit`."""
+    """Answers the first topics by `sort`, at most `limit`."""
     by = request.query.get("sort", "bytes")
     if by not in SORTS:
         raise BadParameter(f"sort={by}: allowed are {', '.join(SORTS)}")
@@ -91,7 +97,7 @@ async def top(request: web.Request) -> web.Response:
 
 
 async def why(request: web.Request) -> web.Response:
-    """What happened to one entry, as far as that is kept, and the conclusion in a sentence."""
+    """Answers the kept events about one entry, and the conclusion in a sentence."""
     broker, name = request.app[BROKER], topic_of(request)
     position = Position(
         _number(request.match_info["ledgerId"], "ledger id"),
@@ -134,7 +140,7 @@ def _number(text: str, what: str) -> int:
 
 
 def _check_exists(name: TopicName, log: ManagedLedger, position: Position) -> None:
-    """What was deleted has a past as long as that is kept; without one it is as if it had never been."""
+    """Raises NoSuchLedger or NoSuchEntry, which name what the topic has; for positions without kept events."""
     ledger_id, entry_id = position
     if ledger_id not in log.ledgers:
         ids = [info.ledger_id for info in log.ledger_infos()]
@@ -211,7 +217,7 @@ _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.EVICT: lambda event: {"reason": reason_of(event).value, "expected": was_expected(event)},
     Op.NOT_CACHED: lambda event: {"reason": _OBSTACLES[Obstacle(event.detail)]},
 }
-"""What is particular to some events."""
+"""By operation, the fields of an event's answer beside the common ones."""
 
 
 def _no_details(_: Event) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""CacheStats: what the cache counts, as plain integers that only rise.
+"""CacheStats: the counts of the cache, as plain integers that only rise.
 
 Levels (used bytes, entries, queue length) are the manager's. The number of inserted entries is not counted at the
 insert: it is the number of cached entries and of evicted ones.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class HitKind(IntEnum):
-    """What a read from the cache means for the cursor."""
+    """The place of the cursor after a read from the cache."""
 
     MOVES = 0
     """The cursor stands after the run from here on."""
@@ -49,7 +49,7 @@ class StorageRead(IntEnum):
 
 
 class CursorChange(IntEnum):
-    """What happened to a cursor of the log."""
+    """A change of a cursor of the log."""
 
     ADDED = 11
     """It became active at the position."""
@@ -79,7 +79,7 @@ class Obstacle(IntEnum):
 
 
 class Pass(IntEnum):
-    """What made passes due."""
+    """The trigger of passes."""
 
     PERIODIC = 15
     """The timer (`managedLedgerCacheEvictionIntervalMs`)."""
@@ -138,7 +138,7 @@ class CacheListener(Protocol):
     # Entries that enter
 
     def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
-        """The log confirmed a run, whether it is cached or not."""
+        """The log confirmed a run; it may be cached next."""
         ...
 
     def fetched(

@@ -29,4 +29,5 @@ class RecordSettings:
     """`entryCacheRecordBufferRows`: rows that may wait to be written; one more is dropped and counted."""
 
     kept_bytes: int = 0
-    """`entryCacheRecordKeptMB` in bytes: the size of all files of this broker; the oldest are deleted first. 0 = no limit."""
+    """`entryCacheRecordKeptMB` in bytes: the size of all files of this broker; the oldest are deleted first. 0 = no
+    limit."""

@@ -1,1 +1,1 @@
-"""What cached entries cost beyond their own bytes, and a bound that counts it."""
+"""Pinned receive buffers, and a size bound that counts them."""

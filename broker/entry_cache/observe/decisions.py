@@ -1,4 +1,4 @@
-"""Decisions: what the cache was told and what it did, as a stream of events, most of them about runs of entries.
+"""Decisions: the inputs and decisions of the cache as a stream of events, most of them about runs of entries.
 
 Two consumers may listen. A ring of the newest events answers why an entry is or is not cached (`explain.py`), and a
 recorder writes all events to files that can be replayed. An event is one tuple of numbers and names; it never holds an

@@ -1,4 +1,4 @@
-"""EvictionStats: what passes cost, how old removed entries were, and if reads of them were still expected.
+"""EvictionStats: the cost of passes, the ages of removed entries, and if reads of them were still expected.
 
 It listens to removals alone and splits them into runs once, for its own counts and for the `Decisions`.
 """

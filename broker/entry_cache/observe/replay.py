@@ -1,8 +1,8 @@
-"""Replay: a complete record of a cache's events, fed to the same objects that the broker runs.
+"""Replay: feeds a complete access record to the same objects that the broker runs.
 
-Some events are what the cache was told (inputs), the others what it did about it (outputs). The inputs are repeated
-one by one with the times that they had, and what the objects do is compared with what the broker's did: event
-by event, each run of entries with its bytes. Equality is exact, or the first difference is kept with what led to it.
+Some events are inputs of the cache, the others are its outputs. The inputs are repeated one by one at their recorded times,
+and the outputs of the objects are compared with the recorded ones: event by event, each run of entries with its bytes. Either
+all are equal, or the first difference is kept with the events before it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from broker.model.position import Position
 
 OUTPUTS: Final = frozenset((Op.INSERT, Op.OFFER, Op.REQUEUE, Op.EVICT, Op.PINNED))
 BEFORE_MAX: Final = 12
-"""Events that are kept to show what led to a difference."""
+"""Events before a difference that are shown with it."""
 
 
 def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
@@ -70,7 +70,7 @@ class _RecordedPinned:
 
 
 class _Log:
-    """What a managed ledger knows of its readers."""
+    """The part of a managed ledger that a replay needs: its cursors and what they acknowledged."""
 
     __slots__ = ("acknowledged", "by_mark_delete", "cache", "counts_reads", "cursors")
 
@@ -83,19 +83,22 @@ class _Log:
         self.acknowledged: dict[str, Position] = {}
 
     def stand(self, name: str, position: Position) -> None:
+        """Moves a cursor, unless cursors count by their mark-delete positions."""
         if not self.by_mark_delete:
             self.cursors.update(name, position)
 
 
 class Replay:
+    """A cache that repeats the inputs of an access record and compares its outputs."""
+
     def __init__(self, settings: EntryCacheSettings) -> None:
         """As they held when the record began."""
         self.events = 0
-        """Inputs repeated."""
+        """The number of repeated inputs."""
         self.difference: Difference | None = None
-        """The first one."""
+        """The first difference; None while all is equal."""
         self.differences = 0
-        """How many inputs had another outcome than recorded; after the first one that is to be expected."""
+        """Inputs with other outputs than recorded; after the first of them more are likely."""
         self._now_ns = 0
         self._produced: list[Row] = []
         decisions = Decisions(0, lambda: self._now_ns, self._produced.append)
@@ -107,11 +110,11 @@ class Replay:
         self.recorded_totals = dict.fromkeys(totals_of(self.cache), 0)
         """The sums of the recorded events."""
         self.logs: dict[str, _Log] = {}
-        """Those that are open."""
+        """The open logs by name."""
         self._closed: set[str] = set()
-        """Logs whose late events, of reads that were under way, count for nobody any more."""
+        """Closed logs: events of reads that ended after the closing are skipped."""
         self._inputs: list[Recorded] = []
-        """The event that waits for its outputs; several where it goes on."""
+        """The input that waits for its outputs; several events if it has `more`."""
         self._outputs: list[Recorded] = []
         self._before: deque[Recorded] = deque(maxlen=BEFORE_MAX)
         self._problems: list[str] = []
@@ -119,7 +122,7 @@ class Replay:
     # Reading the record
 
     def feed(self, record: Iterable[Recorded]) -> None:
-        """The next events, in order. ValueError for what no broker writes."""
+        """Takes the next events, in order. Raises ValueError for events that no broker writes."""
         for event in record:
             if event.op in OUTPUTS:
                 self._outputs.append(event)
@@ -129,13 +132,13 @@ class Replay:
                 self._inputs.append(event)
 
     def finish(self, *, cut_off: bool = False) -> None:
-        """The record has ended; `cut_off`: in the middle perhaps, so that the last input is not judged."""
+        """Ends the replay. With `cut_off` the last input is not compared, because outputs of it may be missing."""
         if not cut_off:
             self._step()
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of the replay, as it stands."""
+        """The counts of the replayed cache so far."""
         return totals_of(self.cache)
 
     # One input
@@ -186,7 +189,7 @@ class Replay:
         return log
 
     def _run_of(self, event: Recorded) -> list[Entry]:
-        """The entries as they were when they were handed over or put back: what is cached."""
+        """Returns the cached entries of the event's run: the delivered objects, if nothing differs."""
         log = self.logs.get(event.log)
         ids = range(event.first, event.first + event.entries)
         found = [log.cache.peek(event.ledger_id, entry_id) for entry_id in ids] if log is not None else []
@@ -197,7 +200,7 @@ class Replay:
             )
         return present
 
-    # What the cache was told
+    # Inputs
 
     def _open(self, event: Recorded) -> None:
         self._closed.discard(event.log)
@@ -342,4 +345,4 @@ REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.TICK: Replay._tick,
     Op.SIZE_CHECK: Replay._check_size,
 }
-"""What each input is repeated by."""
+"""By operation, the method that repeats the input."""

@@ -85,7 +85,7 @@ class PolicyMachine(RuleBasedStateMachine):
             {name: cache.reader(name) for name in NAMES} for cache in self.caches
         ]
         for cache, cursors in zip(self.caches, self.cursors, strict=True):
-            cache.cursors = cursors
+            cache.attach_cursors(cursors)
         self.held: dict[tuple[int, int], Entry] = {}
         """What should be cached, by (ledger id, entry id); a log has the ledger of its number."""
         self.inserted = 0

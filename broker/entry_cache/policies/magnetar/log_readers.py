@@ -1,4 +1,4 @@
-"""LogReaders: what the policy `magnetar` knows of the cursors of one log beyond their positions.
+"""LogReaders: the knowledge of the policy `magnetar` of one log's cursors, beyond their positions.
 
 PIP-430 counts expected reads at each entry. This policy asks the cursors instead: which of them get on, which have
 stopped, and which left a short while ago and may come back. Positions are exact at every moment. No cursor tells when
