@@ -1,7 +1,4 @@
-"""A record of a broker's kind, made in seconds: appends in runs, readers at the tail and behind, passes.
-
-It has the format of a real one, and no broker ran for it.
-"""
+"""Makes an access record without a broker, in seconds: appends in runs, readers at the tail and behind, passes."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ SETTINGS: Final = EntryCacheSettings(
 START: Final = "20260101T000000.000000"
 TOPICS: Final = 2000
 RUN_ENTRIES: Final = 8
-"""Entries per append: what one turn of a busy loop confirms of a topic."""
+"""Entries per append: a busy turn of the loop confirms about as many of a topic."""
 BEHIND_US: Final = (0, 400_000, 3_000_000)
-"""How far behind the appends the readers of a topic are."""
+"""The lags of a topic's readers behind its appends."""
 SPREAD_US: Final = (50_000, 20_000_000)
-"""The least and the most of it in a record whose readers are at all distances."""
+"""The smallest and the largest lag in an access record with all lags."""
 STEP_US: Final = 400
 """Between two appends of a broker: 20,000 entries a second."""
 
@@ -40,8 +37,10 @@ Behind = Callable[[int, Ints, Ints], Ints]
 def make_record(
     folder: Path, events: int, brokers: int, seed: int = 1, behind_us: Behind | None = None
 ) -> None:
-    """`events` over all brokers; about as many reads as there are readers for each append. `behind_us`: how far
-    behind the readers are, if not by BEHIND_US."""
+    """Write an access record with `events` appends and reads over all brokers.
+
+    `behind_us`: gives the lags of the readers instead of BEHIND_US.
+    """
     appends = events // brokers // (1 + len(BEHIND_US)) // RUN_ENTRIES
     for number in range(brokers):
         _make_run(folder, number, appends, np.random.default_rng(seed + number), behind_us or _evenly_behind)
@@ -52,7 +51,7 @@ def _evenly_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
 
 
 def spread_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
-    """Each reader of each topic another time, and another one every five seconds: no size of the cache is a cliff."""
+    """Give each reader of each topic another lag every five seconds, so that no size of the cache is a cliff."""
     low, high = np.log(SPREAD_US)
     lags = np.random.default_rng(sub).uniform(low, high, (TOPICS + 1, 128))
     return np.exp(lags[topic, ts // 5_000_000 % 128]).astype(np.int64)
@@ -106,7 +105,7 @@ def _make_run(
 
 
 def _head(topic: Ints, ledgers: int) -> Columns:
-    """Every topic is opened and has its readers before anything happens."""
+    """Open every topic and add its readers before the first append."""
     topics = np.unique(topic)
     opened = _columns(Op.OPEN, np.full(len(topics), -2), topics, 0, 0, 0, 0, 0, int(COUNTS_READS))
     added = [
@@ -118,7 +117,7 @@ def _head(topic: Ints, ledgers: int) -> Columns:
 
 
 def _rows(op: Op, ts: Ints, topic: Ints, sub: int, first: Ints, ledgers: int) -> Columns:
-    """A topic has one ledger, whose id is so much more than its own; entries of a topic have one size."""
+    """Return rows about runs. The ledger of a topic is its id plus `ledgers`; entries of a topic have one size."""
     size = RUN_ENTRIES * (200 + topic % 16 * 100)
     return _columns(op, ts, topic, sub, topic + ledgers, first, RUN_ENTRIES, size, 0)
 

@@ -1,9 +1,9 @@
-"""`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...]`: what the jobs on access records cost.
+"""`python -m bench.pipeline [--events N] [--brokers N] [--only NAME ...]`: the costs of the jobs on access records.
 
-Makes a record of a broker's kind (appends in runs, readers at the tail and behind, passes), in the format of the real one,
-and measures on it: one replay by machine code and by the broker's objects, the grid of 16 settings, the hit report with
-its memory, and the start of a session; on one like it whose readers are at all distances, a sample's error; the audits on
-a generated cluster of 600,000 topics. An event is one entry appended or read.
+Makes an access record without a broker (appends in runs, readers at the tail and behind, passes) and measures on it:
+replays by machine code and by the broker's objects, a grid of 16 settings, the hit report with its memory, and the start of
+a session. On another access record, with all lags, it measures a sample's error; and the audits on a generated
+cluster of 600,000 topics. An event is one entry appended or read.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import numpy as np
 
 from bench.made_record import SETTINGS, make_record, spread_behind
 from broker.entry_cache.observe.cache_events import Op
-from broker.recorder.record_reader import RunOfBroker, find
+from broker.recorder.record_reader import BrokerLifetime, find
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import WhatIf
 from pipeline.replays.replay import replay_with
 
 OBJECT_EVENTS: Final = 400_000
-"""So many are replayed by the broker's objects."""
+"""Events that the broker's objects replay."""
 GATHERED: Final = 1 << 23
 AUDITED_TOPICS: Final = 600_000
 
@@ -48,14 +48,14 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def gathered_per_second() -> float:
-    """What memory gives on this machine now: numbers picked at random out of 64 MiB, which makes runs comparable."""
+    """Measure random reads from 64 MiB per second, so that results of different days can be compared."""
     table = np.arange(GATHERED, dtype=np.int64)
     places = np.random.default_rng(0).integers(0, GATHERED, GATHERED)
     return GATHERED / min(cpu(lambda: table[places].sum()) for _ in range(3))
 
 
-def measure_replay(run: RunOfBroker) -> list[str]:
-    """One core, all events of one broker; and the objects on the first part of the same rows."""
+def measure_replay(run: BrokerLifetime) -> list[str]:
+    """Measure one core on all events of one broker, and the objects on the first part of the same rows."""
     from broker.recorder.record_reader import events
 
     accesses_of(run)  # Compiled from here on.
@@ -91,8 +91,7 @@ def measure_replay(run: RunOfBroker) -> list[str]:
 
 
 def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
-    """The error of the hit ratio over all brokers from samples of the entries, where readers are spread over all
-    distances, so that every size has a hit ratio of its own."""
+    """Measure the error of a sample's hit ratio over all brokers, for readers with all lags."""
     from pipeline.replays.sampling import sampled
 
     if not folder.exists():
@@ -104,7 +103,7 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
         for mib in (16, 32, 64, 128)
     ]
     hits, reads = np.zeros((len(settings), len(rates))), np.zeros((len(settings), len(rates)))
-    for run in find([folder]).runs:
+    for run in find([folder]).lifetimes:
         accesses = accesses_of(run)
         for at, rate in enumerate(rates):
             part = sampled(accesses, rate)
@@ -122,13 +121,13 @@ def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
 
 
 def measure_grid(folder: Path, master: str) -> list[str]:
-    from pipeline.replays.grid import choices, replay_grid
+    from pipeline.replays.grid import override_grid, replay_grid
     from pipeline.session import start_session
 
     start_s = timed(lambda: start_session("bench", master=master))
     spark = start_session("bench", master=master)
-    runs = find([folder]).runs
-    wanted = choices(
+    runs = find([folder]).lifetimes
+    wanted = override_grid(
         ("pip430-4.2", "pip430-5.0"),
         tuple(mib << 20 for mib in (16, 64, 256, 1024)),
         (1_000_000_000, 10_000_000_000),
@@ -156,7 +155,7 @@ def measure_audits(folder: Path, master: str) -> list[str]:
 
 
 def measure_command(*words: str) -> str:
-    """A job as a process of its own, with the memory of all its processes."""
+    """Measure a job as a process of its own, with the memory of all its processes."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()
@@ -208,7 +207,7 @@ def main() -> None:
         if not folder.exists():
             seconds = timed(lambda: make_record(folder, options.events, options.brokers))
             print(f"record made in {seconds:.1f} s", flush=True)
-        (first, *_) = find([folder]).runs
+        (first, *_) = find([folder]).lifetimes
         spread, cluster = (folder.with_name(f"{folder.name}-{what}") for what in ("spread", "cluster"))
         parts: dict[str, Callable[[], list[str]]] = {
             "replay": lambda: measure_replay(first),

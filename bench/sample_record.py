@@ -1,7 +1,8 @@
-"""`python -m bench.sample_record [FOLDER]`: records the sample that ships, with our own broker and the official client.
+"""`python -m bench.sample_record [FOLDER]`: records the shipped sample, with our own broker and the official client.
 
 Four topics with three subscriptions each: one reads at the tail, one two seconds behind, one eight seconds behind. The cache
-is too small for the second and its time to live too short for the third. Takes half a minute.
+is too small for the second and its time to live too short for the third. The policy is `pip430`, profile 4.2. Takes half
+a minute.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tests.vectors.broker_process import BrokerProcess
 
 TOPICS: Final = ("orders", "payments", "clicks", "audit")
 LAG_ROUNDS: Final[Mapping[str, int]] = {"tail": 0, "billing": 40, "archive": 160}
-"""How far behind each subscription reads."""
+"""The lag of each subscription, in rounds."""
 ROUND_S: Final = 0.05
 MESSAGES: Final = 5
 """By topic and round."""
@@ -65,7 +66,7 @@ def work(url: str, rounds: int, lag_rounds: Mapping[str, int]) -> None:
 def record(
     folder: Path, rounds: int, settings: Mapping[str, str], lag_rounds: Mapping[str, int] = LAG_ROUNDS
 ) -> None:
-    """A broker's whole life with that work, its record below `folder`."""
+    """Start a broker, do the work, and stop it; the access record is below `folder`."""
     with tempfile.TemporaryDirectory() as data:
         recorded = {**SETTINGS, **settings, "entryCacheRecordDirectory": str(folder)}
         with BrokerProcess(Path(data), recorded, memory=True) as broker:

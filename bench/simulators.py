@@ -41,7 +41,7 @@ def main() -> int:
     print(
         f"{len(trace):,} requests for {trace.objects:,} objects, capacities {capacities}; M requests/s of CPU"
     )
-    print("".join(f"{name:>12}" for name in ("policy", "capacity", "M requests/s", "misses")))
+    print("".join(f"{name:>14}" for name in ("policy", "capacity", "M requests/s", "misses")))
     for policy in options.only:
         for capacity in capacities:
             print_row(policy, capacity, trace)
@@ -53,7 +53,7 @@ def print_row(policy: str, capacity: int, trace: Trace) -> None:
     """Print the speed and the misses of one policy."""
     misses = simulate(policy, trace, capacity).misses
     speed = rate(lambda: simulate(policy, trace, capacity), len(trace))
-    print(f"{policy:>12}{capacity:>12,}{speed:>12.2f}{misses:>12,}", flush=True)
+    print(f"{policy:>14}{capacity:>14,}{speed:>14.2f}{misses:>14,}", flush=True)
 
 
 def print_around(trace: Trace, capacities: list[int]) -> None:

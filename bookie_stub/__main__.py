@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.rules import load_bookie_settings
-from bookie_stub.config.settings import BookieSettings, from_settings
+from bookie_stub.config.settings import BookieSettings
 from bookie_stub.config.tls import tls_context
 from bookie_stub.wire.server import BookieServer
 from settings.errors import SettingsError
@@ -82,7 +82,7 @@ def _load(arguments: argparse.Namespace) -> tuple[BookieSettings, tuple[Note, ..
     if arguments.data is not None:
         overrides.append(f"magnetarDataDirectory={arguments.data}")
     settings = load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides)
-    return from_settings(settings), settings.notes
+    return BookieSettings.of(settings), settings.notes
 
 
 def _runner() -> Callable[[Coroutine[None, None, None]], None]:

@@ -1,1 +1,4 @@
-"""What is computed from the record of brokers and bookies, away from them; nothing here runs inside a broker."""
+"""Offline analysis of access records, snapshots and traces.
+
+No broker imports this package.
+"""

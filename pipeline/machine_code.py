@@ -14,16 +14,16 @@ from typing import ParamSpec, TypeVar, cast
 
 import numba
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 
-def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def compiled(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Compile one version of the function for each combination of argument types."""
     return _compiled(function)
 
 
-def compiled_without_counts(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def compiled_without_counts(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
     """Compile a function that neither creates arrays nor keeps a reference to one.
 
     numba then counts no references to its arguments. A function that takes a tuple of arrays and is called for each
@@ -32,7 +32,7 @@ def compiled_without_counts(function: Callable[Arguments, Result]) -> Callable[A
     return _compiled(function, _nrt=False)
 
 
-def _compiled(function: Callable[Arguments, Result], **options: bool) -> Callable[Arguments, Result]:
+def _compiled(function: Callable[_Arguments, _Result], **options: bool) -> Callable[_Arguments, _Result]:
     config = numba.config
     before = config.CACHE_DIR  # type: ignore[attr-defined]
     folder = Path(before or Path(__file__).parent / "__pycache__") / _digest_of_sources()
@@ -45,7 +45,7 @@ def _compiled(function: Callable[Arguments, Result], **options: bool) -> Callabl
         made = numba.njit(nogil=True, **options)(function)  # type: ignore[call-overload]
     finally:
         config.CACHE_DIR = before  # type: ignore[attr-defined]
-    return cast(Callable[Arguments, Result], made)
+    return cast(Callable[_Arguments, _Result], made)
 
 
 @cache

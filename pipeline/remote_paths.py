@@ -1,7 +1,7 @@
-"""Paths with a scheme (`s3a://`, `hdfs://`, `file://`): Spark's own file systems know them, pyarrow's files do not.
+"""Copies inputs whose path has a scheme (`s3a://`, `hdfs://`, `file://`) to this machine.
 
-A record is small beside what it tells of, some 5 bytes per event. So what has a scheme is copied to this machine by
-Spark's file systems, with their settings and credentials, and read from there as any other record.
+Spark's file systems read such paths, with their own settings and credentials; the pyarrow readers of an access record read
+local files. An access record is small, about 1 MB per million events, so a copy is cheap.
 """
 
 from __future__ import annotations
@@ -17,19 +17,26 @@ if TYPE_CHECKING:
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 Place = Path | str
-"""A path of this machine, or the text of one with a scheme, which `Path` would spoil."""
+"""A path of this machine, or the text of one with a scheme.
+
+`Path` would collapse the two slashes behind a scheme.
+"""
 
 
 class CannotFetch(Exception):
-    """One sentence: what is not there, or which file system Spark does not have."""
+    """An input cannot be copied; the message is one sentence."""
 
 
 def place(text: str) -> Place:
+    """Return the place that a word of the command line names."""
     return text if _SCHEME.match(text) else Path(text)
 
 
 def local_folder(text: str) -> Path:
-    """For what is written without Spark. ArgumentTypeError."""
+    """Return the folder for output that is written without Spark.
+
+    ArgumentTypeError for a path with a scheme.
+    """
     where = place(text)
     if isinstance(where, str):
         raise ArgumentTypeError(f"{text!r} is no folder of this machine, where the report goes")
@@ -37,12 +44,12 @@ def local_folder(text: str) -> Path:
 
 
 def name_of(where: Place) -> str:
-    """The last part."""
+    """Return the last part of a path."""
     return where.name if isinstance(where, Path) else where.rstrip("/").rpartition("/")[2]
 
 
 def refuse_other_machines(where: str, master: str) -> None:
-    """Tasks of a cluster would not find the copy. CannotFetch."""
+    """Raise CannotFetch for a cluster, whose tasks would not find the copy."""
     if not master.startswith("local"):
         raise CannotFetch(
             f"{where} would be copied to this machine, where tasks of {master} do not find it: mount it and give a "
@@ -51,7 +58,10 @@ def refuse_other_machines(where: str, master: str) -> None:
 
 
 def fetch(spark: SparkSession, where: str, folder: Path) -> Path:
-    """Copy a file, or a folder and all below it, into `folder`; the path of the copy. CannotFetch."""
+    """Copy a file, or a folder and everything below it, into `folder`.
+
+    Return the path of the copy; CannotFetch.
+    """
     from py4j.protocol import Py4JJavaError
 
     target = folder / name_of(where)

@@ -1,6 +1,8 @@
-"""One way to start Spark on this machine: Java found or provided, loopback only, and quickly.
+"""Starts a Spark session.
 
-On a cluster nothing of this is needed: `spark-submit --master` brings its own session and settings.
+With Java found or provided, on loopback, and quickly.
+
+Every job, the tests and the bench start Spark here. With `spark-submit` a cluster brings its own session.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from pyspark.sql import SparkSession
 
 from pipeline.java import Java, find_java
 
-ROOT = Path(__file__).resolve().parent.parent
-"""What the workers must be able to import from."""
+_ROOT = Path(__file__).resolve().parent.parent
+"""The folder that Spark's Python workers import this package from."""
 
 LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -33,11 +35,11 @@ LOCAL_SETTINGS = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-"""For a master that is this machine."""
+"""Settings for a master on this machine; `settings` of `start_session` override them."""
 
 
 def cache_folder() -> Path:
-    """Where a wrapper for Java and archives of loaded classes are kept between runs."""
+    """Return the folder for a wrapper of Java and archives of loaded classes."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "magnetar"
 
@@ -50,10 +52,10 @@ def start_session(
     quick_start: bool = False,
     cache: Path | None = None,
 ) -> SparkSession:
-    """A session on this machine. `quick_start` compiles less: right for tests and small inputs, slower for large.
+    """Start a session.
 
-    The first session of a machine writes down which classes it loaded; later ones start about twice as fast.
-    NoJava where there is none.
+    `quick_start` makes Java compile less, which suits tests and small inputs and slows large ones. The first session on a
+    machine stores the classes that it loads; later ones start about twice as fast. NoJava.
     """
     folder = cache_folder() if cache is None else cache
     java = find_java(folder)
@@ -63,21 +65,21 @@ def start_session(
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    _let_workers_import(ROOT)
+    _let_workers_import(_ROOT)
     wanted = dict(LOCAL_SETTINGS if master.startswith("local") else {})
-    wanted["spark.driver.extraJavaOptions"] = " ".join(java_options(java, folder, quick_start))
+    wanted["spark.driver.extraJavaOptions"] = " ".join(_java_options(java, folder, quick_start))
     wanted.update(settings or {})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in wanted.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    # What fails is raised, with Python's trace; Spark would write Java's for every attempt before.
+    # Errors are raised with Python's trace. Spark would also print Java's, once per attempt.
     session.sparkContext.setLogLevel("OFF")
     return session
 
 
 def _keep_bytecode(folder: Path) -> None:
-    """Where Python is told to write none beside its sources, it goes into `folder`.
+    """Keep bytecode in `folder` where Python is told to write none beside its sources.
 
     Spark starts Python many times over, and gives some of these processes ten seconds to call back, which cannot be
     set. Those that have to compile PySpark and pandas first take longer on a busy machine: "Python worker failed to
@@ -90,13 +92,13 @@ def _keep_bytecode(folder: Path) -> None:
 
 
 def _let_workers_import(folder: Path) -> None:
-    """Spark starts Python workers of its own; they find what `PYTHONPATH` names."""
+    """Add a folder to `PYTHONPATH`, which Spark's Python workers inherit."""
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(folder) not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([str(folder), *paths])
 
 
-def java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
+def _java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
     options = ["-XX:+UseParallelGC", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error:stderr"]
     if quick_start:
         options = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *options[1:]]
@@ -104,7 +106,7 @@ def java_options(java: Java, folder: Path, quick_start: bool) -> list[str]:
 
 
 def _class_archive(java: Java, folder: Path, quick_start: bool) -> list[str]:
-    """Use the archive of loaded classes, or have one written when this session ends."""
+    """Return the option that reads the archive of loaded classes, or writes one."""
     kind = "quick" if quick_start else "full"
     archive = folder / f"spark-{metadata.version('pyspark')}-{java.name}-{kind}.jsa"
     try:

@@ -20,9 +20,6 @@ _HEAD: Final = struct.Struct(">2sI")
 _HEADS: Final = [b"", *(_HEAD.pack(MAGIC, size) for size in range(1, 32))]
 """What stands in front of so many bytes of fields; a block without fields is no block."""
 
-TIMESTAMP_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
-INDEX_INTERCEPTOR: Final = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
-
 
 @dataclass(frozen=True, slots=True)
 class EntryMetadata:

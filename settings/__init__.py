@@ -1,5 +1,5 @@
-"""The properties language that broker, bookie and client share: files, environment, typed tables of keys.
+"""Properties files and environment variables become typed settings with an origin for every value.
 
-A process has one `KeyTable` (data) and loads one `Settings` (values with their origins) from it; what a
-key is used for is no business of this package. Imports nothing of ours.
+Each process (broker, bookie, client) has one `KeyTable` and loads one `Settings` from it. This package knows no key
+by name: the tables live in `broker/config`, `bookie_stub/config` and `magnetar/clients`. It imports nothing of ours.
 """

@@ -1,18 +1,16 @@
-"""What can go wrong with settings: a line that the user has to change.
-
-The text is the whole answer (where, key, value, what is allowed), fit to be printed alone.
-"""
+"""Errors about settings: each text is one line that names the place, the key, the value and the remedy."""
 
 from __future__ import annotations
 
 
 class SettingsError(Exception):
-    """`str(error)` is one line; a command prints it and exits with status 2."""
+    """A setting is wrong: a command prints `line` and exits with status 2."""
 
     @property
     def line(self) -> str:
+        """The whole message, without a line break."""
         return str(self)
 
 
 class NotDynamic(SettingsError):
-    """The key does not exist, or does not change while the process runs."""
+    """The key does not exist, or changes with a restart only."""

@@ -1,28 +1,34 @@
-"""A key: its name, kind, defaults, limits and meaning; and the table of all keys of one process.
+"""Key: one row of a table of settings; KeyTable: all keys of one process.
 
-Tables are data: the conf files, `docs/configuration.md`, `config show` and the loader all read the same
-one. A key that we have words for is a `Key`; the others that Pulsar has are words in one text, because there
-are hundreds and a start must not pay for objects that nobody asks for.
+A row holds every fact about its key once. The loader, the rooms' values (`settings/fields.py`), the conf files,
+`docs/configuration.md` and `config show` all read the same row. Keys that Pulsar has and this project does not use
+are names in a data file (`settings/unused.py`), because hundreds of `Key` objects would cost every start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from settings.unused import UnusedKeys
 
 Kind = Literal["int", "long", "double", "bool", "string", "list"]
 Value = int | float | bool | str | tuple[str, ...]
 
 PROFILES = ("4.0", "4.2", "5.0")
-"""Pulsar releases whose defaults can be asked for; a default without a column of its own holds for all."""
+"""Pulsar releases whose defaults can be chosen."""
 DEFAULT_PROFILE = "4.2"
 
+KIB = 1 << 10
+MIB = 1 << 20
+PORT_MAX = 65535
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 DOUBLE_MAX = 1.7976931348623157e308
 
 COMPUTED = "<computed>"
-"""In a default's column: unset in this profile, so that the loader's computed value stands in."""
+"""As a default of one profile: unset there, so that the computed value holds."""
 
 MASK = "********"
 MASKED = frozenset(
@@ -33,15 +39,21 @@ MASKED = frozenset(
         "authParams",
     )
 )
+"""Keys that hold secrets, besides every key with "password" in its name."""
 
 
 class Key:
-    """One key with its meaning.
+    """One key of a process: name, kind, unit, defaults, limits and meaning.
 
-    `default` holds for every profile that has no column of its own (`v40`, `v50`); `standalone`, where
-    given, is the default of `magnetar standalone`; `shipped` is what our conf file says where that differs
-    from the default. None means unset: `computed` then says in words what stands in. `used=False`: nobody
-    reads it yet, so setting it has no effect and is named in the log; it is checked all the same.
+    `default` holds for every profile without a column of its own (`v40`, `v50`). `standalone` is the default of
+    `magnetar standalone` where it differs, `shipped` the value in our conf file where that differs. A default of
+    None means unset; `computed` then says in words which value holds, and the process's rules compute it.
+
+    `unit` is the unit of a number: `ms`, `s`, `min`, `bytes`, `MiB`, or the things that it counts.
+    `low`, `high`, `choices` and `form` (a pattern and its words) limit the values, and the items of a list.
+    `needs` is another key and the value that it must have; otherwise this key has no effect.
+    `dynamic` keys may change while the process runs. `ours` marks keys that Pulsar does not have.
+    `used=False` marks a key that is checked and shown but read by no code, so that setting it has no effect.
     """
 
     __slots__ = (
@@ -50,14 +62,17 @@ class Key:
         "default",
         "doc",
         "dynamic",
+        "form",
         "high",
         "kind",
         "low",
         "name",
+        "needs",
         "ours",
         "section",
         "shipped",
         "standalone",
+        "unit",
         "used",
         "v40",
         "v50",
@@ -68,8 +83,9 @@ class Key:
         name: str,
         kind: Kind,
         default: Value | None,
-        doc: str,
+        unit: str = "",
         *,
+        doc: str,
         v40: Value | None = None,
         v50: Value | None = None,
         standalone: Value | None = None,
@@ -77,6 +93,8 @@ class Key:
         low: float | None = None,
         high: float | None = None,
         choices: tuple[str, ...] = (),
+        form: tuple[str, str] | None = None,
+        needs: tuple[str, str] | None = None,
         dynamic: bool = False,
         computed: str = "",
         ours: bool = False,
@@ -85,6 +103,7 @@ class Key:
         self.name = name
         self.kind: Kind = kind
         self.default = default
+        self.unit = unit
         self.doc = doc
         self.v40 = v40
         self.v50 = v50
@@ -93,6 +112,8 @@ class Key:
         self.low = low
         self.high = high
         self.choices = choices
+        self.form = form
+        self.needs = needs
         self.dynamic = dynamic
         self.computed = computed
         self.ours = ours
@@ -100,6 +121,7 @@ class Key:
         self.section = ""
 
     def default_for(self, profile: str, standalone: bool = False) -> Value | None:
+        """Returns the default in a profile; None where the value is computed or the key stays unset."""
         if standalone and self.standalone is not None:
             return self.standalone
         column = {"4.0": self.v40, "5.0": self.v50}.get(profile)
@@ -107,31 +129,39 @@ class Key:
         return None if value == COMPUTED else value
 
     def differs_by_profile(self) -> bool:
+        """Tells whether a change of profile changes the default."""
         return len({self.default_for(profile) for profile in PROFILES}) > 1
 
     def parse(self, text: str) -> Value:
-        """Raises ValueError when `text` is not an allowed value; `allowed()` says what is."""
+        """Returns the value of `text`. Raises ValueError for a value that is not `allowed`."""
         value = _PARSERS[self.kind](text)
-        if isinstance(value, int | float) and not self.lowest() <= value <= self.highest():
-            raise ValueError(text)
-        if self.choices and value not in self.choices:
-            raise ValueError(text)
+        if isinstance(value, int | float):
+            if not self._lowest() <= value <= self._highest():
+                raise ValueError(text)
+            return value
+        for item in value if isinstance(value, tuple) else (value,):
+            if self.choices and item not in self.choices:
+                raise ValueError(text)
+            if self.form is not None and not re.fullmatch(self.form[0], item):
+                raise ValueError(text)
         return value
 
-    def lowest(self) -> float:
+    def _lowest(self) -> float:
         if self.low is not None:
             return self.low
         return {"int": -INT_MAX - 1, "long": -LONG_MAX - 1}.get(self.kind, -DOUBLE_MAX)
 
-    def highest(self) -> float:
+    def _highest(self) -> float:
         if self.high is not None:
             return self.high
         return {"int": INT_MAX, "long": LONG_MAX}.get(self.kind, DOUBLE_MAX)
 
     def allowed(self) -> str:
-        """In words, for an error line and the documentation."""
+        """Describes the allowed values, for error texts and the documentation."""
+        if self.form is not None:
+            return self.form[1]
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            return ("any of " if self.kind == "list" else "one of ") + ", ".join(self.choices)
         if self.kind == "bool":
             return "true or false"
         if self.kind == "list":
@@ -141,21 +171,22 @@ class Key:
         noun = "a number" if self.kind == "double" else "a whole number"
         if self.high is None and self.kind != "int":
             return noun if self.low is None else f"{noun} from {_plain(self.low)}"
-        return f"{noun} from {_plain(self.lowest())} to {_plain(self.highest())}"
+        return f"{noun} from {_plain(self._lowest())} to {_plain(self._highest())}"
 
     def show(self, value: Value | None) -> str:
-        """`value` as it stands in a conf file; a secret is masked."""
+        """Formats a value as in a conf file; a secret is masked."""
         return mask(self.name, format_value(value))
 
 
 def _parse_whole(text: str) -> int:
-    # Python would also take 1_000 and other scripts' digits; Java takes neither.
+    # Java refuses underscores (1_000) and the digits of other scripts; Python's int() would accept both.
     if "_" in text or not text.isascii():
         raise ValueError(text)
     return int(text)
 
 
 def _parse_double(text: str) -> float:
+    # The same characters as in _parse_whole.
     if "_" in text or not text.isascii():
         raise ValueError(text)
     return float(text)
@@ -186,6 +217,7 @@ def _plain(number: float) -> str:
 
 
 def format_value(value: Value | None) -> str:
+    """Formats a value as in a conf file; None is the empty text."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -196,21 +228,24 @@ def format_value(value: Value | None) -> str:
 
 
 def mask(name: str, text: str) -> str:
+    """Replaces the value of a key that holds a secret."""
     secret = name in MASKED or "password" in name.lower()
     return MASK if secret and text else text
 
 
-Section = tuple[str, Sequence[Key]]
+class Section(NamedTuple):
+    """Keys under one title of the conf file and of the documentation, in their order."""
+
+    title: str
+    keys: Sequence[Key]
 
 
 class KeyTable:
-    """All keys of one process. `name` is the conf file's stem.
+    """All keys of one process, in the order of its conf file.
 
-    `unused` has one word per key that Pulsar's own file or class has and we do not use: the name and, after
-    `=`, every value that counts as "left at its default", divided by `|`. Keys that start with one of
-    `prefixes` are passed through by Pulsar to a library that we do not have: accepted, not used.
-    `removed` says, for those of `unused` that Pulsar itself no longer reads, what to do instead.
-    `dynamic` names those of `unused` that Pulsar lets change at run time; a `Key` says so itself.
+    `name` is the conf file's stem. `unused` has the keys that Pulsar knows and this project does not use. Pulsar
+    hands keys that begin with one of `prefixes` to libraries; they are accepted and have no effect either.
+    `removed` names the replacement of those `unused` keys that newer Pulsar releases do not read any more.
     """
 
     def __init__(
@@ -218,18 +253,15 @@ class KeyTable:
         name: str,
         sections: Iterable[Section],
         *,
-        unused: str = "",
+        unused: UnusedKeys,
         prefixes: tuple[str, ...] = (),
-        removed: dict[str, str] | None = None,
-        dynamic: str = "",
+        removed: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self.sections = list(sections)
+        self.unused = unused
         self.prefixes = prefixes
         self.removed = removed or {}
-        self._dynamic_unused_text = dynamic
-        self._unused_text = unused
-        self._unused: dict[str, tuple[str, ...]] | None = None
         self.keys: dict[str, Key] = {}
         for title, keys in self.sections:
             for key in keys:
@@ -237,37 +269,30 @@ class KeyTable:
                 key.section = title
                 self.keys[key.name] = key
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (
+            name in self.keys or name in self.unused.defaults or name.startswith(self.prefixes)
+        )
+
     def is_unused(self, name: str) -> bool:
-        """Known to Pulsar and without effect here."""
+        """Tells whether Pulsar knows the key and it has no effect here."""
         key = self.keys.get(name)
         return name in self if key is None else not key.used
 
     def dynamic_names(self) -> list[str]:
-        """What may change at run time, sorted; keys without effect are among them, as they are in a file."""
+        """Returns the keys that may change at run time, sorted; those without effect are among them."""
         named = (key.name for key in self.keys.values() if key.dynamic)
-        return sorted((*named, *self._dynamic_unused_text.split()))
+        return sorted((*named, *self.unused.dynamic))
 
     def is_dynamic(self, name: str) -> bool:
+        """Tells whether the key may change at run time."""
         key = self.keys.get(name)
-        return name in self._dynamic_unused_text.split() if key is None else key.dynamic
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (
-            name in self.keys or name in self.unused or name.startswith(self.prefixes)
-        )
-
-    @property
-    def unused(self) -> dict[str, tuple[str, ...]]:
-        """Name to the values that say nothing new, split out of the text on first use."""
-        if self._unused is None:
-            pairs = (word.partition("=") for word in self._unused_text.split())
-            self._unused = {name: tuple(values.split("|")) for name, _, values in pairs}
-        return self._unused
+        return name in self.unused.dynamic if key is None else key.dynamic
 
     def nearest(self, name: str) -> str | None:
-        """The known key that `name` was probably meant to be."""
-        from difflib import get_close_matches  # only a mistake pays for this import
+        """Returns the known key that `name` probably misspells."""
+        from difflib import get_close_matches  # Imported here because only a mistake pays for it.
 
-        by_lower = {known.lower(): known for known in (*self.unused, *self.keys)}
+        by_lower = {known.lower(): known for known in (*self.unused.defaults, *self.keys)}
         found = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.75)
         return by_lower[found[0]] if found else None

@@ -1,4 +1,4 @@
-"""From file, environment and command line to Settings, in this order; what comes later wins.
+"""`load_settings` reads file, environment and command line, in this order; a later source wins.
 
 1. the conf file, or the shipped values where no file is given
 2. environment variables whose name equals a key (Pulsar's apply-config-from-env.py, first rule)
@@ -6,7 +6,7 @@
 4. `--set key=value`
 
 An empty value unsets a key. A bad value stops the start with one line (SettingsError). Everything else
-is a note for the log: a key given twice, an unknown key, the keys that Pulsar knows and we do not use.
+is a note for the log: a key given twice, an unknown key, the keys that Pulsar knows and this project does not use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from settings.settings import Assigned, Computed, Note, Settings, parse_value
 
 PREFIX = "PULSAR_PREFIX_"
 PROFILE_KEY = "magnetarProfile"
-NEVER: Container[str] = ()
+NO_KEYS: Container[str] = ()
+NO_RULES: Mapping[str, Callable[[Settings], Computed]] = {}
 
 
 def load_settings(
@@ -32,12 +33,14 @@ def load_settings(
     overrides: Sequence[str] = (),
     profile: str | None = None,
     standalone: bool = False,
-    neighbours: Container[str] = NEVER,
-    rules: Mapping[str, Callable[[Settings], Computed]] | None = None,
+    neighbours: Container[str] = NO_KEYS,
+    rules: Mapping[str, Callable[[Settings], Computed]] = NO_RULES,
 ) -> Settings:
-    """`overrides` are `key=value` texts; `profile`, where given, outranks the key `magnetarProfile`.
+    """Returns the settings of one process.
 
-    `neighbours` has the names that another table of the same file answers for: they are left alone here.
+    `path` None means the shipped values. `overrides` are `key=value` texts; `profile`, where given, outranks the key
+    `magnetarProfile`; `standalone` takes the defaults of `magnetar standalone`. `neighbours` has the keys of the same
+    file that another table reads: they are skipped here. `rules` compute the keys whose default is unset.
     Raises SettingsError for a file that cannot be read and for the first bad value.
     """
     loader = _Loader(table, neighbours)
@@ -51,26 +54,34 @@ def load_settings(
     chosen = loader.profile(profile)
     assigned = loader.assigned()
     return Settings(
-        table, chosen, standalone=standalone, assigned=assigned, rules=rules, notes=tuple(loader.notes)
+        table,
+        chosen,
+        standalone=standalone,
+        environ=environ,
+        assigned=assigned,
+        rules=rules,
+        notes=tuple(loader.notes),
     )
 
 
 class _Loader:
-    """Gathers texts by key, the last one standing, and the notes on the way."""
+    """Collects the last text of each key, and the notes for the log."""
 
     def __init__(self, table: KeyTable, neighbours: Container[str]) -> None:
         self.table = table
         self.neighbours = neighbours
         self.texts: dict[str, tuple[str, str]] = {}
-        """Key to its text and where it came from."""
+        """By key: its text and the origin of that text."""
         self.notes: list[Note] = []
 
     def add_shipped(self, standalone: bool) -> None:
+        """Adds the values that our conf file sets and the defaults do not."""
         for key in self.table.keys.values():
             if key.shipped is not None and not (standalone and key.standalone is not None):
                 self.texts[key.name] = (format_value(key.shipped), "shipped")
 
     def add_file(self, path: Path) -> None:
+        """Adds the keys of a properties file; the later of two equal keys wins, with a warning."""
         lines: dict[str, int] = {}
         for key, value, line in parse_properties(read_text(path), str(path)):
             if key in lines:
@@ -79,6 +90,7 @@ class _Loader:
             self._add(key, value, f"{path}:{line}")
 
     def add_environment(self, environ: Mapping[str, str]) -> None:
+        """Adds variables named like a known key, then those with the prefix."""
         named = [name for name in environ if name in self.table or name in self.texts]
         prefixed = [name for name in environ if name.startswith(PREFIX) and name != PREFIX]
         for name in (*sorted(named), *sorted(prefixed)):
@@ -89,13 +101,14 @@ class _Loader:
                 )
 
     def add_override(self, override: str) -> None:
+        """Adds one `key=value` of the command line."""
         key, equals, value = override.partition("=")
         if not equals or not key.strip():
             raise SettingsError(f"--set: {override}: allowed is key=value")
         self._add(key.strip(), value.strip(), "--set")
 
     def profile(self, wanted: str | None) -> str:
-        """Also checks that a profile given as an argument is one."""
+        """Returns the profile that holds. Raises SettingsError for one that does not exist."""
         text, where = (wanted, "--profile") if wanted is not None else self.texts.get(PROFILE_KEY, ("", ""))
         if text and text not in PROFILES:
             raise SettingsError(f"{where}: {PROFILE_KEY}={text}: allowed is one of {', '.join(PROFILES)}")
@@ -104,6 +117,7 @@ class _Loader:
         return text or DEFAULT_PROFILE
 
     def assigned(self) -> dict[str, Assigned]:
+        """Returns the parsed values; notes unknown keys and keys without effect."""
         assigned: dict[str, Assigned] = {}
         without_effect: list[str] = []
         for name, (text, where) in self.texts.items():
@@ -122,10 +136,10 @@ class _Loader:
         return assigned
 
     def _says_nothing(self, name: str, text: str) -> bool:
-        """Whether an unused key is left at one of its defaults."""
+        """Tells whether an unused key is left at one of its defaults."""
         key = self.table.keys.get(name)
         if key is None:
-            return text in self.table.unused.get(name, ())
+            return text in self.table.unused.defaults.get(name, ())
         return key.parse(text) in (key.default, key.v40, key.v50, key.standalone, key.shipped)
 
     def _add(self, key: str, value: str, where: str) -> bool:
@@ -144,6 +158,7 @@ class _Loader:
 
 
 def read_text(path: Path) -> str:
+    """Returns the text of a file; a byte order mark at its beginning is no part of the first key."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -1,7 +1,7 @@
-"""How much "direct memory" the process has: the number that Pulsar's and BookKeeper's defaults are shares of.
+"""`direct_memory`: the size that several defaults of Pulsar and BookKeeper are shares of.
 
-A JVM is told it; Python is not. So: what `PULSAR_MEM` gives a JVM (`-XX:MaxDirectMemorySize`), else the
-limit of the control group, else the machine's memory. The answer says which.
+A JVM has an option for it and Python has none. So it is `-XX:MaxDirectMemorySize` in `PULSAR_MEM`, as for a JVM,
+else the limit of the control group, else the memory of the machine.
 """
 
 from __future__ import annotations
@@ -18,24 +18,30 @@ MEMORY_VARIABLE = "PULSAR_MEM"
 OPTION = "-XX:MaxDirectMemorySize="
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 UNLIMITED = 1 << 60
-"""Version 1 control groups say "no limit" by a number near 2**63."""
+"""Control groups of version 1 write a number near 2**63 for "no limit"."""
 
 
 class DirectMemory(NamedTuple):
+    """A size and the place that it was read from."""
+
     size: int
     """Bytes."""
     source: str
 
     @property
     def mebibytes(self) -> int:
+        """The size in whole MiB."""
         return self.size >> 20
 
 
 def direct_memory(environ: Mapping[str, str], *, root: Path = Path("/")) -> DirectMemory:
-    """`root` is where `proc` and `sys` are, for tests. Raises SettingsError for a size that is none."""
-    told = _told(environ.get(MEMORY_VARIABLE, ""))
-    if told is not None:
-        return DirectMemory(told, f"{OPTION.rstrip('=')} of {MEMORY_VARIABLE}")
+    """Returns the direct memory of this process. Raises SettingsError for a malformed size in `PULSAR_MEM`.
+
+    `root` is the folder above `proc` and `sys`; tests give another one.
+    """
+    given = _from_options(environ.get(MEMORY_VARIABLE, ""))
+    if given is not None:
+        return DirectMemory(given, f"{OPTION.rstrip('=')} of {MEMORY_VARIABLE}")
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _control_group_limit(root)
     if limit is not None and limit < physical:
@@ -43,8 +49,8 @@ def direct_memory(environ: Mapping[str, str], *, root: Path = Path("/")) -> Dire
     return DirectMemory(physical, "memory of the machine")
 
 
-def _told(options: str) -> int | None:
-    """The last one counts, as for the JVM."""
+def _from_options(options: str) -> int | None:
+    """Returns the size in the options; of several the last, as for a JVM."""
     sizes = [option.removeprefix(OPTION) for option in options.split() if option.startswith(OPTION)]
     if not sizes:
         return None
@@ -61,7 +67,7 @@ def _control_group_limit(root: Path) -> int | None:
 
 
 def _limit_files(root: Path) -> list[Path]:
-    """Of the process's own group and every group above it; a limit anywhere holds for all below."""
+    """Returns the limit files of the process's group and of every group above it; the lowest limit holds."""
     groups = root / "sys/fs/cgroup"
     files = [groups / "memory.max", groups / "memory/memory.limit_in_bytes"]
     try:

@@ -1,7 +1,7 @@
-"""Java's properties format: bytes of a `.conf` file to keys and values in the order of the file.
+"""Java's properties format: the text of a `.conf` file becomes keys and values in their order.
 
-Knows syntax only: comments (`#`, `!`), `key=value`, `key: value`, `key value`, continuation lines and the
-backslash escapes. What a key means, and which of two equal keys wins, is decided in `settings.load`.
+This is syntax alone: comments (`#`, `!`), `key=value`, `key: value`, `key value`, continuation lines and backslash
+escapes. `settings/load.py` decides the meaning of a key and which of two equal keys wins.
 """
 
 from __future__ import annotations
@@ -18,19 +18,27 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
+    """One key of a file with its value."""
+
     key: str
     value: str
     line: int
-    """Where the key stands, counted from 1; a continued value ends further down."""
+    """Number of the key's line, counted from 1; a continued value ends on a later one."""
 
 
 def parse_properties(text: str, source: str) -> list[Property]:
-    """Raises SettingsError, with `source` and the line, for a malformed `\\uXXXX` escape."""
+    """Returns the properties of a file's text. Raises SettingsError for a malformed `\\uXXXX` escape.
+
+    `source` is the file's name in the error.
+    """
     return [_property(logical, line, source) for logical, line in _logical_lines(text)]
 
 
 def _logical_lines(text: str) -> list[tuple[str, int]]:
-    """Lines joined where they end in an odd number of backslashes, without comments and blank lines."""
+    """Joins continued lines and leaves out comments and blank lines; each with its first line's number.
+
+    A line goes on when it ends in an odd number of backslashes: each pair of them is an escaped backslash.
+    """
     logical: list[tuple[str, int]] = []
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     at = 0
@@ -53,12 +61,12 @@ def _continues(line: str) -> bool:
 
 def _property(line: str, number: int, source: str) -> Property:
     key_end = KEY.match(line)
-    assert key_end is not None  # it may be empty, so it always matches
+    assert key_end is not None  # The pattern matches the empty text too.
     end = key_end.end()
     rest = line[end:].lstrip(WHITESPACE)
     if rest and rest[0] in "=:":
         rest = rest[1:].lstrip(WHITESPACE)
-    # Java keeps blanks at the end of a value; Pulsar strips them from every value it reads.
+    # Java keeps blanks at the end of a value, but Pulsar strips every value that it reads.
     key, value = line[:end], rest.rstrip(WHITESPACE)
     if "\\" in line:
         key, value = _unescape(key, number, source), _unescape(value, number, source)

@@ -1,8 +1,8 @@
-"""The effective settings of one process: a value for every key of its table, and where each came from.
+"""Settings: the effective value of every key of one process, and the origin of each.
 
-Immutable: a change at run time gives a new object. A key that nobody set has its profile's default, and
-where that is unset too, the computed value; both are looked up when asked for, so that a start pays only
-for what it reads. Asking for a key that the table does not have, or as another kind, is a bug: assertion.
+Settings never change: a change at run time makes new settings. A key that is not set has the default of its
+profile, and where that is unset, its computed value; both are looked up on request, so that a start pays only for
+the keys it reads. Asking for a key that the table does not have, or as another kind, is a bug: AssertionError.
 """
 
 from __future__ import annotations
@@ -13,31 +13,48 @@ from typing import Literal, NamedTuple
 
 from settings.errors import NotDynamic, SettingsError
 from settings.keys import KeyTable, Kind, Value, mask
+from settings.memory import DirectMemory, direct_memory
 
 DYNAMIC = "dynamic"
-"""Origin of what was changed at run time."""
+"""Origin of a value that was set at run time."""
 
 
 class Assigned(NamedTuple):
+    """A value that was set, and by which source."""
+
     value: Value
     origin: builtins.str
 
 
 class Computed(NamedTuple):
+    """A value that a rule computed, and from which facts, for `config show --origin`."""
+
     value: Value
     because: builtins.str
-    """What the value was computed from, for `config show --origin` and the log."""
 
 
 class Note(NamedTuple):
-    """Something the log should say once after loading, when there is a log."""
+    """A line for the log, kept until the process has one."""
 
     level: Literal["info", "warning"]
     text: builtins.str
 
 
 class Settings:
-    __slots__ = ("_assigned", "_computed", "_rules", "notes", "profile", "standalone", "table")
+    """The values of one table's keys. `notes` has the lines that the log should show once."""
+
+    __slots__ = (
+        "_assigned",
+        "_computed",
+        "_environ",
+        "_memory",
+        "_rules",
+        "_started",
+        "notes",
+        "profile",
+        "standalone",
+        "table",
+    )
 
     def __init__(
         self,
@@ -45,53 +62,68 @@ class Settings:
         profile: builtins.str,
         *,
         standalone: builtins.bool = False,
-        assigned: Mapping[builtins.str, Assigned] | None = None,
-        rules: Mapping[builtins.str, Callable[[Settings], Computed]] | None = None,
+        environ: Mapping[builtins.str, builtins.str],
+        assigned: Mapping[builtins.str, Assigned],
+        rules: Mapping[builtins.str, Callable[[Settings], Computed]],
         notes: tuple[Note, ...] = (),
+        started: Settings | None = None,
     ) -> None:
-        """`rules` computes the keys whose default is unset; they may read other keys of the settings."""
+        """`rules` compute the keys whose default is unset; they may read other keys and `memory`.
+
+        `started` has the settings of the process's start, where these are a change at run time.
+        """
         self.table = table
         self.profile = profile
         self.standalone = standalone
         self.notes = notes
-        self._assigned = dict(assigned or {})
-        self._rules = rules or {}
+        self._environ = environ
+        self._assigned = assigned
+        self._rules = rules
+        self._started = started
         self._computed: dict[builtins.str, Computed] = {}
+        self._memory: DirectMemory | None = None
+
+    @property
+    def memory(self) -> DirectMemory:
+        """The direct memory of the process, measured once per process start."""
+        if self._started is not None:
+            return self._started.memory
+        if self._memory is None:
+            self._memory = direct_memory(self._environ)
+        return self._memory
 
     def int(self, name: builtins.str) -> builtins.int:
-        value = self.optional_int(name)
-        assert value is not None, f"{name} may be unset: read it with optional_int"
-        return value
-
-    def optional_int(self, name: builtins.str) -> builtins.int | None:
+        """Returns a whole number; one that may be unset is a bug."""
         value = self._get(name, ("int", "long"))
-        assert value is None or isinstance(value, int)
+        assert isinstance(value, int), f"{name} is unset"
         return value
 
     def float(self, name: builtins.str) -> builtins.float:
+        """Returns a number that may have a fraction."""
         value = self._get(name, ("double",))
-        assert isinstance(value, int | float)
+        assert isinstance(value, int | float), f"{name} is unset"
         return builtins.float(value)
 
     def bool(self, name: builtins.str) -> builtins.bool:
+        """Returns a switch."""
         value = self._get(name, ("bool",))
-        assert isinstance(value, bool)
+        assert isinstance(value, bool), f"{name} is unset"
         return value
 
     def str(self, name: builtins.str) -> builtins.str:
-        """Unset text is empty text."""
+        """Returns a text, empty where it is unset."""
         value = self._get(name, ("string",))
         assert value is None or isinstance(value, str)
         return value or ""
 
     def list(self, name: builtins.str) -> tuple[builtins.str, ...]:
-        """An unset list is empty."""
+        """Returns the items of a list, none where it is unset."""
         value = self._get(name, ("list",))
         assert value is None or isinstance(value, tuple)
         return value or ()
 
     def value(self, name: builtins.str) -> Value | None:
-        """Whatever kind it is; for showing."""
+        """Returns the value of any kind, for display."""
         assigned = self._assigned.get(name)
         if assigned is not None:
             return assigned.value
@@ -101,7 +133,7 @@ class Settings:
         return self._compute(name).value
 
     def origin(self, name: builtins.str) -> builtins.str:
-        """`default`, `profile 4.2`, `computed: …`, `FILE:LINE`, `environment NAME`, `--set` or `dynamic`."""
+        """Returns `default`, `profile 4.2`, `computed: …`, `FILE:LINE`, `environment NAME`, `--set` or `dynamic`."""
         assigned = self._assigned.get(name)
         if assigned is not None:
             return assigned.origin
@@ -113,15 +145,19 @@ class Settings:
         return f"profile {self.profile}" if key.differs_by_profile() else "default"
 
     def is_set(self, name: builtins.str) -> builtins.bool:
-        """Whether somebody said so, as opposed to a default."""
+        """Tells whether a source set the key; False means that a default or a computed value holds."""
         return name in self._assigned
 
-    def with_dynamic(self, texts: Mapping[builtins.str, builtins.str]) -> Settings:
-        """These settings, as the process started with them, with `texts` by key on top, as set at run time.
+    def error(self, name: builtins.str, remedy: builtins.str) -> SettingsError:
+        """Makes the error for a value that its key allows and this process cannot take."""
+        value = self.table.keys[name].show(self.value(name))
+        return SettingsError(f"{self.origin(name)}: {name}={value}: {remedy}")
 
-        A computed value follows the keys that it comes from only if its own key is dynamic too: what needs a
-        restart keeps what the start computed. Raises NotDynamic when a key is unknown or needs a restart, and
-        SettingsError when a text is not allowed for its key.
+    def with_dynamic(self, texts: Mapping[builtins.str, builtins.str]) -> Settings:
+        """Returns these settings with `texts` by key on top, as set at run time.
+
+        Call it on the settings that the process started with. Raises NotDynamic for a key that is unknown or needs
+        a restart, SettingsError for a text that its key does not allow.
         """
         assigned = dict(self._assigned)
         for name, text in texts.items():
@@ -132,22 +168,21 @@ class Settings:
             self.table,
             self.profile,
             standalone=self.standalone,
+            environ=self._environ,
             assigned=assigned,
-            rules={name: self._rule_at_run_time(name) for name in self._rules},
+            rules=self._rules,
             notes=self.notes,
+            started=self,
         )
 
     def check_dynamic(self, name: builtins.str) -> None:
-        """Raises NotDynamic, which says whether the key needs a restart or does not exist."""
+        """Raises NotDynamic, whose text says whether the key needs a restart or does not exist."""
         if self.table.is_dynamic(name):
             return
         if name in self.table:
             raise NotDynamic(f"{DYNAMIC}: {name}: this key only changes with a restart")
         near = self.table.nearest(name)
         raise NotDynamic(f"{DYNAMIC}: {name}: no such key" + (f"; did you mean {near}?" if near else ""))
-
-    def _rule_at_run_time(self, name: builtins.str) -> Callable[[Settings], Computed]:
-        return self._rules[name] if self.table.is_dynamic(name) else lambda _: self._compute(name)
 
     def _get(self, name: builtins.str, kinds: tuple[Kind, ...]) -> Value | None:
         key = self.table.keys.get(name)
@@ -156,13 +191,17 @@ class Settings:
         return self.value(name)
 
     def _compute(self, name: builtins.str) -> Computed:
+        # A key that needs a restart keeps the value computed at the start, although the keys it comes from may
+        # change meanwhile: Pulsar computes these values at its start as well.
+        if self._started is not None and not self.table.is_dynamic(name):
+            return self._started._compute(name)
         if name not in self._computed:
             self._computed[name] = self._rules[name](self)
         return self._computed[name]
 
 
 def parse_value(table: KeyTable, name: str, text: str, where: str) -> Value:
-    """Raises SettingsError with the line that says where, what, and what is allowed."""
+    """Returns the value of `text`. Raises SettingsError with the place, the value and the allowed values."""
     key = table.keys[name]
     try:
         return key.parse(text)

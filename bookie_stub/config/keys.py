@@ -1,354 +1,219 @@
-"""The bookie's keys: BookKeeper's names, with the defaults of the file that Pulsar ships.
+"""The table of the bookie's keys: each key stands here once, with every fact about it.
 
-Data only; `bookie_stub.config.settings` turns the values into what the rooms take. A key stands in a section only
-if the bookie reads it; the others that Pulsar's bookkeeper.conf has are accepted and named once.
+Names are BookKeeper's, defaults those of the file that Pulsar ships. The columns are explained at
+`settings.keys.Key`. `settings.py` turns the values into the settings that the bookie's rooms take; computed values
+stand in `rules.py`; names without a row here in `unused_keys.tsv`.
 """
 
 from __future__ import annotations
 
-from bookie_stub.config.tls import TLS
-from bookie_stub.config.upkeep_keys import COLLECTION, DISK
-from settings.keys import Key, KeyTable, Section
+from pathlib import Path
 
-PORT_MAX = 65535
+from settings.keys import KIB, MIB, PORT_MAX, Key, KeyTable, Section
+from settings.unused import UnusedKeys
 
-SERVER: Section = (
-    "Server",
-    [
-        Key(
-            "magnetarDataDirectory",
-            "string",
-            "data",
-            "Directory for everything kept on disk; journal and ledgers lie below it unless they have"
-            " directories of their own. A relative path starts at the working directory.",
-            ours=True,
-        ),
-        Key(
-            "bookiePort", "int", 3181, "TCP port of the bookie; 0 takes any free port.", low=0, high=PORT_MAX
-        ),
-        Key(
-            "bindAddress",
-            "string",
-            "0.0.0.0",
-            "Address that both ports listen on (BookKeeper names a network card, listeningInterface,"
-            " instead).",
-            ours=True,
-        ),
-        Key(
-            "advertisedAddress",
-            "string",
-            None,
-            "Host name under which brokers find this bookie; part of its identity, which its directories"
-            " remember.",
-            computed="the machine's host name",
-        ),
-        Key(
-            "bookieId",
-            "string",
-            None,
-            "Identity of the bookie, remembered by its directories.",
-            computed="advertisedAddress:bookiePort",
-        ),
-        Key(
-            "prometheusStatsHttpPort",
-            "int",
-            8000,
-            "TCP port of the bookie's `/metrics`; 0 takes any free port.",
-            low=0,
-            high=PORT_MAX,
-        ),
-        Key(
-            "nettyMaxFrameSizeBytes",
-            "int",
-            5 * 1024 * 1024 + 10 * 1024,
-            "Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top.",
-            low=1024,
-        ),
-        Key(
-            "maxBatchReadSize",
-            "int",
-            5 * 1024 * 1024,
-            "Bytes of the largest answer to a batch read, whatever the request allows.",
-            low=1024,
-        ),
-        Key(
-            "numReadWorkerThreads",
-            "int",
-            8,
-            "Threads for reads that need the disk; they start when such reads wait.",
-            low=1,
-        ),
-        Key(
-            "forceReadOnlyBookie",
-            "bool",
-            False,
-            "Take no adds but those of a recovery; reads and fences go on.",
-        ),
-    ],
-)
+TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
+PEM = "PEM"
 
-METADATA: Section = (
-    "Metadata store",
-    [
-        Key(
-            "metadataServiceUri",
-            "string",
-            None,
-            "Where the bookie registers, so that BookKeeper's clients find it: `zk+hierarchical://host:port/path`,"
-            " `;` between several hosts. Needs the package kazoo (`pip install magnetar[zookeeper]`).",
-            computed="zkServers and zkLedgersRootPath; without zkServers the bookie registers nowhere",
-        ),
-        Key(
-            "zkServers",
-            "string",
-            "",
-            "ZooKeeper as host:port, comma between several; what metadataServiceUri is made from where it is unset.",
-        ),
-        Key(
-            "zkLedgersRootPath",
-            "string",
-            "/ledgers",
-            "Path in ZooKeeper that goes with zkServers.",
-        ),
-        Key(
-            "zkTimeout",
-            "int",
-            30_000,
-            "Milliseconds of the session with ZooKeeper: how long a start waits for it, and how long the place of a"
-            " bookie that died is kept.",
-            low=1,
-        ),
-    ],
-)
+# fmt: off
+# The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
-JOURNAL: Section = (
-    "Journal",
-    [
-        Key(
-            "journalDirectories",
-            "list",
-            None,
-            "Directories of journals; each ledger writes to one of them, by its id. Their number and order stay what they"
-            " were when the bookie began.",
-            computed="journalDirectory",
-        ),
-        Key(
-            "journalDirectory",
-            "string",
-            None,
-            "Directory of the journal, where every entry is written and synced before it is confirmed.",
-            computed="magnetarDataDirectory/bookie/journal",
-        ),
-        Key(
-            "journalSyncData",
-            "bool",
-            True,
-            "Confirm entries only after fsync. Without it a crash of the machine loses confirmed entries;"
-            " the bookie says so at its start.",
-        ),
-        Key(
-            "journalMaxSizeMB",
-            "long",
-            2048,
-            "MiB after which the journal goes on to a new file.",
-            low=1,
-        ),
-        Key(
-            "journalMaxBackups",
-            "int",
-            5,
-            "Journal files that are kept although a checkpoint made them superfluous.",
-            low=0,
-        ),
-        Key(
-            "journalPreAllocSizeMB",
-            "int",
-            16,
-            "MiB that a journal file grows by ahead of the writes.",
-            low=1,
-        ),
-        Key(
-            "journalAlignmentSize",
-            "int",
-            4096,
-            "Bytes to whose multiple every group is filled up; a power of two from 512.",
-            low=512,
-        ),
-        Key(
-            "journalMaxGroupWaitMSec",
-            "long",
-            1,
-            "Milliseconds that the oldest entry of a group waits for others before the group is written and synced;"
-            " what waited while the last group was synced has waited already.",
-            low=0,
-        ),
-        Key(
-            "journalBufferedWritesThreshold",
-            "long",
-            512 * 1024,
-            "Bytes of a group that is not waited with any longer.",
-            low=1,
-        ),
-        Key(
-            "journalBufferedEntriesThreshold",
-            "long",
-            0,
-            "Entries of a group that is not waited with any longer; 0: any number.",
-            low=0,
-        ),
-        Key(
-            "journalFlushWhenQueueEmpty",
-            "bool",
-            True,
-            "Do not wait for others: a group is what has come while the last one was synced. With false the disk idles"
-            " for up to journalMaxGroupWaitMSec before a group. BookKeeper's default is false.",
-        ),
-        Key(
-            "skipReplayJournalInvalidRecord",
-            "bool",
-            False,
-            "At start, give damaged records of the journal up although acknowledged ones follow, instead of"
-            " stopping.",
-        ),
-        Key(
-            "dataIntegrityCheckingEnabled",
-            "bool",
-            True,
-            "When a start may have lost confirmed entries (a crash of the machine without journalSyncData, skipped"
-            " records of the journal, or a journal that is cut), fence every ledger and answer what it does not have as"
-            " unknown, so that no recovery takes a lost entry for one that never was.",
-        ),
-    ],
-)
+SERVER = Section("Server", (
+    Key("magnetarDataDirectory", "string", "data", ours=True,
+        doc="Directory for everything kept on disk; journal and ledgers lie below it unless they have "
+            "directories of their own. A relative path starts at the working directory."),
+    Key("bookiePort", "int", 3181, "port", low=0, high=PORT_MAX,
+        doc="TCP port of the bookie; 0 takes any free port."),
+    Key("bindAddress", "string", "0.0.0.0", ours=True,
+        doc="Address that both ports listen on (BookKeeper names a network card, listeningInterface, "
+            "instead)."),
+    Key("advertisedAddress", "string", None, computed="the machine's host name",
+        doc="Host name under which brokers find this bookie; part of its identity, which its directories "
+            "remember."),
+    Key("bookieId", "string", None, computed="advertisedAddress:bookiePort",
+        doc="Identity of the bookie, remembered by its directories."),
+    Key("prometheusStatsHttpPort", "int", 8000, "port", low=0, high=PORT_MAX,
+        doc="TCP port of the bookie's `/metrics`; 0 takes any free port."),
+    Key("nettyMaxFrameSizeBytes", "int", 5 * MIB + 10 * KIB, "bytes", low=1024,
+        doc="Bytes of the largest request; the broker's maxMessageSize and 10 KiB on top."),
+    Key("maxBatchReadSize", "int", 5 * MIB, "bytes", low=1024,
+        doc="Bytes of the largest answer to a batch read, even if the request allows more."),
+    Key("numReadWorkerThreads", "int", 8, "threads", low=1,
+        doc="Threads for reads that need the disk; they start when such reads wait."),
+    Key("forceReadOnlyBookie", "bool", False,
+        doc="Refuse all adds but those of a recovery; reads and fences go on."),
+))
 
-STORAGE: Section = (
-    "Ledger storage",
-    [
-        Key(
-            "ledgerDirectories",
-            "list",
-            None,
-            "Directories of entry logs and indexes; ledgers are spread over them by their id, so their number and order"
-            " stay what they were when the bookie began.",
-            computed="magnetarDataDirectory/bookie/ledgers",
-        ),
-        Key(
-            "indexDirectories",
-            "list",
-            None,
-            "Directories of the indexes, as many as ledgerDirectories.",
-            computed="ledgerDirectories",
-        ),
-        Key(
-            "logSizeLimit",
-            "long",
-            1 << 30,
-            "Bytes after which entries go on to a new entry log.",
-            low=1024,
-        ),
-        Key(
-            "flushInterval",
-            "long",
-            60_000,
-            "Milliseconds between two checkpoints: write cache to entry log, sync, index, log mark.",
-            low=1,
-        ),
-        Key(
-            "dbStorage_writeCacheMaxSizeMb",
-            "long",
-            None,
-            "MiB of entries that wait in memory for their way to the entry log.",
-            low=1,
-            computed="a quarter of direct memory",
-        ),
-        Key(
-            "dbStorage_maxThrottleTimeMs",
-            "long",
-            10_000,
-            "Milliseconds that an add waits for room in the write cache before it is refused.",
-            low=1,
-        ),
-        Key(
-            "dbStorage_readAheadCacheMaxSizeMb",
-            "long",
-            None,
-            "MiB of entries that were read from entry logs and wait for their readers; 0: none are kept and"
-            " nothing is read ahead.",
-            low=0,
-            computed="a quarter of direct memory",
-        ),
-        Key(
-            "readCachePolicy",
-            "string",
-            "ring",
-            "What leaves a full read cache: `ring`, as BookKeeper, the oldest of two or more segments as a"
-            " whole; `lru` what was not used for longest; `served-first` what was already served.",
-            choices=("ring", "lru", "served-first"),
-            ours=True,
-        ),
-        Key(
-            "dbStorage_readAheadCacheBatchSize",
-            "int",
-            1000,
-            "Entries that are read ahead when one has to be read from an entry log.",
-            low=0,
-        ),
-        Key(
-            "dbStorage_readAheadCacheBatchBytesSize",
-            "long",
-            -1,
-            "Bytes after which reading ahead stops; -1 sets no limit but half of the read cache and 16 MiB.",
-            low=-1,
-        ),
-        Key(
-            "readAheadStopsAtGap",
-            "bool",
-            True,
-            "Stop reading ahead where an entry id is missing, as BookKeeper does since 4.16. Without it,"
-            " reading ahead also serves ledgers of which this bookie has every second or third entry only.",
-            ours=True,
-        ),
-    ],
-)
+TLS = Section("TLS", (
+    Key("tlsProviderFactoryClass", "string", "", choices=("", TLS_FACTORY),
+        doc=f"`{TLS_FACTORY}` offers TLS on the data port to clients that ask "
+            "for it; empty: no TLS."),
+    Key("tlsKeyStoreType", "string", "JKS", choices=("JKS", "PKCS12", PEM),
+        doc="Form of tlsKeyStore. Only PEM is read here."),
+    Key("tlsKeyStore", "string", "",
+        doc="File with the private key."),
+    Key("tlsKeyStorePasswordPath", "string", "",
+        doc="File whose text is the password of the private key."),
+    Key("tlsCertificatePath", "string", "",
+        doc="File with the certificate, and with the certificates that vouch for it."),
+    Key("tlsClientAuthentication", "bool", False,
+        doc="Ask clients for a certificate, and close connections without one that tlsTrustStore vouches "
+            "for."),
+    Key("tlsTrustStoreType", "string", "JKS", choices=("JKS", "PKCS12", PEM),
+        doc="Form of tlsTrustStore. Only PEM is read here."),
+    Key("tlsTrustStore", "string", "",
+        doc="File with the certificates that vouch for clients."),
+))
 
-UNUSED = """
-allowEphemeralPorts allowLoopback=false|true allowMultipleDirsUnderSameDiskPartition
-allowShadedLedgerManagerFactoryClass allowStorageExpansion auditorPeriodicBookieCheckInterval=86400
-auditorPeriodicCheckInterval=604800 autoRecoveryDaemonEnabled=true bookieAuthProviderFactoryClass
-bookieDeathWatchInterval=1000 byteBufAllocatorSizeInitial byteBufAllocatorSizeMax byteBufAllocatorSizeMin
-compactionMaxOutstandingRequests=100000 compactionRate=1000
-dbStorage_rocksDB_blockCacheSize
-dbStorage_rocksDB_blockSize=4096|65536 dbStorage_rocksDB_bloomFilterBitsPerKey=10
-dbStorage_rocksDB_maxSizeInLevel1MB=256 dbStorage_rocksDB_numFilesInLevel0=4 dbStorage_rocksDB_numLevels=-1
-dbStorage_rocksDB_sstSizeInMB=4|64 dbStorage_rocksDB_writeBufferSizeMB=4|64 disableServerSocketBind
+METADATA = Section("Metadata store", (
+    Key("metadataServiceUri", "string", None,
+        computed="zkServers and zkLedgersRootPath; without zkServers the bookie registers nowhere",
+        doc="Metadata store in which the bookie registers, so that BookKeeper's clients find it: "
+            "`zk+hierarchical://host:port/path`, `;` between several hosts. Needs the package kazoo (`pip "
+            "install magnetar[zookeeper]`)."),
+    Key("zkServers", "string", "",
+        doc="ZooKeeper as host:port, comma between several; metadataServiceUri is made from it where that "
+            "is unset."),
+    Key("zkLedgersRootPath", "string", "/ledgers",
+        doc="Path in ZooKeeper that goes with zkServers."),
+    Key("zkTimeout", "int", 30_000, "ms", low=1,
+        doc="Milliseconds of the session with ZooKeeper: a start waits as long for it, and a crashed bookie "
+            "stays registered as long."),
+))
 
-enableBusyWait=false enableLocalTransport enableStatistics ensemblePlacementPolicy
-entryLogFilePreallocationEnabled=true entryLogPerLedgerEnabled extraServerComponents
-fileInfoFormatVersionToWrite=0 flushEntrylogBytes=33554432
-gcEntryLogMetadataCacheEnabled=false gcEntryLogMetadataCachePath gcOverreplicatedLedgerMaxConcurrentRequests=1000
-httpServerClass=org.apache.bookkeeper.http.vertx.VertxHttpServer httpServerEnabled=false httpServerPort=8000
-journalAdaptiveGroupWrites=true
+JOURNAL = Section("Journal", (
+    Key("journalDirectories", "list", None, computed="journalDirectory",
+        doc="Directories of journals; each ledger writes to one of them, by its id. Their number and order "
+            "must stay as they were when the bookie began."),
+    Key("journalDirectory", "string", None, computed="magnetarDataDirectory/bookie/journal",
+        doc="Directory of the journal, to which every entry is written and synced before it is confirmed."),
+    Key("journalSyncData", "bool", True,
+        doc="Confirm entries only after fsync. Otherwise a crash of the machine loses confirmed entries, as "
+            "the log says at each start."),
+    Key("journalMaxSizeMB", "long", 2048, "MiB", low=1,
+        doc="MiB after which the journal goes on to a new file."),
+    Key("journalMaxBackups", "int", 5, "files", low=0,
+        doc="Journal files that are kept although a checkpoint has made them superfluous."),
+    Key("journalPreAllocSizeMB", "int", 16, "MiB", low=1,
+        doc="MiB that a journal file grows by ahead of the writes."),
+    Key("journalAlignmentSize", "int", 4096, "bytes", low=512,
+        doc="Bytes to whose multiple every group is padded; a power of two from 512."),
+    Key("journalMaxGroupWaitMSec", "long", 1, "ms", low=0,
+        doc="Milliseconds that the oldest entry of a group waits for others before the group is written and "
+            "synced; its wait for the last group's sync counts."),
+    Key("journalBufferedWritesThreshold", "long", 512 * KIB, "bytes", low=1,
+        doc="Bytes at which a group is written without further waiting."),
+    Key("journalBufferedEntriesThreshold", "long", 0, "entries", low=0,
+        doc="Entries at which a group is written without further waiting; 0: any number."),
+    Key("journalFlushWhenQueueEmpty", "bool", True,
+        doc="Write a group as soon as the last one is synced, with the entries that came meanwhile. With "
+            "false the disk idles for up to journalMaxGroupWaitMSec before a group. BookKeeper's default is "
+            "false."),
+    Key("skipReplayJournalInvalidRecord", "bool", False,
+        doc="At start, skip damaged records of the journal although acknowledged ones follow, instead of "
+            "stopping."),
+    Key("dataIntegrityCheckingEnabled", "bool", True,
+        doc="When a start may have lost confirmed entries (a crash of the machine without journalSyncData, "
+            "skipped records of the journal, or a journal that is cut), fence every ledger and answer "
+            "missing entries as unknown, so that no recovery takes a lost entry for one that never existed."),
+))
 
-journalFormatVersionToWrite=5 journalRemoveFromPageCache=true
-journalWriteBufferSizeKB=64 journalWriteData=true ledgerManagerFactoryClass ledgerManagerType
-ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage listeningInterface
-localScrubInterval=0 localScrubRateLimit=60
-lostBookieRecoveryDelay=0
-maxPendingAddRequestsPerThread=10000 maxPendingReadRequestsPerThread=2500
-minUsableSizeForEntryLogCreation minUsableSizeForHighPriorityWrites minUsableSizeForIndexFileCreation=1073741824
-numAddWorkerThreads=0 numHighPriorityWorkerThreads=8 numJournalCallbackThreads=8 numLongPollWorkerThreads
-openFileLimit=0 openLedgerRereplicationGracePeriod=30000 pageLimit=0 pageSize persistBookieStatusEnabled
-readBufferSizeBytes=4096 readOnlyModeEnabled=true readWorkerThreadsThrottlingEnabled=true
-reorderReadSequenceEnabled=true reppDnsResolverClass=org.apache.pulsar.zookeeper.ZkBookieRackAffinityMapping
-requestTimerNumTicks requestTimerTickDurationMs rereplicationEntryBatchSize=100 serverSockKeepalive
-serverTcpLinger serverTcpNoDelay=true shadedLedgerManagerFactoryClassPrefix skipListArenaChunkSize
-skipListArenaMaxAllocSize skipListSizeLimit sortedLedgerStorageEnabled
-statsProviderClass=org.apache.bookkeeper.stats.prometheus.PrometheusMetricsProvider stickyReadSEnabled=true
-tlsProvider tlsTrustStorePasswordPath
-useHostNameAsBookieID=false useShortHostName useTransactionalCompaction=true|false useV2WireProtocol=true
-writeBufferSizeBytes=65536 zkEnableSecurity=false zkRetryBackoffMaxMs zkRetryBackoffStartMs
-"""
+STORAGE = Section("Ledger storage", (
+    Key("ledgerDirectories", "list", None, computed="magnetarDataDirectory/bookie/ledgers",
+        doc="Directories of entry logs and indexes; ledgers are spread over them by their id, so their "
+            "number and order must stay as they were when the bookie began."),
+    Key("indexDirectories", "list", None, computed="ledgerDirectories",
+        doc="Directories of the indexes, as many as ledgerDirectories."),
+    Key("logSizeLimit", "long", 1024 * MIB, "bytes", low=1024,
+        doc="Bytes after which entries go on to a new entry log."),
+    Key("flushInterval", "long", 60_000, "ms", low=1,
+        doc="Milliseconds between two checkpoints: write cache to entry log, sync, index, log mark."),
+    Key("dbStorage_writeCacheMaxSizeMb", "long", None, "MiB", low=1, computed="a quarter of direct memory",
+        doc="MiB of entries that wait in memory to be written to the entry log."),
+    Key("dbStorage_maxThrottleTimeMs", "long", 10_000, "ms", low=1,
+        doc="Milliseconds that an add waits for space in the write cache before it is refused."),
+    Key("dbStorage_readAheadCacheMaxSizeMb", "long", None, "MiB", low=0,
+        computed="a quarter of direct memory",
+        doc="MiB of entries from entry logs that are kept for coming reads; 0: none are kept and nothing is "
+            "read ahead."),
+    Key("readCachePolicy", "string", "ring", choices=("ring", "lru", "served-first"), ours=True,
+        doc="Order of eviction from a full read cache: `ring`, as BookKeeper, the oldest of two or more "
+            "segments as a whole; `lru` the entries unused for longest; `served-first` the entries that "
+            "were already served."),
+    Key("dbStorage_readAheadCacheBatchSize", "int", 1000, "entries", low=0,
+        doc="Entries that are read ahead when one has to be read from an entry log."),
+    Key("dbStorage_readAheadCacheBatchBytesSize", "long", -1, "bytes", low=-1,
+        doc="Bytes after which reading ahead stops; -1 sets no limit but half of the read cache and 16 MiB."),
+    Key("readAheadStopsAtGap", "bool", True, ours=True,
+        doc="Stop reading ahead at a missing entry id, as BookKeeper does since 4.16. Otherwise reading "
+            "ahead also serves ledgers of which this bookie has only every second or third entry."),
+))
+
+COLLECTION = Section("Garbage collection", (
+    Key("gcWaitTime", "long", 900_000, "ms", standalone=300_000, low=1,
+        doc="Milliseconds between two rounds of garbage collection, which deletes ledgers that the metadata "
+            "store no longer has, removes entry logs without living ledgers, and compacts mostly dead ones."),
+    Key("verifyMetadataOnGC", "bool", True,
+        doc="Ask the metadata store for a ledger by name before it is deleted, and delete it only if it "
+            "does not exist there (BookKeeper's default is false)."),
+    Key("gcOverreplicatedLedgerWaitTime", "long", 86_400_000, "ms", low=-1,
+        doc="Milliseconds between two searches for closed ledgers that have entries here although no "
+            "ensemble names this bookie any more; these entries are removed. 0 and less: no search."),
+    Key("gcMetadataOpRateLimit", "int", 1000, "ledgers/s", low=1,
+        doc="Ledgers per second that such a search asks the metadata store for."),
+    Key("minorCompactionThreshold", "double", 0.2, "share", low=-1, high=1,
+        doc="A minor compaction takes entry logs of which less than this share is alive; 0 and less switch "
+            "it off."),
+    Key("minorCompactionInterval", "long", 3600, "s", low=-1,
+        doc="Seconds between two minor compactions; 0 and less switch them off."),
+    Key("minorCompactionMaxTimeMillis", "long", -1, "ms", low=-1,
+        doc="Milliseconds after which a minor compaction begins with no further log; 0 and less set no "
+            "limit."),
+    Key("majorCompactionThreshold", "double", 0.5, "share", low=-1, high=1,
+        doc="A major compaction takes entry logs of which less than this share is alive; 0 and less switch "
+            "it off."),
+    Key("majorCompactionInterval", "long", 86_400, "s", low=-1,
+        doc="Seconds between two major compactions; 0 and less switch them off."),
+    Key("majorCompactionMaxTimeMillis", "long", -1, "ms", low=-1,
+        doc="Milliseconds after which a major compaction begins with no further log; 0 and less set no "
+            "limit."),
+    Key("forceAllowCompaction", "bool", True,
+        doc="Run a compaction on request even if its interval switches it off."),
+    Key("useTargetEntryLogSizeForGc", "bool", False,
+        doc="Take the living bytes as a share of logSizeLimit where a log is smaller, so that small logs "
+            "are merged."),
+    Key("entryLocationCompactionInterval", "long", -1, "s", low=-1,
+        doc="Seconds between two compactions of the location index, plus a random time of up to as long; 0 "
+            "and less: only on request."),
+    Key("isThrottleByBytes", "bool", False,
+        doc="Keep compactions under compactionRateByBytes instead of compactionRateByEntries."),
+    Key("compactionRateByEntries", "int", 1000, "entries/s", low=0,
+        doc="Entries that a compaction copies per second at most; 0 sets no limit."),
+    Key("compactionRateByBytes", "int", 1_000_000, "bytes/s", low=0,
+        doc="Bytes that a compaction copies per second at most, with isThrottleByBytes; 0 sets no limit."),
+    Key("isForceGCAllowWhenNoSpace", "bool", False,
+        doc="When a disk passes a threshold, collect garbage at once instead of leaving compactions out."),
+))
+
+DISK = Section("Disk usage", (
+    Key("diskUsageThreshold", "double", 0.95, "share", standalone=0.99, low=0.001, high=1,
+        doc="Share of a ledger directory's disk, or of its indexes', above which the directory is full."),
+    Key("diskUsageWarnThreshold", "double", 0.9, "share", standalone=0.99, low=0.001, high=1,
+        doc="Share above which there are no major compactions, because they need free space first."),
+    Key("diskUsageLwmThreshold", "double", None, "share", low=0.001, high=1, computed="diskUsageThreshold",
+        doc="Share below which a directory that was full takes adds again."),
+    Key("readOnlyModeOnAnyDiskFullEnabled", "bool", True,
+        doc="Make the bookie read-only as soon as one ledger directory is full. Otherwise only adds to "
+            "ledgers of a full directory are refused, and the bookie is read-only when all directories are "
+            "full."),
+    Key("diskCheckInterval", "int", 10_000, "ms", low=1,
+        doc="Milliseconds between two checks of the disks."),
+))
+
+# fmt: on
 
 BOOKIE_KEYS = KeyTable(
-    "bookkeeper", (SERVER, TLS, METADATA, JOURNAL, STORAGE, COLLECTION, DISK), unused=UNUSED
+    "bookkeeper",
+    (SERVER, TLS, METADATA, JOURNAL, STORAGE, COLLECTION, DISK),
+    unused=UnusedKeys(Path(__file__).with_name("unused_keys.tsv")),
 )

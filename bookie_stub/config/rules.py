@@ -1,20 +1,15 @@
-"""Loading the bookie's keys, and what stands in for those that nobody set.
-
-Each rule is a function of the settings and answers with the value and what it was computed from.
-"""
+"""`load_bookie_settings`, and the computed values of the bookie's keys that are unset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import cache
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from bookie_stub.config.keys import BOOKIE_KEYS
+from settings.computed import Rule, host_name, share_of_memory, value_of
 from settings.load import load_settings
-from settings.memory import DirectMemory, direct_memory
 from settings.settings import Computed, Settings
-
-Rule = Callable[[Settings], Computed]
 
 
 def load_bookie_settings(
@@ -25,10 +20,10 @@ def load_bookie_settings(
     standalone: bool = False,
     neighbours: Container[str] = (),
 ) -> Settings:
-    """The bookie's settings from a file (None: the defaults), environment and `key=value` overrides.
+    """Returns the bookie's settings from a file, the environment and `key=value` overrides.
 
-    `standalone` takes the defaults of the embedded bookie; `neighbours` has the keys of the same file that
-    the broker reads. Raises SettingsError, whose text is one line.
+    `path` None means the defaults. `standalone` takes the defaults of the embedded bookie; `neighbours` has the keys
+    of the same file that the broker reads. Raises SettingsError, whose text is one line.
     """
     return load_settings(
         BOOKIE_KEYS,
@@ -37,42 +32,20 @@ def load_bookie_settings(
         overrides=overrides,
         standalone=standalone,
         neighbours=neighbours,
-        rules=bookie_rules(environ),
+        rules=BOOKIE_RULES,
     )
 
 
-def bookie_rules(environ: Mapping[str, str]) -> dict[str, Rule]:
-    @cache
-    def memory() -> DirectMemory:
-        return direct_memory(environ)
+def _journal_directory(settings: Settings) -> Computed:
+    return Computed(f"{settings.str('magnetarDataDirectory')}/bookie/journal", "magnetarDataDirectory")
 
-    def quarter(settings: Settings) -> Computed:
-        size = max(memory().mebibytes // 4, 1)
-        return Computed(size, f"25 % of {memory().mebibytes} MiB ({memory().source})")
 
-    return {
-        "journalDirectory": lambda settings: Computed(_below(settings, "journal"), "magnetarDataDirectory"),
-        "journalDirectories": lambda settings: Computed(
-            (settings.str("journalDirectory"),), "journalDirectory"
-        ),
-        "ledgerDirectories": lambda settings: Computed(
-            (_below(settings, "ledgers"),), "magnetarDataDirectory"
-        ),
-        "indexDirectories": lambda settings: Computed(
-            settings.list("ledgerDirectories"), "ledgerDirectories"
-        ),
-        "dbStorage_writeCacheMaxSizeMb": quarter,
-        "dbStorage_readAheadCacheMaxSizeMb": quarter,
-        "diskUsageLwmThreshold": lambda settings: Computed(
-            settings.float("diskUsageThreshold"), "diskUsageThreshold"
-        ),
-        "metadataServiceUri": _metadata_service_uri,
-        "advertisedAddress": lambda settings: Computed(_host_name(), "host name"),
-        "bookieId": lambda settings: Computed(
-            f"{settings.str('advertisedAddress')}:{settings.int('bookiePort')}",
-            "advertisedAddress:bookiePort",
-        ),
-    }
+def _journal_directories(settings: Settings) -> Computed:
+    return Computed((settings.str("journalDirectory"),), "journalDirectory")
+
+
+def _ledger_directories(settings: Settings) -> Computed:
+    return Computed((f"{settings.str('magnetarDataDirectory')}/bookie/ledgers",), "magnetarDataDirectory")
 
 
 def _metadata_service_uri(settings: Settings) -> Computed:
@@ -80,11 +53,23 @@ def _metadata_service_uri(settings: Settings) -> Computed:
     return Computed(f"zk+null://{servers}{root}" if servers else "", "zkServers and zkLedgersRootPath")
 
 
-def _below(settings: Settings, name: str) -> str:
-    return f"{settings.str('magnetarDataDirectory')}/bookie/{name}"
+def _bookie_id(settings: Settings) -> Computed:
+    text = f"{settings.str('advertisedAddress')}:{settings.int('bookiePort')}"
+    return Computed(text, "advertisedAddress:bookiePort")
 
 
-def _host_name() -> str:
-    import socket  # only a bookie without advertisedAddress pays for it
+_A_QUARTER: Final = share_of_memory(25)
 
-    return socket.getfqdn()
+BOOKIE_RULES: Final[dict[str, Rule]] = {
+    "advertisedAddress": host_name,
+    "bookieId": _bookie_id,
+    "metadataServiceUri": _metadata_service_uri,
+    "journalDirectory": _journal_directory,
+    "journalDirectories": _journal_directories,
+    "ledgerDirectories": _ledger_directories,
+    "indexDirectories": value_of("ledgerDirectories"),
+    "dbStorage_writeCacheMaxSizeMb": _A_QUARTER,
+    "dbStorage_readAheadCacheMaxSizeMb": _A_QUARTER,
+    "diskUsageLwmThreshold": value_of("diskUsageThreshold"),
+}
+"""By key: the function for the value that its row describes as `computed`."""

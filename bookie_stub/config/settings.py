@@ -1,6 +1,6 @@
-"""What the rooms of the bookie take from `bookkeeper.conf`, with units in the names.
+"""Settings of the bookie's rooms: the keys of bookkeeper.conf with our names and units.
 
-The keys, their defaults and their meaning stand in `config_keys`.
+`BookieSettings.of(settings)` reads all of them. Each field names its key, so its default stands in `keys.py` alone.
 """
 
 from __future__ import annotations
@@ -8,262 +8,153 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bookie_stub.config.fields import bookie_key, default_settings
 from bookie_stub.config.tls import TlsFiles, tls_files
 from settings.errors import SettingsError
+from settings.fields import RoomSettings
+from settings.keys import MIB
 from settings.settings import Settings
 from zookeeper.url import ZookeeperUrl, parse_service_uri
 
-_MIB = 1 << 20
+
+def _group_wait_s(settings: Settings) -> float:
+    if settings.bool("journalFlushWhenQueueEmpty"):
+        return 0.0
+    return settings.int("journalMaxGroupWaitMSec") / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
-    """How long a group of the journal is waited with: until the first of these limits."""
+class GroupSettings(RoomSettings):
+    """Limits of a journal group: the first one that is reached ends the wait for further records."""
 
-    wait_s: float = 0.0
-    """Of its oldest record; 0: a group is what is there."""
-    bytes_max: int = 512 << 10
-    records_max: int = 0
-    """0: any number."""
+    wait_s: float = bookie_key.rule(_group_wait_s)
+    """Age of the oldest record; 0 = the group is what has come while the last one was synced."""
+    bytes_max: int = bookie_key.int("journalBufferedWritesThreshold")
+    """Bytes of the group."""
+    records_max: int = bookie_key.int("journalBufferedEntriesThreshold")
+    """Records of the group; 0 = no limit."""
+
+
+def _major_threshold(settings: Settings) -> float:
+    minor, major = settings.float("minorCompactionThreshold"), settings.float("majorCompactionThreshold")
+    if 0 < major < minor:
+        raise settings.error(
+            "majorCompactionThreshold", f"allowed is at least minorCompactionThreshold, {minor:g}"
+        )
+    return major
+
+
+def _compaction_rate(settings: Settings) -> float:
+    return settings.int(
+        "compactionRateByBytes" if settings.bool("isThrottleByBytes") else "compactionRateByEntries"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectionSettings:
-    """Of garbage collection. A share is of a log's bytes, above 0 and below 1; 0 switches off."""
+class CollectionSettings(RoomSettings):
+    """Garbage collection and compaction. A threshold is a share of a log's bytes; 0 or less switches off."""
 
-    wait_s: float = 900.0
-    """Between two rounds."""
-    verify: bool = True
+    wait_s: float = bookie_key.float("gcWaitTime", "s")
+    """Time between two rounds."""
+    verify: bool = bookie_key.bool("verifyMetadataOnGC")
     """Ask the metadata store for each ledger by name before it is deleted."""
-    over_replicated_wait_s: float = 86400.0
-    """Between two looks for ledgers that are not at home here any more; 0: none."""
-    metadata_rate: float = 1000.0
-    """Requests to the metadata store in a second, when it is asked for ledgers by name."""
-    minor_threshold: float = 0.2
-    minor_interval_s: float = 3600.0
-    minor_time_s_max: float = 0.0
-    """No further log is begun after it; 0 sets no limit."""
-    major_threshold: float = 0.5
-    major_interval_s: float = 86400.0
-    major_time_s_max: float = 0.0
-    force_allowed: bool = True
-    """A compaction whose interval switches it off may be asked for."""
-    by_whole_logs: bool = False
-    """What is alive is a share of `logSizeLimit`, if the log is smaller."""
-    index_interval_s: float = 0.0
-    """Between two compactions of the location index; 0: none."""
-    rate: float = 1000.0
-    """Copied in a second, entries or bytes."""
-    rate_in_bytes: bool = False
-    force_when_full: bool = False
-    """A disk without room brings a round instead of an end to compactions."""
+    over_replicated_wait_s: float = bookie_key.float("gcOverreplicatedLedgerWaitTime", "s")
+    """Time between two searches for over-replicated ledgers; 0 or less = no search."""
+    metadata_rate: float = bookie_key.float("gcMetadataOpRateLimit")
+    """Requests per second for ledgers by name."""
+    minor_threshold: float = bookie_key.float("minorCompactionThreshold")
+    """Share of living bytes below which a minor compaction takes a log."""
+    minor_interval_s: float = bookie_key.float("minorCompactionInterval")
+    """Time between two minor compactions; 0 or less switches them off."""
+    minor_time_s_max: float = bookie_key.float("minorCompactionMaxTimeMillis", "s")
+    """Time after which a minor compaction begins no further log; 0 or less = no limit."""
+    major_threshold: float = bookie_key.rule(_major_threshold)
+    """Share of living bytes below which a major compaction takes a log."""
+    major_interval_s: float = bookie_key.float("majorCompactionInterval")
+    """Time between two major compactions; 0 or less switches them off."""
+    major_time_s_max: float = bookie_key.float("majorCompactionMaxTimeMillis", "s")
+    """Time after which a major compaction begins no further log; 0 or less = no limit."""
+    force_allowed: bool = bookie_key.bool("forceAllowCompaction")
+    """Run a compaction on request although its interval switches it off."""
+    by_whole_logs: bool = bookie_key.bool("useTargetEntryLogSizeForGc")
+    """Take living bytes as a share of `logSizeLimit` where a log is smaller."""
+    index_interval_s: float = bookie_key.float("entryLocationCompactionInterval")
+    """Time between two compactions of the location index; 0 or less = none."""
+    rate: float = bookie_key.rule(_compaction_rate)
+    """Entries or bytes copied per second; 0 = no limit."""
+    rate_in_bytes: bool = bookie_key.bool("isThrottleByBytes")
+    """The rate is in bytes; otherwise in entries."""
+    force_when_full: bool = bookie_key.bool("isForceGCAllowWhenNoSpace")
+    """Collect garbage when a disk is full, instead of pausing compactions."""
 
     @property
     def minor(self) -> bool:
+        """Minor compactions run by time."""
         return self.minor_threshold > 0 and self.minor_interval_s > 0
 
     @property
     def minor_by_force(self) -> bool:
+        """Minor compactions run on request."""
         return self.minor_threshold > 0 and (self.force_allowed or self.minor)
 
     @property
     def major(self) -> bool:
+        """Major compactions run by time."""
         return self.major_threshold > 0 and self.major_interval_s > 0
 
     @property
     def major_by_force(self) -> bool:
+        """Major compactions run on request."""
         return self.major_threshold > 0 and (self.force_allowed or self.major)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiskSettings:
-    """Shares of a disk that may be taken."""
-
-    full: float = 0.95
-    """Above it a ledger directory takes no adds."""
-    warn: float = 0.9
-    """Above it there is no major compaction."""
-    low: float = 0.95
-    """Below it a directory that was full takes adds again."""
-    interval_s: float = 10.0
-    any_full_is_read_only: bool = True
-    """One full directory makes the bookie read-only; else it refuses adds of that directory's ledgers."""
+def _warn_share(settings: Settings) -> float:
+    return min(settings.float("diskUsageWarnThreshold"), settings.float("diskUsageThreshold"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BookieSettings:
-    journal_directories: tuple[Path, ...]
-    ledger_directories: tuple[Path, ...]
-    index_directories: tuple[Path, ...]
-    """As many as `ledger_directories`."""
-    bookie_id: str = "127.0.0.1:3181"
-    """Written into the cookie of a new directory, and the name of its nodes in the metadata store."""
-    advertised_address: str = "127.0.0.1"
-    """The host that clients are told to connect to."""
-    metadata: ZookeeperUrl | None = None
-    """None: the bookie registers nowhere, and its clients are told its address."""
-    metadata_timeout_s: float = 30.0
-    host: str = "127.0.0.1"
-    """The address that both ports are bound to."""
-    port: int = 3181
-    http_port: int = 8000
-    tls: TlsFiles | None = None
-    journal_sync_data: bool = True
-    journal_alignment: int = 4096
-    journal_bytes_max: int = 2048 * _MIB
-    journal_allocate_bytes: int = 16 * _MIB
-    journal_backups: int = 5
-    journal_group: GroupSettings = GroupSettings()
-    skip_invalid_records: bool = False
-    write_cache_bytes: int = 64 * _MIB
-    """Both halves together."""
-    throttle_s_max: float = 10.0
-    """How long an add waits for room in the write cache before it is answered "too many requests"."""
-    read_cache_bytes: int = 64 * _MIB
-    read_cache_policy: str = "ring"
-    """A key of `read_cache.POLICIES`."""
-    readahead_entries: int = 1000
-    """Read ahead of a cold reader with one load, besides the entry that it asked for."""
-    readahead_bytes: int = -1
-    """The same in bytes; 0 and less set no limit of their own."""
-    readahead_stops_at_gap: bool = True
-    flush_interval_s: float = 60.0
-    entry_log_bytes_max: int = 1 << 30
-    read_threads: int = 4
-    frame_bytes_max: int = 5_253_120
-    """Of a whole frame, its length field included."""
-    batch_bytes_max: int = 5 * _MIB
-    read_only: bool = False
-    collection: CollectionSettings = CollectionSettings()
-    disk: DiskSettings = DiskSettings()
-    integrity_checking: bool = True
-    """After a start that may have lost acknowledged entries: put every ledger in limbo."""
-
-
-def for_directory(data: Path, **changes: object) -> BookieSettings:
-    """All directories under one, as `--data` and tests want them."""
-    defaults: dict[str, object] = {
-        "journal_directories": (data / "journal",),
-        "ledger_directories": (data / "ledgers",),
-        "index_directories": (data / "ledgers",),
-    }
-    return BookieSettings(**{**defaults, **changes})  # type: ignore[arg-type]
-
-
-def from_settings(settings: Settings) -> BookieSettings:
-    """Raises SettingsError for what the keys allow and this bookie cannot do."""
-    return BookieSettings(
-        journal_directories=_directories(settings, "journalDirectories"),
-        ledger_directories=_directories(settings, "ledgerDirectories"),
-        index_directories=_index_directories(settings),
-        bookie_id=settings.str("bookieId"),
-        advertised_address=settings.str("advertisedAddress"),
-        metadata=_metadata(settings),
-        metadata_timeout_s=settings.int("zkTimeout") / 1000,
-        host=settings.str("bindAddress"),
-        port=settings.int("bookiePort"),
-        http_port=settings.int("prometheusStatsHttpPort"),
-        tls=tls_files(settings),
-        journal_sync_data=settings.bool("journalSyncData"),
-        journal_alignment=_power_of_two(settings, "journalAlignmentSize"),
-        journal_bytes_max=settings.int("journalMaxSizeMB") * _MIB,
-        journal_allocate_bytes=settings.int("journalPreAllocSizeMB") * _MIB,
-        journal_backups=settings.int("journalMaxBackups"),
-        journal_group=_group(settings),
-        skip_invalid_records=settings.bool("skipReplayJournalInvalidRecord"),
-        write_cache_bytes=settings.int("dbStorage_writeCacheMaxSizeMb") * _MIB,
-        throttle_s_max=settings.int("dbStorage_maxThrottleTimeMs") / 1000,
-        read_cache_bytes=settings.int("dbStorage_readAheadCacheMaxSizeMb") * _MIB,
-        read_cache_policy=settings.str("readCachePolicy"),
-        readahead_entries=settings.int("dbStorage_readAheadCacheBatchSize"),
-        readahead_bytes=settings.int("dbStorage_readAheadCacheBatchBytesSize"),
-        readahead_stops_at_gap=settings.bool("readAheadStopsAtGap"),
-        flush_interval_s=settings.int("flushInterval") / 1000,
-        entry_log_bytes_max=settings.int("logSizeLimit"),
-        read_threads=settings.int("numReadWorkerThreads"),
-        frame_bytes_max=settings.int("nettyMaxFrameSizeBytes"),
-        batch_bytes_max=settings.int("maxBatchReadSize"),
-        read_only=settings.bool("forceReadOnlyBookie"),
-        integrity_checking=settings.bool("dataIntegrityCheckingEnabled"),
-        collection=_collection(settings),
-        disk=_disk(settings),
-    )
-
-
-def _group(settings: Settings) -> GroupSettings:
-    wait_ms = 0 if settings.bool("journalFlushWhenQueueEmpty") else settings.int("journalMaxGroupWaitMSec")
-    return GroupSettings(
-        wait_s=wait_ms / 1000,
-        bytes_max=settings.int("journalBufferedWritesThreshold"),
-        records_max=settings.int("journalBufferedEntriesThreshold"),
-    )
-
-
-def _collection(settings: Settings) -> CollectionSettings:
-    minor, major = (
-        settings.float("minorCompactionThreshold"),
-        settings.float("majorCompactionThreshold"),
-    )
-    if 0 < major < minor:
-        raise SettingsError(
-            f"{settings.origin('majorCompactionThreshold')}: majorCompactionThreshold={major:g}:"
-            f" allowed is at least minorCompactionThreshold, {minor:g}"
-        )
-    in_bytes = settings.bool("isThrottleByBytes")
-    return CollectionSettings(
-        wait_s=settings.int("gcWaitTime") / 1000,
-        verify=settings.bool("verifyMetadataOnGC"),
-        over_replicated_wait_s=settings.int("gcOverreplicatedLedgerWaitTime") / 1000,
-        metadata_rate=settings.int("gcMetadataOpRateLimit"),
-        minor_threshold=minor,
-        minor_interval_s=settings.int("minorCompactionInterval"),
-        minor_time_s_max=settings.int("minorCompactionMaxTimeMillis") / 1000,
-        major_threshold=major,
-        major_interval_s=settings.int("majorCompactionInterval"),
-        major_time_s_max=settings.int("majorCompactionMaxTimeMillis") / 1000,
-        force_allowed=settings.bool("forceAllowCompaction"),
-        by_whole_logs=settings.bool("useTargetEntryLogSizeForGc"),
-        index_interval_s=settings.int("entryLocationCompactionInterval"),
-        rate=settings.int("compactionRateByBytes" if in_bytes else "compactionRateByEntries"),
-        rate_in_bytes=in_bytes,
-        force_when_full=settings.bool("isForceGCAllowWhenNoSpace"),
-    )
-
-
-def _disk(settings: Settings) -> DiskSettings:
+def _low_share(settings: Settings) -> float:
     full, low = settings.float("diskUsageThreshold"), settings.float("diskUsageLwmThreshold")
     if low > full:
-        raise SettingsError(
-            f"{settings.origin('diskUsageLwmThreshold')}: diskUsageLwmThreshold={low:g}:"
-            f" allowed is up to diskUsageThreshold, {full:g}"
-        )
-    warn = min(settings.float("diskUsageWarnThreshold"), full)
-    return DiskSettings(
-        full=full,
-        warn=warn,
-        low=low,
-        interval_s=settings.int("diskCheckInterval") / 1000,
-        any_full_is_read_only=settings.bool("readOnlyModeOnAnyDiskFullEnabled"),
-    )
+        raise settings.error("diskUsageLwmThreshold", f"allowed is up to diskUsageThreshold, {full:g}")
+    return low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskSettings(RoomSettings):
+    """Shares of a disk at which the bookie acts."""
+
+    full: float = bookie_key.float("diskUsageThreshold")
+    """Above it a ledger directory takes no adds."""
+    warn: float = bookie_key.rule(_warn_share)
+    """Above it there is no major compaction."""
+    low: float = bookie_key.rule(_low_share)
+    """Below it a directory that was full takes adds again."""
+    interval_s: float = bookie_key.float("diskCheckInterval", "s")
+    """Time between two checks."""
+    any_full_is_read_only: bool = bookie_key.bool("readOnlyModeOnAnyDiskFullEnabled")
+    """One full directory makes the bookie read-only; otherwise it refuses adds to that directory's ledgers."""
 
 
 def _directories(settings: Settings, key: str) -> tuple[Path, ...]:
     names = settings.list(key)
     if not names or len(set(names)) < len(names):
-        raise SettingsError(
-            f"{settings.origin(key)}: {key}={','.join(names)}: allowed are one or more directories, each once"
-        )
+        raise settings.error(key, "allowed are one or more directories, each once")
     return tuple(map(Path, names))
+
+
+def _journal_directories(settings: Settings) -> tuple[Path, ...]:
+    return _directories(settings, "journalDirectories")
+
+
+def _ledger_directories(settings: Settings) -> tuple[Path, ...]:
+    return _directories(settings, "ledgerDirectories")
 
 
 def _index_directories(settings: Settings) -> tuple[Path, ...]:
     directories = _directories(settings, "indexDirectories")
     wanted = len(settings.list("ledgerDirectories"))
     if len(directories) != wanted:
-        raise SettingsError(
-            f"{settings.origin('indexDirectories')}: indexDirectories={','.join(map(str, directories))}:"
-            f" allowed are as many as ledgerDirectories has, {wanted}"
-        )
+        raise settings.error("indexDirectories", f"allowed are as many as ledgerDirectories has, {wanted}")
     return directories
 
 
@@ -276,13 +167,104 @@ def _metadata(settings: Settings) -> ZookeeperUrl | None:
     try:
         return parse_service_uri(text)
     except ValueError as error:
-        raise SettingsError(
-            f"{settings.origin('metadataServiceUri')}: metadataServiceUri={text}: {error}"
-        ) from None
+        raise settings.error("metadataServiceUri", str(error)) from None
 
 
-def _power_of_two(settings: Settings, key: str) -> int:
-    value = settings.int(key)
+def _journal_alignment(settings: Settings) -> int:
+    value = settings.int("journalAlignmentSize")
     if value & (value - 1):
-        raise SettingsError(f"{settings.origin(key)}: {key}={value}: allowed is a power of two from 512")
+        raise settings.error("journalAlignmentSize", "allowed is a power of two from 512")
     return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BookieSettings(RoomSettings):
+    """Everything that a bookie is told at its start. `of` raises SettingsError for values it cannot work with."""
+
+    journal_directories: tuple[Path, ...] = bookie_key.rule(_journal_directories)
+    """One journal each."""
+    ledger_directories: tuple[Path, ...] = bookie_key.rule(_ledger_directories)
+    """Entry logs; a ledger's id chooses its directory."""
+    index_directories: tuple[Path, ...] = bookie_key.rule(_index_directories)
+    """Location indexes, as many as `ledger_directories`."""
+    bookie_id: str = bookie_key.str("bookieId")
+    """Identity in the cookie of each directory, and name of the bookie's nodes in the metadata store."""
+    advertised_address: str = bookie_key.str("advertisedAddress")
+    """Host that clients are told to connect to."""
+    metadata: ZookeeperUrl | None = bookie_key.rule(_metadata)
+    """Store in which the bookie registers; None = its users must know its address."""
+    metadata_timeout_s: float = bookie_key.float("zkTimeout", "s")
+    """Session time-out of that store."""
+    host: str = bookie_key.str("bindAddress")
+    """Address that both ports are bound to."""
+    port: int = bookie_key.int("bookiePort")
+    """Data port; 0 = any free one."""
+    http_port: int = bookie_key.int("prometheusStatsHttpPort")
+    """Port of `/metrics`; 0 = any free one."""
+    tls: TlsFiles | None = bookie_key.rule(tls_files)
+    """Files of TLS on the data port; None = TLS is off."""
+    journal_sync_data: bool = bookie_key.bool("journalSyncData")
+    """Sync the journal before adds are confirmed."""
+    journal_alignment: int = bookie_key.rule(_journal_alignment)
+    """Bytes to whose multiple a group is padded."""
+    journal_bytes_max: int = bookie_key.int("journalMaxSizeMB", "bytes")
+    """Size at which the journal goes on to a new file."""
+    journal_allocate_bytes: int = bookie_key.int("journalPreAllocSizeMB", "bytes")
+    """Bytes that a journal file grows by ahead of the writes."""
+    journal_backups: int = bookie_key.int("journalMaxBackups")
+    """Journal files kept after a checkpoint has made them superfluous."""
+    journal_group: GroupSettings = bookie_key.rule(GroupSettings.of)
+    """End of the wait for a group."""
+    skip_invalid_records: bool = bookie_key.bool("skipReplayJournalInvalidRecord")
+    """Skip damaged journal records before acknowledged ones at a start, instead of stopping."""
+    write_cache_bytes: int = bookie_key.int("dbStorage_writeCacheMaxSizeMb", "bytes")
+    """Bytes of active and flushing write cache together."""
+    throttle_s_max: float = bookie_key.float("dbStorage_maxThrottleTimeMs", "s")
+    """Wait of an add for space in the write cache before it is answered "too many requests"."""
+    read_cache_bytes: int = bookie_key.int("dbStorage_readAheadCacheMaxSizeMb", "bytes")
+    """Bytes of the read cache; 0 = none, and nothing is read ahead."""
+    read_cache_policy: str = bookie_key.str("readCachePolicy")
+    """A key of `read_cache.POLICIES`."""
+    readahead_entries: int = bookie_key.int("dbStorage_readAheadCacheBatchSize")
+    """Entries read ahead with one load, besides the requested one."""
+    readahead_bytes: int = bookie_key.int("dbStorage_readAheadCacheBatchBytesSize")
+    """Bytes read ahead with one load; 0 or less = no limit of their own."""
+    readahead_stops_at_gap: bool = bookie_key.bool("readAheadStopsAtGap")
+    """Stop reading ahead at a missing entry id."""
+    flush_interval_s: float = bookie_key.float("flushInterval", "s")
+    """Time between two checkpoints."""
+    entry_log_bytes_max: int = bookie_key.int("logSizeLimit")
+    """Size at which entries go on to a new entry log."""
+    read_threads: int = bookie_key.int("numReadWorkerThreads")
+    """Threads for reads from disk."""
+    frame_bytes_max: int = bookie_key.int("nettyMaxFrameSizeBytes")
+    """Bytes of a whole frame, its length field included."""
+    batch_bytes_max: int = bookie_key.int("maxBatchReadSize")
+    """Bytes of one answer to a batch read."""
+    read_only: bool = bookie_key.bool("forceReadOnlyBookie")
+    """Refuse all adds but those of a recovery."""
+    collection: CollectionSettings = bookie_key.rule(CollectionSettings.of)
+    """Garbage collection and compaction."""
+    disk: DiskSettings = bookie_key.rule(DiskSettings.of)
+    """Shares of the disks."""
+    integrity_checking: bool = bookie_key.bool("dataIntegrityCheckingEnabled")
+    """Put every ledger in limbo after a start that may have lost acknowledged entries."""
+
+
+def for_directory(data: Path, **changes: object) -> BookieSettings:
+    """Makes the settings of a small bookie on the loopback, with all directories below `data`.
+
+    Tests and benchmarks use it. Its caches are small, because the defaults are quarters of the machine's memory.
+    """
+    small: dict[str, object] = {
+        "journal_directories": (data / "journal",),
+        "ledger_directories": (data / "ledgers",),
+        "index_directories": (data / "ledgers",),
+        "host": "127.0.0.1",
+        "advertised_address": "127.0.0.1",
+        "bookie_id": "127.0.0.1:3181",
+        "write_cache_bytes": 64 * MIB,
+        "read_cache_bytes": 64 * MIB,
+        "read_threads": 4,
+    }
+    return BookieSettings.of(default_settings(), **{**small, **changes})

@@ -70,7 +70,9 @@ async def levels(request: web.Request) -> web.Response:
             "requeuedEntries": dict(caches.policy.requeues),
             "decisions": _kept(kept, broker.ground.now_ns()) | {"events": cache.decisions.ring.kept},
             "settings": {
-                key.name: format_value(broker.settings.value(key.name)) for key in ENTRY_CACHE[1] if key.used
+                key.name: format_value(broker.settings.value(key.name))
+                for key in ENTRY_CACHE.keys
+                if key.used
             },
         }
     )

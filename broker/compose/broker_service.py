@@ -20,31 +20,28 @@ from broker.compose.background_tasks import BackgroundTasks
 from broker.compose.cache_counts import CacheCounts
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.metrics_source import scraper_of
-from broker.compose.room_settings import (
-    cache_settings,
-    ledger_settings,
-    net_settings,
-    reads_limiter,
-    record_settings,
-    service_settings,
-)
+from broker.compose.room_settings import reads_limiter, record_settings
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.eviction import VISITS_PER_SLICE
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
 from broker.loop.turn import Turn
 from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
 from broker.net.listener import bind, listen
 from broker.net.net_ground import NetGround
 from broker.net.publish_buffer import PublishBuffer
+from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.service.namespaces import Namespaces
 from broker.service.persistent_topic import PersistentTopic
+from broker.service.settings import ServiceSettings
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
@@ -93,7 +90,7 @@ class BrokerService:
         # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, self.decisions)
-        self.cache = ComposedCache(cache_settings(settings), self.decisions)
+        self.cache = ComposedCache(EntryCacheSettings.of(settings), self.decisions)
         self.ground = Ground(
             metadata=metadata,
             ledgers=ledgers,
@@ -108,14 +105,14 @@ class BrokerService:
         loop = asyncio.get_running_loop()
         self.registry = TopicRegistry(
             self.ground,
-            ledger_settings(settings),
-            service_settings(settings),
+            ManagedLedgerSettings.of(settings),
+            ServiceSettings.of(settings),
             self.namespaces,
             call_later=loop.call_later,
         )
         self.net = NetGround(
             registry=self.registry,
-            settings=net_settings(settings),
+            settings=NetSettings.of(settings),
             turn=turn,
             call_later=loop.call_later,
             spawn=self.tasks.spawn,
@@ -123,7 +120,7 @@ class BrokerService:
             now_ns=clock.monotonic_ns,
             producer_name_prefix="",
             server_version=f"Magnetar {version}",
-            publish_buffer=PublishBuffer(net_settings(settings).publish_buffer_bytes_max),
+            publish_buffer=PublishBuffer(NetSettings.of(settings).publish_buffer_bytes_max),
         )
         self.addresses = Addresses("", "")
         self._loop = loop
@@ -179,9 +176,9 @@ class BrokerService:
         """Hand every room its values anew: all that a setting does when it changes at run time."""
         self.settings = settings
         self.decisions.keep(settings.int("entryCacheDecisionsKept"))
-        self.cache.manager.reconfigure(cache_settings(settings))
-        self.registry.reconfigure(ledger_settings(settings), service_settings(settings))
-        self.net.reconfigure(net_settings(settings))
+        self.cache.manager.reconfigure(EntryCacheSettings.of(settings))
+        self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
+        self.net.reconfigure(NetSettings.of(settings))
 
     async def _count_start(self) -> int:
         """How often a broker has started on this metadata: part of the producer names that it makes up."""

@@ -1,8 +1,7 @@
-"""DynamicSettings: what was changed at run time, on top of what the process started with.
+"""DynamicSettings: changes of settings while the broker runs, and their return at the next start.
 
-The one way by which a setting changes while the broker runs, and the one by which a change comes back at the next
-start: check with the rules of a start, keep it in the metadata store, hand the result to the rooms. A change that
-is refused or cannot be kept has no effect.
+Each change passes the rules of a start, is stored in the metadata store, and only then reaches the rooms. So a change
+that is refused or cannot be stored has no effect. The admin API calls `set` and `unset`, a start calls `open`.
 """
 
 from __future__ import annotations
@@ -22,29 +21,33 @@ log = logging.getLogger("magnetar")
 
 
 class DynamicSettings:
+    """The settings of a broker that runs: those of its start, with stored changes on top."""
+
     def __init__(
         self, started: Settings, metadata: MetadataStore, reconfigure: Callable[[Settings], None]
     ) -> None:
-        """`reconfigure` is called with the settings that hold from now on."""
+        """`reconfigure` gets the new settings after each change."""
         self.current = started
+        """The settings that hold now."""
         self._started = started
         self._metadata = metadata
         self._reconfigure = reconfigure
         self._texts: dict[str, str] = {}
+        # Without the lock, of two changes that wait for the store the later would lose the earlier's key.
         self._one_change = asyncio.Lock()
 
     @property
     def names(self) -> list[str]:
-        """Keys that may be set, sorted."""
+        """The keys that may be set, sorted."""
         return self._started.table.dynamic_names()
 
     @property
     def texts(self) -> Mapping[str, str]:
-        """What is set at run time, by key, as it was given."""
+        """The changed keys with their texts as given."""
         return self._texts
 
     async def open(self) -> None:
-        """Apply what earlier runs were told. What no longer holds is left out, with a warning that says why."""
+        """Applies the stored changes; leaves out, with a warning, those that the rules of this start refuse."""
         stored = await load_dynamic_configuration(self._metadata)
         if not stored:
             return
@@ -54,9 +57,10 @@ class DynamicSettings:
         self._apply(texts, settings)
 
     async def set(self, name: str, text: str) -> list[Note]:
-        """Change one key, durably and at once; answers the warnings that this gives rise to.
+        """Changes one key, durably and at once. Returns the warnings about the change.
 
-        Raises NotDynamic, SettingsError for a value that is not allowed alone or beside the others, MetadataError.
+        Raises NotDynamic, SettingsError for a value that is not allowed alone or beside the others, and MetadataError
+        when the store fails.
         """
         async with self._one_change:
             texts = {key: kept for key, kept in self._texts.items() if key != name}
@@ -65,11 +69,11 @@ class DynamicSettings:
         return notes
 
     async def unset(self, name: str) -> list[Note]:
-        """Take back what the process started with. Raises like `set`; a key that was not set is no error."""
+        """Restores the value of the start. Raises like `set`; a key that was not changed is no error."""
         self._started.check_dynamic(name)
         async with self._one_change:
             notes = await self._change({key: text for key, text in self._texts.items() if key != name})
-        log.info("%s is as it was at the start again", name)
+        log.info("%s has its value of the start again", name)
         return notes
 
     async def _change(self, texts: dict[str, str]) -> list[Note]:
@@ -78,8 +82,8 @@ class DynamicSettings:
         return self._apply(texts, settings)
 
     def _apply(self, texts: dict[str, str], settings: Settings) -> list[Note]:
-        said = self.current.notes
-        news = [note for note in settings.notes if note not in said]
+        known = self.current.notes
+        news = [note for note in settings.notes if note not in known]
         for note in news:
             log.log(logging.WARNING if note.level == "warning" else logging.INFO, note.text)
         self._texts, self.current = texts, settings
@@ -87,7 +91,11 @@ class DynamicSettings:
         return news
 
     def _still_allowed(self, stored: dict[str, str]) -> tuple[dict[str, str], Settings]:
-        """File and profile may have changed since the values were stored."""
+        """Returns the stored texts that this start's rules allow, and the settings with them.
+
+        File and profile may have changed since the texts were stored. All texts are tried together first, because two of
+        them may only be allowed together.
+        """
         try:
             return stored, changed_settings(self._started, stored)
         except SettingsError:
@@ -96,7 +104,7 @@ class DynamicSettings:
             try:
                 changed_settings(self._started, {**texts, name: text})
             except SettingsError as error:
-                log.warning("! %s; what was set at run time is left out: set it again", error)
+                log.warning("! %s; this change at run time is left out: set the key again", error)
             else:
                 texts[name] = text
         return texts, changed_settings(self._started, texts)

@@ -1,7 +1,7 @@
-"""Pulsar's keys: their types, defaults per profile, and where an effective value came from.
+"""The broker's settings: the table of its keys, and the calls that load and change them.
 
-`load_broker_settings` is what a process calls, once, and `changed_settings` what holds after a change at run
-time, by the same rules; rooms are handed the few numbers that they need, never the whole.
+A process calls `load_broker_settings` once. Each room takes its own small frozen value from the result, see
+`settings/fields.py`. `changed_settings` makes the settings that hold after a change at run time.
 """
 
 from __future__ import annotations
@@ -9,42 +9,10 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 
-from broker.config.record_keys import RECORD
-from broker.config.rules import broker_rules, check
-from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
-from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS
-from broker.config.topic_keys import DEDUPLICATION, DISPATCH, SUBSCRIPTIONS, TOPICS
-from broker.config.unused_keys import DYNAMIC, PASSED_THROUGH, REMOVED, UNUSED
-from settings.keys import KeyTable
+from broker.config.keys import BROKER_KEYS
+from broker.config.rules import BROKER_RULES, check
 from settings.load import load_settings
 from settings.settings import Note, Settings
-
-SECTIONS = (
-    MAGNETAR,
-    SERVER,
-    FLOW,
-    ENTRY_METADATA,
-    TOPICS,
-    DEDUPLICATION,
-    SUBSCRIPTIONS,
-    DISPATCH,
-    LEDGERS,
-    CURSORS,
-    ENTRY_CACHE,
-    RECORD,
-    BOOKIES,
-    METRICS,
-)
-"""In the order of the conf file."""
-
-BROKER_KEYS = KeyTable(
-    "broker",
-    SECTIONS,
-    unused=UNUSED,
-    prefixes=PASSED_THROUGH,
-    removed=REMOVED,
-    dynamic=DYNAMIC,
-)
 
 
 def load_broker_settings(
@@ -56,11 +24,11 @@ def load_broker_settings(
     standalone: bool = False,
     neighbours: Container[str] = (),
 ) -> Settings:
-    """The broker's settings from a file (None: the shipped values), environment and `key=value` overrides.
+    """Returns the broker's settings from a file, the environment and `key=value` overrides.
 
-    `profile` outranks the key `magnetarProfile`. `standalone` takes the defaults of `magnetar standalone`.
-    `neighbours` has the keys of the same file that somebody else reads, such as the embedded bookie.
-    Raises SettingsError, whose text is one line; `Settings.notes` has what the log should say.
+    `path` None means the shipped values. `profile` outranks the key `magnetarProfile`. `standalone` takes the defaults
+    of `magnetar standalone`. `neighbours` has the keys of the same file that the embedded bookie reads.
+    `Settings.notes` has the lines for the log. Raises SettingsError, whose text is one line.
     """
     settings = load_settings(
         BROKER_KEYS,
@@ -70,16 +38,16 @@ def load_broker_settings(
         profile=profile,
         standalone=standalone,
         neighbours=neighbours,
-        rules=broker_rules(environ),
+        rules=BROKER_RULES,
     )
     settings.notes += tuple(check(settings))
     return settings
 
 
 def changed_settings(started: Settings, texts: Mapping[str, str]) -> Settings:
-    """`started` with the dynamic keys in `texts` changed. `Settings.notes` has what the log should say about them.
+    """Returns `started` with the dynamic keys in `texts` changed; `notes` has the warnings about these.
 
-    Raises SettingsError as a start with these values would; NotDynamic for a key that needs a restart.
+    Raises SettingsError as a start with these values would, and NotDynamic for a key that needs a restart.
     """
     settings = started.with_dynamic(texts)
     ignored = [name for name in texts if settings.table.is_unused(name)]

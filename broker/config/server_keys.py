@@ -1,319 +1,139 @@
-"""Keys of the broker as a server: addresses, connections, back-pressure, entry metadata, metrics.
+"""Rows of the broker's table: addresses, connections, back-pressure, entry metadata, metrics.
 
-Names and defaults are Pulsar's (its configuration class, release 4.2, where 4.0 and 5.0 differ they have
-a column); the words are ours. A key that no room of ours reads yet says so (`used=False`).
+Names and defaults are Pulsar's: its configuration class of release 4.2, and columns where 4.0 and 5.0 differ. The
+words are ours. `settings.keys.Key` explains the columns.
 """
 
 from __future__ import annotations
 
-from settings.keys import PROFILES, Key, Section
+from settings.keys import KIB, MIB, PORT_MAX, PROFILES, Key, Section
 
-PORT_MAX = 65535
-INTERCEPTORS = (
-    "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor",
-    "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor",
-)
-"""The classes of Apache that brokerEntryMetadataInterceptors may name; the files shipped name both."""
+TIMESTAMP_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor"
+INDEX_INTERCEPTOR = "org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor"
+"""The classes of Apache that brokerEntryMetadataInterceptors may name."""
 
-MAGNETAR: Section = (
-    "Magnetar",
-    [
-        Key(
-            "magnetarProfile",
-            "string",
-            "4.2",
-            "Pulsar release whose defaults hold for every key that is not set, so that dashboards and limits behave as"
-            " in that release. Which entries stay cached is decided as in it only with entryCachePolicy=pip430, or"
-            " with fifo-ttl for 4.0.",
-            choices=PROFILES,
-            ours=True,
-        ),
-        Key(
-            "magnetarDataDirectory",
-            "string",
-            "data",
-            "Directory for everything kept on disk: the metadata store and the embedded bookie's files. A"
-            " relative path starts at the working directory.",
-            ours=True,
-        ),
-        Key(
-            "magnetarInMemory",
-            "bool",
-            False,
-            "Keep nothing on disk: metadata and entries live in memory and are gone at exit. For tests.",
-            ours=True,
-        ),
-        Key(
-            "bookieAddress",
-            "list",
-            ("localhost:3181",),
-            "Where entries are stored: `embedded` runs a bookie inside the broker's process, `host:port`"
-            " talks BookKeeper's v2 protocol to a bookie elsewhere, and several of them, with commas, are"
-            " what ensembles are chosen from; `registered` are those in the ZooKeeper of metadataStoreUrl.",
-            standalone=("embedded",),
-            ours=True,
-        ),
-    ],
-)
+# fmt: off
+# The formatter would give each argument a line of its own; a key's facts and words read better as one row.
 
-SERVER: Section = (
-    "Server",
-    [
-        Key(
-            "clusterName",
-            "string",
-            "cluster-a",
-            "Name of the cluster; the `cluster` label of every metric and the answer of"
-            " `/admin/v2/clusters`.",
-            standalone="standalone",
-        ),
-        Key(
-            "brokerServicePort",
-            "int",
-            6650,
-            "TCP port of the binary protocol; 0 takes any free port.",
-            low=0,
-            high=PORT_MAX,
-        ),
-        Key(
-            "webServicePort",
-            "int",
-            8080,
-            "TCP port of the admin API and of `/metrics`; 0 takes any free port.",
-            low=0,
-            high=PORT_MAX,
-        ),
-        Key("bindAddress", "string", "0.0.0.0", "Address that both ports listen on."),
-        Key(
-            "advertisedAddress",
-            "string",
-            None,
-            "Host name or address that clients are told to connect to.",
-            standalone="localhost",
-            computed="the machine's host name",
-        ),
-        Key(
-            "advertisedListeners",
-            "list",
-            None,
-            "Further addresses by listener name, as `name:pulsar://host:port`; a client that names a"
-            " listener in its lookup is sent there.",
-        ),
-        Key(
-            "internalListenerName",
-            "string",
-            None,
-            "Listener of advertisedListeners that is used when a client names none.",
-            computed="the first of advertisedListeners",
-            used=False,
-        ),
-        Key(
-            "metadataStoreUrl",
-            "string",
-            None,
-            "Where topics, ledger lists and cursor positions are kept: `file:PATH` for the embedded store,"
-            " `zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share"
-            " (needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory.",
-            computed="`file:` and magnetarDataDirectory/metadata.sqlite; memory:local with magnetarInMemory",
-        ),
-        Key(
-            "metadataStoreSessionTimeoutMillis",
-            "int",
-            30_000,
-            "Milliseconds after which ZooKeeper ends the session of a broker that it does not hear, and how"
-            " long a start waits for ZooKeeper.",
-            low=1000,
-        ),
-        Key(
-            "metadataStoreOperationTimeoutSeconds",
-            "int",
-            30,
-            "Seconds that a read from ZooKeeper may take before the request that needs it fails. A write"
-            " waits until ZooKeeper is back.",
-            low=1,
-        ),
-        Key(
-            "brokerShutdownTimeoutMs",
-            "long",
-            60_000,
-            "Milliseconds that a clean stop may take to drain and write what is pending before the process"
-            " ends anyway.",
-            low=0,
-            dynamic=True,
-        ),
-        Key(
-            "keepAliveIntervalSeconds",
-            "int",
-            30,
-            "Seconds of silence after which a peer is asked with a PING; it is dropped when as long again"
-            " brings no answer.",
-            low=1,
-        ),
-        Key(
-            "connectionLivenessCheckTimeoutMillis",
-            "long",
-            5000,
-            "Milliseconds that the connection of an existing producer or exclusive consumer has to answer a"
-            " PING when another one wants its place; 0 or less switches the check off.",
-        ),
-        Key(
-            "brokerMaxConnections",
-            "int",
-            0,
-            "Client connections the broker accepts at the same time; 0 means no limit.",
-            low=0,
-        ),
-        Key(
-            "maxMessageSize",
-            "int",
-            5 * 1024 * 1024,
-            "Bytes that one message's metadata and payload may take; told to clients when they connect. A"
-            " frame may be 10 KiB longer.",
-            low=1024,
-        ),
-    ],
-)
+MAGNETAR = Section("Magnetar", (
+    Key("magnetarProfile", "string", "4.2", choices=PROFILES, ours=True,
+        doc="Pulsar release whose defaults hold for every key that is not set, so that dashboards and "
+            "limits behave as in that release. The entry cache decides as that release only with "
+            "entryCachePolicy=pip430, or with fifo-ttl for 4.0."),
+    Key("magnetarDataDirectory", "string", "data", ours=True,
+        doc="Directory for everything kept on disk: the metadata store and the embedded bookie's files. A "
+            "relative path starts at the working directory."),
+    Key("magnetarInMemory", "bool", False, ours=True,
+        doc="Keep nothing on disk: metadata and entries live in memory and are gone at exit. For tests."),
+    Key("bookieAddress", "list", ("localhost:3181",), standalone=("embedded",),
+        form=(r"embedded|registered|.+:\d{1,5}",
+              "embedded or host:port, the latter also several, or registered"), ours=True,
+        doc="Bookies that store the entries: `embedded` runs a bookie inside the broker's process, "
+            "`host:port` talks BookKeeper's v2 protocol to a bookie elsewhere, several of them with commas "
+            "are the choice for ensembles, and `registered` uses the bookies in the ZooKeeper of "
+            "metadataStoreUrl."),
+))
 
-FLOW: Section = (
-    "Connections and back-pressure",
-    [
-        Key(
-            "maxPendingPublishRequestsPerConnection",
-            "int",
-            1000,
-            "Publishes of one connection that may wait for their receipts; at the limit the connection is"
-            " not read until half of them are answered.",
-            low=1,
-        ),
-        Key(
-            "maxMessagePublishBufferSizeInMB",
-            "int",
-            None,
-            "MiB of published, not yet confirmed payload in the whole broker; above it producers'"
-            " connections are not read. -1 means no limit.",
-            low=-1,
-            dynamic=True,
-            computed="half of direct memory",
-        ),
-        Key(
-            "maxConcurrentNonPersistentMessagePerConnection",
-            "int",
-            1000,
-            "Messages of one connection to non-persistent topics that may be in work; what comes on top is"
-            " dropped.",
-            low=0,
-            used=False,
-        ),
-        Key(
-            "maxConcurrentLookupRequest",
-            "int",
-            50_000,
-            "Lookups and partition queries that may be in work; one more is answered with TooManyRequests.",
-            low=1,
-            dynamic=True,
-            used=False,
-        ),
-        Key(
-            "brokerAdaptiveRecvByteBufAllocatorMinimumSize",
-            "int",
-            1024,
-            "Smallest receive buffer of a connection in bytes.",
-            low=1,
-        ),
-        Key(
-            "brokerAdaptiveRecvByteBufAllocatorInitialSize",
-            "int",
-            16 * 1024,
-            "First receive buffer of a connection in bytes; later ones grow and shrink with what arrives.",
-            low=1,
-        ),
-        Key(
-            "brokerAdaptiveRecvByteBufAllocatorMaximumSize",
-            "int",
-            1024 * 1024,
-            "Largest receive buffer of a connection in bytes. Cached entries that share it keep all of it"
-            " alive (see managedLedgerCacheCopyEntries), so a smaller one pins less memory.",
-            low=16,
-        ),
-        Key(
-            "pulsarChannelWriteBufferHighWaterMark",
-            "int",
-            64 * 1024,
-            "Bytes waiting to be sent to one client at which dispatching to its consumers pauses.",
-            low=1,
-        ),
-        Key(
-            "pulsarChannelWriteBufferLowWaterMark",
-            "int",
-            32 * 1024,
-            "Bytes waiting to be sent at which dispatching goes on again.",
-            low=0,
-        ),
-    ],
-)
+SERVER = Section("Server", (
+    Key("clusterName", "string", "cluster-a", standalone="standalone",
+        doc="Name of the cluster; the `cluster` label of every metric and the answer of "
+            "`/admin/v2/clusters`."),
+    Key("brokerServicePort", "int", 6650, "port", low=0, high=PORT_MAX,
+        doc="TCP port of the binary protocol; 0 takes any free port."),
+    Key("webServicePort", "int", 8080, "port", low=0, high=PORT_MAX,
+        doc="TCP port of the admin API and of `/metrics`; 0 takes any free port."),
+    Key("bindAddress", "string", "0.0.0.0",
+        doc="Address that both ports listen on."),
+    Key("advertisedAddress", "string", None, standalone="localhost", computed="the machine's host name",
+        doc="Host name or address that clients are told to connect to."),
+    Key("advertisedListeners", "list", None,
+        form=(r"[^:]+:pulsar(\+ssl)?://.+:\d{1,5}", "name:pulsar://host:port"),
+        doc="Further addresses by listener name, as `name:pulsar://host:port`; a client that names a "
+            "listener in its lookup is sent there."),
+    Key("internalListenerName", "string", None, used=False, computed="the first of advertisedListeners",
+        doc="Listener of advertisedListeners that is used when a client names none."),
+    Key("metadataStoreUrl", "string", None,
+        form=(r"file:.+|memory:.*|zk:[^,;/]+([,;][^,;/]+)*(/[^/]+)*/?",
+              "file:PATH, memory:NAME or zk:host:port[,host:port][/chroot]"),
+        computed="`file:` and magnetarDataDirectory/metadata.sqlite; memory:local with magnetarInMemory",
+        doc="Store of topics, ledger lists and cursor positions: `file:PATH` for the embedded store, "
+            "`zk:host:port[,host:port][/chroot]` for ZooKeeper, which bookies and BookKeeper's tools share "
+            "(needs `pip install magnetar[zookeeper]`), `memory:NAME` with magnetarInMemory."),
+    Key("metadataStoreSessionTimeoutMillis", "int", 30_000, "ms", low=1000,
+        doc="Milliseconds of silence after which ZooKeeper ends a broker's session; a start waits as long "
+            "for ZooKeeper."),
+    Key("metadataStoreOperationTimeoutSeconds", "int", 30, "s", low=1,
+        doc="Seconds that a read from ZooKeeper may take before the request that needs it fails. A write "
+            "waits until ZooKeeper is back."),
+    Key("brokerShutdownTimeoutMs", "long", 60_000, "ms", low=0, dynamic=True,
+        doc="Milliseconds that a clean stop may take to drain and write what is pending before the process "
+            "ends anyway."),
+    Key("keepAliveIntervalSeconds", "int", 30, "s", low=1,
+        doc="Seconds of silence after which a peer gets a PING; its connection is closed when as long again "
+            "brings no answer."),
+    Key("connectionLivenessCheckTimeoutMillis", "long", 5000, "ms",
+        doc="Milliseconds that the connection of an existing producer or exclusive consumer has to answer a "
+            "PING when another one wants its place; 0 or less switches the check off."),
+    Key("brokerMaxConnections", "int", 0, "connections", low=0,
+        doc="Client connections the broker accepts at the same time; 0 means no limit."),
+    Key("maxMessageSize", "int", 5 * MIB, "bytes", low=1024,
+        doc="Bytes that one message's metadata and payload may take; told to clients when they connect. A "
+            "frame may be 10 KiB longer."),
+))
 
-ENTRY_METADATA: Section = (
-    "Broker entry metadata",
-    [
-        Key(
-            "brokerEntryMetadataInterceptors",
-            "list",
-            None,
-            "What the broker writes in front of every entry (PIP-70), as Apache's class names:"
-            " `org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor` adds its clock,"
-            " `org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor` a message index per topic."
-            " Pulsar leaves it empty; the files shipped with Magnetar name both.",
-            shipped=INTERCEPTORS,
-        ),
-        Key(
-            "exposingBrokerEntryMetadataToClientEnabled",
-            "bool",
-            False,
-            "Send that header on to consumers whose client says that it understands it; all others get the"
-            " entry without it.",
-        ),
-    ],
-)
+FLOW = Section("Connections and back-pressure", (
+    Key("maxPendingPublishRequestsPerConnection", "int", 1000, "messages", low=1,
+        doc="Publishes of one connection that may wait for their receipts; at the limit the connection is "
+            "not read until half of them are answered."),
+    Key("maxMessagePublishBufferSizeInMB", "int", None, "MiB", low=-1, dynamic=True,
+        computed="half of direct memory",
+        doc="MiB of published payload that waits for confirmation in the whole broker; above it producers' "
+            "connections are not read. -1 means no limit."),
+    Key("maxConcurrentNonPersistentMessagePerConnection", "int", 1000, "messages", low=0, used=False,
+        doc="Messages of one connection to non-persistent topics that may be in progress; further ones are "
+            "dropped."),
+    Key("maxConcurrentLookupRequest", "int", 50_000, "requests", low=1, dynamic=True, used=False,
+        doc="Lookups and partition queries that may be in progress; a further one is answered with "
+            "TooManyRequests."),
+    Key("brokerAdaptiveRecvByteBufAllocatorMinimumSize", "int", 1024, "bytes", low=1,
+        doc="Smallest receive buffer of a connection in bytes."),
+    Key("brokerAdaptiveRecvByteBufAllocatorInitialSize", "int", 16 * KIB, "bytes", low=1,
+        doc="First receive buffer of a connection in bytes; later ones grow and shrink with what arrives."),
+    Key("brokerAdaptiveRecvByteBufAllocatorMaximumSize", "int", MIB, "bytes", low=16,
+        doc="Largest receive buffer of a connection in bytes. Cached entries that share it keep all of it "
+            "alive (see managedLedgerCacheCopyEntries), so a smaller one pins less memory."),
+    Key("pulsarChannelWriteBufferHighWaterMark", "int", 64 * KIB, "bytes", low=1,
+        doc="Bytes waiting to be sent to one client at which dispatching to its consumers pauses."),
+    Key("pulsarChannelWriteBufferLowWaterMark", "int", 32 * KIB, "bytes", low=0,
+        doc="Bytes waiting to be sent at which dispatching goes on again."),
+))
 
-METRICS: Section = (
-    "Metrics",
-    [
-        Key(
-            "exposeTopicLevelMetricsInPrometheus",
-            "bool",
-            True,
-            "Give every topic its own series in `/metrics`; otherwise sums per namespace.",
-        ),
-        Key(
-            "exposeConsumerLevelMetricsInPrometheus",
-            "bool",
-            False,
-            "Give every consumer its own series as well.",
-        ),
-        Key(
-            "exposeProducerLevelMetricsInPrometheus",
-            "bool",
-            False,
-            "Give every producer its own series as well.",
-        ),
-        Key(
-            "exposeManagedLedgerMetricsInPrometheus",
-            "bool",
-            True,
-            "Publish the managed ledgers' series (pulsar_ml_*); the entry cache's are always there.",
-        ),
-        Key(
-            "splitTopicAndPartitionLabelInPrometheus",
-            "bool",
-            False,
-            "Put the partition's number into a label of its own instead of leaving it in the topic's name.",
-        ),
-        Key(
-            "statsUpdateFrequencyInSecs",
-            "int",
-            60,
-            "Seconds over which the topics' rates and averages are computed.",
-            low=1,
-        ),
-    ],
-)
+ENTRY_METADATA = Section("Broker entry metadata", (
+    Key("brokerEntryMetadataInterceptors", "list", None,
+        shipped=(TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR),
+        choices=(TIMESTAMP_INTERCEPTOR, INDEX_INTERCEPTOR),
+        doc="Metadata that the broker writes in front of every entry (PIP-70), as Apache's class names: "
+            "`org.apache.pulsar.common.intercept.AppendBrokerTimestampMetadataInterceptor` adds its clock, "
+            "`org.apache.pulsar.common.intercept.AppendIndexMetadataInterceptor` a message index per topic. "
+            "Pulsar leaves it empty; the files shipped with Magnetar name both."),
+    Key("exposingBrokerEntryMetadataToClientEnabled", "bool", False,
+        doc="Send that metadata on to consumers whose client announces support for it; all others get the "
+            "entry without it."),
+))
+
+METRICS = Section("Metrics", (
+    Key("exposeTopicLevelMetricsInPrometheus", "bool", True,
+        doc="Give every topic its own series in `/metrics`; otherwise sums per namespace."),
+    Key("exposeConsumerLevelMetricsInPrometheus", "bool", False,
+        doc="Give every consumer its own series as well."),
+    Key("exposeProducerLevelMetricsInPrometheus", "bool", False,
+        doc="Give every producer its own series as well."),
+    Key("exposeManagedLedgerMetricsInPrometheus", "bool", True,
+        doc="Publish the managed ledgers' series (pulsar_ml_*); the entry cache's are always there."),
+    Key("splitTopicAndPartitionLabelInPrometheus", "bool", False,
+        doc="Put the partition's number into its own label instead of leaving it in the topic's name."),
+    Key("statsUpdateFrequencyInSecs", "int", 60, "s", low=1,
+        doc="Seconds over which the topics' rates and averages are computed."),
+))
+
+# fmt: on

@@ -1,55 +1,56 @@
-"""EntryCacheSettings: the settings of the cache, from broker.conf. Values only; the manager applies them."""
+"""EntryCacheSettings: the keys of broker.conf that the entry cache and its policies obey."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 
+from broker.config.fields import broker_key
 from broker.entry_cache.policies.names import POLICY_NAMES, PROFILE_NAMES
+from settings.fields import RoomSettings
+from settings.settings import Settings
+
+
+def _profile(settings: Settings) -> str:
+    # PIP-430 came with 4.2; profile 4.0 switches it off by cacheEvictionByExpectedReadCount.
+    return "5.0" if settings.profile == "5.0" else "4.2"
 
 
 @dataclass(frozen=True, slots=True)
-class EntryCacheSettings:
-    """Each field names its key; times are in nanoseconds, sizes in bytes."""
+class EntryCacheSettings(RoomSettings):
+    """Size, policy and times of the cache. The manager applies them; the access record keeps them."""
 
-    size_bytes_max: int
-    """`managedLedgerCacheSizeMB` in bytes. 0 = no cache: nothing is inserted, every read is a miss."""
+    size_bytes_max: int = broker_key.int("managedLedgerCacheSizeMB", "bytes")
+    """Bytes of cached entries. 0 = no cache: nothing is inserted, every read is a miss."""
+    watermark: float = broker_key.float("managedLedgerCacheEvictionWatermark")
+    """Share of the size that a size pass leaves filled, 0 to 1."""
+    ttl_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillis", "ns")
+    """Time to live of an entry."""
+    requeues_max: int = broker_key.int(
+        "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
+    )
+    """Requeues of an entry with expected reads; 0 or less = none."""
+    extend_recently_accessed: bool = broker_key.bool("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed")
+    """Requeue an entry that was read since its last time to live began, without a limit."""
+    copy_entries: bool = broker_key.bool("managedLedgerCacheCopyEntries")
+    """Copy a cached entry out of its receive buffer."""
+    policy: str = broker_key.str("entryCachePolicy")
+    """Name of the policy that decides which entries stay."""
+    profile: str = broker_key.rule(_profile)
+    """Release whose decisions the policy `pip430` takes; the other policies ignore it."""
+    ttl_max_ns: int = broker_key.int("managedLedgerCacheEvictionTimeThresholdMillisMax", "ns")
+    """Time to live of an entry with expected reads, for the policy `pip430-stash`."""
+    topic_quota_bytes: int = broker_key.int("entryCacheTopicQuotaMB", "bytes")
+    """Bytes of a topic above which its entries are evicted first, if that is more than an equal share.
 
-    watermark: float = 0.9
-    """`managedLedgerCacheEvictionWatermark`: the part of the size that a size pass leaves filled, 0 to 1."""
+    For the policy `magnetar`.
+    """
+    pinned_ratio_max: float = broker_key.float("entryCachePinnedRatioMax")
+    """Length of a receive buffer in lengths of its cached entries, above which these are copied out of it.
 
-    ttl_ns: int = 1_000_000_000
-    """`managedLedgerCacheEvictionTimeThresholdMillis`: how long an entry stays in the cache without a requeue."""
-
-    requeues_max: int = 5
-    """`managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes`; how often
-    expected reads requeue an entry; 0 or less = never. `magnetar` uses it too, for readers that may return."""
-
-    extend_recently_accessed: bool = True
-    """`managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed`: `pip430` requeues
-    an entry that was read since the last visit, without a limit."""
-
-    copy_entries: bool = False
-    """`managedLedgerCacheCopyEntries`: entries are copied out of their receive buffer when they are inserted."""
-
-    policy: str = "pip430"
-    """`entryCachePolicy`, one of `POLICY_NAMES`."""
-
-    profile: str = "4.2"
-    """The release that the policy `pip430` follows; the other policies ignore it."""
-
-    ttl_max_ns: int = 5_000_000_000
-    """`managedLedgerCacheEvictionTimeThresholdMillisMax`: the `ttl_ns` of entries with expected reads,
-    for the policy `pip430-stash` alone."""
-
-    topic_quota_bytes: int = 0
-    """`entryCacheTopicQuotaMB` in bytes: under the policy `magnetar`, a topic that holds more than this and more than
-    an equal share loses its entries first."""
-
-    pinned_ratio_max: float = 1.5
-    """`entryCachePinnedRatioMax`: entries are copied out of a receive buffer that is more than so many times as long as
-    the entries of it that are inserted together, and later as those that are still cached. 0 = never, except by a size
-    pass of `magnetar`."""
+    The cache checks it for entries that are inserted together, and later for those that are still cached. 0 = never,
+    unless a strict policy needs the space.
+    """
 
     def __post_init__(self) -> None:
         if self.size_bytes_max < 0:
@@ -70,12 +71,12 @@ class EntryCacheSettings:
             )
 
     def to_text(self) -> str:
-        """Returns the values as JSON, as access records keep them."""
+        """Formats the settings for an access record."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_text(cls, text: str) -> EntryCacheSettings:
-        """Parses `to_text`. Raises ValueError for another text, or one of another version of the cache."""
+        """Reads the text of `to_text`. Raises ValueError for another text or another version's fields."""
         try:
             return cls(**json.loads(text))
         except TypeError as error:

@@ -1,62 +1,64 @@
-"""ManagedLedgerSettings: what broker.conf says about logs and cursors. Values only."""
+"""ManagedLedgerSettings: the keys of broker.conf about managed ledgers and their cursors."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.config.fields import broker_key
+from settings.fields import RoomSettings
+from settings.settings import Settings
+
 NS_PER_SECOND = 1_000_000_000
 
 
+def _read_bytes_max(settings: Settings) -> int:
+    # One batch read must stay below the frame limit of the ledger client, which follows maxMessageSize.
+    return min(settings.int("dispatcherMaxReadSizeBytes"), settings.int("maxMessageSize"))
+
+
 @dataclass(frozen=True, slots=True)
-class ManagedLedgerSettings:
-    entries_per_ledger_max: int = 50_000
-    """`managedLedgerMaxEntriesPerLedger`: a ledger with so many entries is full."""
+class ManagedLedgerSettings(RoomSettings):
+    """Limits of ledgers, persistence of cursors, and the rules for caching."""
 
-    ledger_bytes_max: int = 2048 << 20
-    """`managedLedgerMaxSizePerLedgerMbytes` in bytes: a ledger of this size is full too."""
+    entries_per_ledger_max: int = broker_key.int("managedLedgerMaxEntriesPerLedger")
+    """Entries at which a ledger is full."""
+    ledger_bytes_max: int = broker_key.int("managedLedgerMaxSizePerLedgerMbytes", "bytes")
+    """Size at which a ledger is full."""
+    rollover_ns_min: int = broker_key.int("managedLedgerMinLedgerRolloverTimeMinutes", "ns")
+    """Age below which a full ledger is written on."""
+    rollover_ns_max: int = broker_key.int("managedLedgerMaxLedgerRolloverTimeMinutes", "ns")
+    """Age at which a ledger is closed even if it is not full; 0 or less = never."""
+    mark_delete_rate: float = broker_key.float("managedLedgerDefaultMarkDeleteRateLimit")
+    """Times per second that a cursor's info is written; 0 or less = after every change."""
+    ack_ranges_max: int = broker_key.int("managedLedgerMaxUnackedRangesToPersist")
+    """Acknowledged ranges that are written; further ones are redelivered after a crash."""
+    batch_ack_sets_max: int = broker_key.int("managedLedgerMaxBatchDeletedIndexToPersist")
+    """Partly acknowledged batches that are written; further ones are redelivered after a crash."""
+    read_bytes_max: int = broker_key.rule(_read_bytes_max)
+    """Bytes that one batch read asks of the ledger client."""
+    track_mark_delete: bool = broker_key.bool("cacheEvictionByMarkDeletedPosition")
+    """Rank active cursors by mark-delete position instead of read position."""
+    expected_reads: bool = broker_key.bool("cacheEvictionByExpectedReadCount")
+    """Cache entries with the number of their expected reads (PIP-430)."""
+    continue_caching_ns: int = broker_key.int(
+        "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", "ns"
+    )
+    """Time for which entries are cached after the last active cursor left; 0 or less = none."""
+    backlog_cursors_min_for_caching: int = broker_key.int("managedLedgerMinimumBacklogCursorsForCaching")
+    """Backlogs of similar size that make reads from storage cached; 0 = never.
 
-    rollover_ns_min: int = 10 * 60 * NS_PER_SECOND
-    """`managedLedgerMinLedgerRolloverTimeMinutes`: a full ledger younger than this is written on."""
-
-    rollover_ns_max: int = 240 * 60 * NS_PER_SECOND
-    """`managedLedgerMaxLedgerRolloverTimeMinutes`: an older ledger is closed, full or not. 0 = never."""
-
-    mark_delete_rate: float = 1.0
-    """`managedLedgerDefaultMarkDeleteRateLimit`: snapshots of a cursor per second; 0 or less = every change."""
-
-    ack_ranges_max: int = 10_000
-    """`managedLedgerMaxUnackedRangesToPersist`: further ranges are in memory only, so redelivered after a crash."""
-
-    batch_ack_sets_max: int = 10_000
-    """`managedLedgerMaxBatchDeletedIndexToPersist`: likewise for partly acknowledged batches."""
-
-    read_bytes_max: int = 5 << 20
-    """Bytes asked of the ledger client in one batch read; must stay below its frame limit."""
-
-    track_mark_delete: bool = False
-    """`cacheEvictionByMarkDeletedPosition`: active cursors are ranked by mark-delete instead of read position."""
-
-    expected_reads: bool = True
-    """`cacheEvictionByExpectedReadCount`: entries are cached with the number of readers to come."""
-
-    continue_caching_ns: int = 2 * NS_PER_SECOND
-    """`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis`; 0 or less = not at all."""
-
-    backlog_cursors_min_for_caching: int = 0
-    """`managedLedgerMinimumBacklogCursorsForCaching`: so many backlogs of similar size make their reads cached;
-    0 = never. Like the next three without meaning while `expected_reads`."""
-
-    backlog_entries_min_for_caching: int = 1000
-    """`managedLedgerMinimumBacklogEntriesForCaching`: a cursor with fewer entries of backlog is not counted."""
-
-    backlog_between_cursors_max_for_caching: int = 1000
-    """`managedLedgerMaxBacklogBetweenCursorsForCaching`: entries by which similar backlogs may differ."""
-
-    cursor_backlogged_threshold: int = 1000
-    """`managedLedgerCursorBackloggedThreshold`: with more entries of backlog a cursor is no active one."""
-
-    read_timeout_s: int = 0
-    """`managedLedgerReadEntryTimeoutSeconds`: a read for a cursor fails after so long; 0 = the client's time-out."""
+    This field and the next three have no effect while `expected_reads`.
+    """
+    backlog_entries_min_for_caching: int = broker_key.int("managedLedgerMinimumBacklogEntriesForCaching")
+    """Entries of backlog below which a cursor is not counted for that."""
+    backlog_between_cursors_max_for_caching: int = broker_key.int(
+        "managedLedgerMaxBacklogBetweenCursorsForCaching"
+    )
+    """Entries by which two backlogs of similar size may differ."""
+    cursor_backlogged_threshold: int = broker_key.int("managedLedgerCursorBackloggedThreshold")
+    """Entries of backlog above which a cursor is not active."""
+    read_timeout_s: int = broker_key.int("managedLedgerReadEntryTimeoutSeconds")
+    """Seconds after which a read for a cursor fails; 0 = the ledger client's time-out alone."""
 
     def __post_init__(self) -> None:
         if self.entries_per_ledger_max < 1:
@@ -68,5 +70,5 @@ class ManagedLedgerSettings:
 
     @property
     def snapshot_interval_ns(self) -> int:
-        """Time between two snapshots of a cursor, 0 = none."""
+        """Time between two writes of a cursor's info; 0 = each change is written."""
         return round(NS_PER_SECOND / self.mark_delete_rate) if self.mark_delete_rate > 0 else 0

@@ -1,37 +1,40 @@
-"""What the edge needs of broker.conf; each field names its key."""
+"""NetSettings: the keys of broker.conf that connections obey."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.config.fields import broker_key
+from settings.fields import RoomSettings
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetSettings:
-    message_bytes_max: int = 5 * 1024 * 1024
-    """`maxMessageSize`"""
-    keep_alive_s: float = 30
-    """`keepAliveIntervalSeconds`; 0 = off"""
-    liveness_timeout_s: float = 5
-    """`connectionLivenessCheckTimeoutMillis`: how long a client may take to answer the PING that is sent when another
-    one wants its place; 0 or less = it is not asked"""
-    pending_publishes_max: int = 1000
-    """`maxPendingPublishRequestsPerConnection`: beyond it the connection is not read until half of them are done."""
-    publish_buffer_bytes_max: int = 512 * 1024 * 1024
-    """`maxMessagePublishBufferSizeInMB`: the same for all connections together; 0 or less = no limit."""
-    receive_buffer_min: int = 1024
-    """`brokerAdaptiveRecvByteBufAllocatorMinimumSize`"""
-    receive_buffer_initial: int = 16384
-    """`brokerAdaptiveRecvByteBufAllocatorInitialSize`"""
-    receive_buffer_max: int = 1048576
-    """`brokerAdaptiveRecvByteBufAllocatorMaximumSize`"""
-    copy_entries: bool = False
-    """`managedLedgerCacheCopyEntries`: entries are copied out of the receive buffer instead of pinning it."""
-    expose_entry_metadata: bool = False
-    """`exposingBrokerEntryMetadataToClientEnabled`"""
-    connections_max: int = 0
-    """`brokerMaxConnections`; 0 = no limit"""
-    write_buffer_high_bytes: int = 64 * 1024
-    """`pulsarChannelWriteBufferHighWaterMark`: unsent bytes at which a client counts as slow: nothing more is
-    dispatched to it, and it is not read."""
-    write_buffer_low_bytes: int = 32 * 1024
-    """`pulsarChannelWriteBufferLowWaterMark`: unsent bytes at which it goes on."""
+class NetSettings(RoomSettings):
+    """Limits, time-outs and buffers of client connections."""
+
+    message_bytes_max: int = broker_key.int("maxMessageSize")
+    """Metadata and payload of one message; a frame may be 10 KiB longer."""
+    keep_alive_s: float = broker_key.float("keepAliveIntervalSeconds")
+    """Silence before a PING, and again before the connection is closed."""
+    liveness_timeout_s: float = broker_key.float("connectionLivenessCheckTimeoutMillis", "s")
+    """Time to answer the PING that is sent when another client wants this one's place; 0 or less = no PING."""
+    pending_publishes_max: int = broker_key.int("maxPendingPublishRequestsPerConnection")
+    """Publishes without receipt at which a connection is not read until half of them are done."""
+    publish_buffer_bytes_max: int = broker_key.int("maxMessagePublishBufferSizeInMB", "bytes")
+    """Payload without receipt of all connections together at which they are not read; 0 or less = no limit."""
+    receive_buffer_min: int = broker_key.int("brokerAdaptiveRecvByteBufAllocatorMinimumSize")
+    """Bytes of the smallest receive buffer."""
+    receive_buffer_initial: int = broker_key.int("brokerAdaptiveRecvByteBufAllocatorInitialSize")
+    """Bytes of a new connection's receive buffer."""
+    receive_buffer_max: int = broker_key.int("brokerAdaptiveRecvByteBufAllocatorMaximumSize")
+    """Bytes of the largest receive buffer."""
+    copy_entries: bool = broker_key.bool("managedLedgerCacheCopyEntries")
+    """Copy entries out of the receive buffer; otherwise a cached entry keeps the whole buffer alive."""
+    expose_entry_metadata: bool = broker_key.bool("exposingBrokerEntryMetadataToClientEnabled")
+    """Send the broker entry metadata to clients that announce support for it."""
+    connections_max: int = broker_key.int("brokerMaxConnections")
+    """Connections of the broker; 0 = no limit."""
+    write_buffer_high_bytes: int = broker_key.int("pulsarChannelWriteBufferHighWaterMark")
+    """Unsent bytes at which a client counts as slow: no dispatch to it, and it is not read."""
+    write_buffer_low_bytes: int = broker_key.int("pulsarChannelWriteBufferLowWaterMark")
+    """Unsent bytes at which a slow client is served again."""

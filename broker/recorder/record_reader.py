@@ -1,7 +1,7 @@
-"""Reads access records: the broker lifetimes in a folder, their files in order, and their rows.
+"""Finds the access records in a folder: broker lifetimes, their files in order, and their rows.
 
-No doubtful file is read silently: a file that is incomplete, damaged, foreign or of another version is set aside with the
-reason, and a lifetime says why it cannot be replayed exactly.
+A file that is half written, damaged, foreign or of another version is rejected with a reason, and a broker lifetime names
+the reason why it cannot be replayed exactly.
 """
 
 from __future__ import annotations
@@ -24,56 +24,45 @@ from broker.recorder.record_file import SCHEMA
 from broker.recorder.schema import COLUMNS, FACTS_KEY, VERSION, FileFacts, names_name
 
 BATCH_ROWS: Final = 65_536
-"""Rows that are read together."""
 _OPS: Final = {op.value: op for op in Op}
 _NAME: Final = re.compile(r".+-\d{6,}\.parquet")
 _REFUSALS: Final = (OSError, pa.ArrowException)
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
-    """A file that is not read, and the reason."""
+class RejectedFile:
+    """A file that is not read."""
 
     path: Path
-    """The file."""
     reason: str
-    """A sentence for people."""
+    """One sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileOnDisk:
-    """A complete file of an access record."""
-
     path: Path
-    """The file."""
     rows: int
-    """Its number of rows."""
     size_bytes: int
-    """Its size."""
     facts: FileFacts
-    """Its metadata."""
 
 
 @dataclass(slots=True)
-class RunOfBroker:
-    """The access record of one broker lifetime, from a start to its end."""
+class BrokerLifetime:
+    """One broker lifetime: the access record of one broker from its start to its end."""
 
     broker: str
-    """The broker's address."""
     start: str
-    """The UTC time of the start."""
     files: list[FileOnDisk] = field(default_factory=list)
-    """The files in their order."""
+    """In order."""
     names: NamesRead | None = None
-    """The names by id; None if the file of names is missing."""
+    """None where the file of names is missing."""
 
     @property
     def rows(self) -> int:
-        """The rows of all files."""
         return sum(file.rows for file in self.files)
 
     def why_not_exact(self) -> str:
-        """Returns the reason why no replay can repeat it exactly; empty if one can."""
+        """Why a replay cannot give what the broker did; empty when it can."""
         sample = self.files[0].facts.sample
         if sample < 1:
             return f"it is a sample of {sample:g} of the entries (entryCacheRecordSample)"
@@ -89,31 +78,28 @@ class RunOfBroker:
 
 @dataclass(slots=True)
 class Found:
-    """The access records below some folders."""
-
-    runs: list[RunOfBroker] = field(default_factory=list)
-    """The broker lifetimes, sorted by broker and start."""
-    set_aside: list[SetAside] = field(default_factory=list)
-    """The files that are not read."""
+    lifetimes: list[BrokerLifetime] = field(default_factory=list)
+    """By broker and start."""
+    rejected: list[RejectedFile] = field(default_factory=list)
 
 
 def find(folders: Iterable[Path]) -> Found:
-    """Returns the records in these folders and below; reads only the ends of files. A path may be a file."""
+    """What the folders and all below them have; only the ends of the files are read. A path may be a file."""
     found = Found()
-    runs: dict[tuple[str, str], RunOfBroker] = {}
+    lifetimes: dict[tuple[str, str], BrokerLifetime] = {}
     for path in sorted(set(_record_files(folders))):
         try:
             file = look_at(path)
         except RecordError as error:
-            found.set_aside.append(SetAside(path, str(error)))
+            found.rejected.append(RejectedFile(path, str(error)))
             continue
         key = (file.facts.broker, file.facts.start)
-        runs.setdefault(key, RunOfBroker(*key)).files.append(file)
-    for key in sorted(runs):
-        run = runs[key]
-        run.files.sort(key=lambda file: file.facts.sequence)
-        run.names = _names_of(run)
-        found.runs.append(run)
+        lifetimes.setdefault(key, BrokerLifetime(*key)).files.append(file)
+    for key in sorted(lifetimes):
+        lifetime = lifetimes[key]
+        lifetime.files.sort(key=lambda file: file.facts.sequence)
+        lifetime.names = _names_of(lifetime)
+        found.lifetimes.append(lifetime)
     return found
 
 
@@ -126,16 +112,16 @@ def _record_files(folders: Iterable[Path]) -> Iterator[Path]:
             yield folder
 
 
-def _names_of(run: RunOfBroker) -> NamesRead | None:
-    for folder in run.files[0].path.parents:
-        path = folder / names_name(run.start)
+def _names_of(lifetime: BrokerLifetime) -> NamesRead | None:
+    for folder in lifetime.files[0].path.parents:
+        path = folder / names_name(lifetime.start)
         if path.is_file():
             return NamesRead(path)
     return None
 
 
 def look_at(path: Path) -> FileOnDisk:
-    """Returns the facts about a file. Raises RecordError with the reason if it is not a complete one."""
+    """Raises RecordError, which says what is wrong with the file."""
     if path.name.endswith(".part"):
         raise RecordError("it is being written, or its writer did not end it")
     if not path.exists():
@@ -155,7 +141,7 @@ def look_at(path: Path) -> FileOnDisk:
 
 
 def read_table(file: FileOnDisk) -> pa.Table:
-    """Returns all rows of a file. Raises RecordError if they are damaged."""
+    """All of its rows. Raises RecordError where they are damaged."""
     try:
         return pq.read_table(file.path, page_checksum_verification=True, partitioning=None)
     except _REFUSALS as error:
@@ -163,26 +149,24 @@ def read_table(file: FileOnDisk) -> pa.Table:
 
 
 def read_tables(found: Found) -> Iterator[tuple[FileOnDisk, pa.Table]]:
-    """Yields the tables of all files; a file that turns out to be damaged is added to `set_aside`."""
-    for run in found.runs:
-        for file in run.files:
+    """Yield the files of each lifetime with their rows; a damaged file is added to those rejected."""
+    for lifetime in found.lifetimes:
+        for file in lifetime.files:
             try:
                 table = read_table(file)
             except RecordError as error:
-                found.set_aside.append(SetAside(file.path, str(error)))
+                found.rejected.append(RejectedFile(file.path, str(error)))
                 continue
             yield file, table
 
 
-def events(run: RunOfBroker) -> Iterator[list[Recorded]]:
-    """Yields the rows of one lifetime in batches, in order, with names and with the cache's monotonic times.
-
-    Raises RecordError if a file is damaged or names are missing.
-    """
-    names = run.names
+def events(lifetime: BrokerLifetime) -> Iterator[list[Recorded]]:
+    """The run's rows with their names and the times that the cache knew, in order, some at a time. Raises
+    RecordError."""
+    names = lifetime.names
     if names is None:
-        raise RecordError(run.why_not_exact())
-    for file in run.files:
+        raise RecordError(lifetime.why_not_exact())
+    for file in lifetime.files:
         try:
             with pq.ParquetFile(file.path, page_checksum_verification=True) as opened:
                 for batch in opened.iter_batches(BATCH_ROWS):
@@ -221,7 +205,7 @@ def _events_of(batch: pa.RecordBatch, facts: FileFacts, names: NamesRead) -> lis
 
 
 def _values(column: pa.Array) -> list[int]:
-    """Returns numbers from the bytes: ten times as fast as from pyarrow's scalars, and without pandas."""
+    """Numbers from the bytes, which is ten times as fast as from pyarrow's scalars and needs no pandas."""
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     kind = np.dtype(column.type.to_pandas_dtype())

@@ -11,7 +11,7 @@ from typing import Final, TextIO
 from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.errors import RecordError
-from broker.recorder.record_reader import RunOfBroker, events, find
+from broker.recorder.record_reader import BrokerLifetime, events, find
 
 PROGRESS_S: Final = 2.0
 """Seconds between two lines of progress."""
@@ -22,12 +22,12 @@ PROGRESS_ROWS_MIN: Final = 1_000_000
 def replay_all(folders: Sequence[Path], out: TextIO) -> bool:
     """Returns True if the folders have records and each was repeated exactly. Progress goes to stderr."""
     found = find(folders)
-    for file in found.set_aside:
-        print(f"set aside: {file.path}: {file.reason}", file=out)
-    if not found.runs:
+    for file in found.rejected:
+        print(f"rejected: {file.path}: {file.reason}", file=out)
+    if not found.lifetimes:
         print("no access record here", file=out)
-    equal = bool(found.runs)
-    for run in found.runs:
+    equal = bool(found.lifetimes)
+    for run in found.lifetimes:
         print(f"{run.broker}, started {run.start}: {len(run.files)} files, {run.rows:,} rows", file=out)
         reason = run.why_not_exact()
         try:
@@ -42,7 +42,7 @@ def _say(text: str, out: TextIO) -> bool:
     return False
 
 
-def _replay(run: RunOfBroker, out: TextIO) -> bool:
+def _replay(run: BrokerLifetime, out: TextIO) -> bool:
     first = EntryCacheSettings.from_text(run.files[0].facts.settings)
     replay = Replay(first)
     began = time.monotonic()

@@ -1,33 +1,29 @@
-"""RecordSettings: the settings of the access record. Values only; the recorder applies them."""
+"""RecordSettings: the keys of broker.conf about the access record."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker.config.fields import broker_key
+from settings.fields import RoomSettings
+
 
 @dataclass(frozen=True, slots=True)
-class RecordSettings:
-    """Where to write, how much, and how large files become."""
+class RecordSettings(RoomSettings):
+    """Place and limits of one broker's access record."""
 
     directory: Path
-    """`entryCacheRecordDirectory`: folder of all brokers' records."""
-
+    """`entryCacheRecordDirectory`: the folder for the records of all brokers."""
     broker: str
-    """The broker's address, a part of the path."""
-
-    sample: float = 1.0
-    """`entryCacheRecordSample`: the share of the entries that are recorded; 1 = all, which an exact replay needs."""
-
-    file_bytes: int = 128 << 20
-    """`entryCacheRecordFileMB` in bytes: a file that has grown so large is completed and the next one begun."""
-
-    file_seconds: int = 300
-    """`entryCacheRecordFileSeconds`: the same for its age; a crash loses at most so much."""
-
-    buffer_rows: int = 65_536
-    """`entryCacheRecordBufferRows`: rows that may wait to be written; one more is dropped and counted."""
-
-    kept_bytes: int = 0
-    """`entryCacheRecordKeptMB` in bytes: the size of all files of this broker; the oldest are deleted first. 0 = no
-    limit."""
+    """Name of the recorded broker, a part of the files' path."""
+    sample: float = broker_key.float("entryCacheRecordSample")
+    """Share of the entries that are recorded; 1 = all, which an exact replay needs."""
+    file_bytes: int = broker_key.int("entryCacheRecordFileMB", "bytes")
+    """Size at which a file is completed and the next one begun."""
+    file_seconds: int = broker_key.int("entryCacheRecordFileSeconds")
+    """Age at which a file is completed; a crash loses at most the events of this time."""
+    buffer_rows: int = broker_key.int("entryCacheRecordBufferRows")
+    """Events that may wait to be written; further ones are dropped and counted."""
+    kept_bytes: int = broker_key.int("entryCacheRecordKeptMB", "bytes")
+    """Size of all files of this broker, above which the oldest are removed; 0 = all are kept."""

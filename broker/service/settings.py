@@ -1,63 +1,84 @@
-"""What the service room needs of broker.conf; each field names its key."""
+"""ServiceSettings: the keys of broker.conf about topics, subscriptions and dispatching."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from broker.config.fields import broker_key
+from broker.config.server_keys import INDEX_INTERCEPTOR, TIMESTAMP_INTERCEPTOR
+from settings.fields import RoomSettings
+from settings.settings import Settings
+
+
+def _auto_topic_partitions(settings: Settings) -> int:
+    if settings.str("allowAutoTopicCreationType") != "partitioned":
+        return 0
+    return settings.int("defaultNumPartitions")
+
+
+def _entry_timestamp(settings: Settings) -> bool:
+    return TIMESTAMP_INTERCEPTOR in settings.list("brokerEntryMetadataInterceptors")
+
+
+def _entry_index(settings: Settings) -> bool:
+    return INDEX_INTERCEPTOR in settings.list("brokerEntryMetadataInterceptors")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceSettings:
-    cluster: str = "standalone"
-    """`clusterName`"""
-    auto_topic_creation: bool = True
-    """`allowAutoTopicCreation`"""
-    auto_topic_partitions: int = 0
-    """`defaultNumPartitions` when `allowAutoTopicCreationType=partitioned`; 0 = topics without partitions."""
-    auto_subscription_creation: bool = True
-    """`allowAutoSubscriptionCreation`"""
-    partitions_max: int = 0
-    """`maxNumPartitionsPerPartitionedTopic`; 0 = no limit"""
-    deduplication: bool = False
-    """`brokerDeduplicationEnabled`"""
-    deduplication_snapshot_entries: int = 1000
-    """`brokerDeduplicationEntriesInterval`"""
-    deduplication_producers_max: int = 10_000
-    """`brokerDeduplicationMaxNumberOfProducers`"""
-    batch_index_acks: bool = True
-    """`acknowledgmentAtBatchIndexLevelEnabled`"""
-    redelivery_tracker: bool = True
-    """`subscriptionRedeliveryTrackerEnabled`"""
-    read_entries_max: int = 100
-    """`dispatcherMaxReadBatchSize`"""
-    read_bytes_max: int = 5 * 1024 * 1024
-    """`dispatcherMaxReadSizeBytes`"""
-    round_robin_entries_max: int = 20
-    """`dispatcherMaxRoundRobinBatchSize`"""
-    unacked_max_per_consumer: int = 50_000
-    """`maxUnackedMessagesPerConsumer`; 0 = no limit"""
-    unacked_max_per_subscription: int = 200_000
-    """`maxUnackedMessagesPerSubscription`; 0 = no limit"""
-    producers_max: int = 0
-    """`maxProducersPerTopic`; 0 = no limit"""
-    consumers_max_per_topic: int = 0
-    """`maxConsumersPerTopic`; 0 = no limit"""
-    consumers_max_per_subscription: int = 0
-    """`maxConsumersPerSubscription`; 0 = no limit"""
-    subscriptions_max: int = 0
-    """`maxSubscriptionsPerTopic`; 0 = no limit"""
-    failover_delay_ms: int = 1000
-    """`activeConsumerFailoverDelayTimeMillis`"""
-    failover_consistent_hashing: bool = False
-    """`activeConsumerFailoverConsistentHashing`"""
-    key_shared_consistent_hashing: bool = True
-    """`subscriptionKeySharedUseConsistentHashing`"""
-    key_shared_points: int = 100
-    """`subscriptionKeySharedConsistentHashingReplicaPoints`"""
-    look_ahead_per_consumer: int = 2000
-    """`keySharedLookAheadMsgInReplayThresholdPerConsumer`"""
-    look_ahead_per_subscription: int = 20_000
-    """`keySharedLookAheadMsgInReplayThresholdPerSubscription`"""
-    entry_timestamp: bool = True
-    """`brokerEntryMetadataInterceptors` names the timestamp interceptor"""
-    entry_index: bool = True
-    """`brokerEntryMetadataInterceptors` names the index interceptor"""
+class ServiceSettings(RoomSettings):
+    """Creation of topics and subscriptions, their limits, and the rules of dispatching."""
+
+    cluster: str = broker_key.str("clusterName")
+    """Name of the cluster."""
+    auto_topic_creation: bool = broker_key.bool("allowAutoTopicCreation")
+    """Create a topic for its first producer or consumer."""
+    auto_topic_partitions: int = broker_key.rule(_auto_topic_partitions)
+    """Partitions of a topic created so; 0 = a topic without partitions."""
+    auto_subscription_creation: bool = broker_key.bool("allowAutoSubscriptionCreation")
+    """Create a subscription for its first consumer."""
+    partitions_max: int = broker_key.int("maxNumPartitionsPerPartitionedTopic")
+    """Partitions of one topic; 0 = no limit."""
+    deduplication: bool = broker_key.bool("brokerDeduplicationEnabled")
+    """Confirm a message with a known sequence id without storing it."""
+    deduplication_snapshot_entries: int = broker_key.int("brokerDeduplicationEntriesInterval")
+    """Entries between two deduplication snapshots."""
+    deduplication_producers_max: int = broker_key.int("brokerDeduplicationMaxNumberOfProducers")
+    """Producers in a deduplication snapshot."""
+    batch_index_acks: bool = broker_key.bool("acknowledgmentAtBatchIndexLevelEnabled")
+    """Accept acknowledgements of single messages inside a batch."""
+    redelivery_tracker: bool = broker_key.bool("subscriptionRedeliveryTrackerEnabled")
+    """Count redeliveries and tell the consumer."""
+    read_entries_max: int = broker_key.int("dispatcherMaxReadBatchSize")
+    """Entries of one read."""
+    read_bytes_max: int = broker_key.int("dispatcherMaxReadSizeBytes")
+    """Bytes of one read."""
+    round_robin_entries_max: int = broker_key.int("dispatcherMaxRoundRobinBatchSize")
+    """Messages for one consumer of a Shared subscription before the next consumer's turn."""
+    unacked_max_per_consumer: int = broker_key.int("maxUnackedMessagesPerConsumer")
+    """Unacknowledged messages at which a consumer receives no further ones; 0 = no limit."""
+    unacked_max_per_subscription: int = broker_key.int("maxUnackedMessagesPerSubscription")
+    """Unacknowledged messages at which a subscription pauses until half are left; 0 = no limit."""
+    producers_max: int = broker_key.int("maxProducersPerTopic")
+    """Producers of a topic; 0 = no limit."""
+    consumers_max_per_topic: int = broker_key.int("maxConsumersPerTopic")
+    """Consumers of a topic; 0 = no limit."""
+    consumers_max_per_subscription: int = broker_key.int("maxConsumersPerSubscription")
+    """Consumers of a subscription; 0 = no limit."""
+    subscriptions_max: int = broker_key.int("maxSubscriptionsPerTopic")
+    """Subscriptions of a topic; 0 = no limit."""
+    failover_delay_ms: int = broker_key.int("activeConsumerFailoverDelayTimeMillis")
+    """Time between the choice of another active consumer and the first message to it."""
+    failover_consistent_hashing: bool = broker_key.bool("activeConsumerFailoverConsistentHashing")
+    """Choose the active consumer by a hash ring over consumer names."""
+    key_shared_consistent_hashing: bool = broker_key.bool("subscriptionKeySharedUseConsistentHashing")
+    """Assign keys by a hash ring; otherwise by ranges of hashes that are split."""
+    key_shared_points: int = broker_key.int("subscriptionKeySharedConsistentHashingReplicaPoints")
+    """Points per consumer on that ring."""
+    look_ahead_per_consumer: int = broker_key.int("keySharedLookAheadMsgInReplayThresholdPerConsumer")
+    """Messages per consumer that may wait for their key while later ones are read; 0 or less = no limit."""
+    look_ahead_per_subscription: int = broker_key.int("keySharedLookAheadMsgInReplayThresholdPerSubscription")
+    """Messages of a subscription that may wait for their key; 0 or less = no limit."""
+    entry_timestamp: bool = broker_key.rule(_entry_timestamp)
+    """Stamp entries with the broker's clock."""
+    entry_index: bool = broker_key.rule(_entry_index)
+    """Stamp entries with the index of their last message in the topic."""

@@ -1,7 +1,6 @@
-"""Keys of `conf/client.conf`: what `magnetar produce`, `consume` and `perf` connect to.
+"""The table of the keys in `conf/client.conf`, and the call that loads them.
 
-Data and the call that loads it; the commands read the values. The other keys of Pulsar's file are accepted
-and not used.
+`magnetar produce`, `consume`, `perf` and the commands for the admin API read them. Names and defaults are Pulsar's.
 """
 
 from __future__ import annotations
@@ -12,44 +11,40 @@ from pathlib import Path
 from settings.keys import Key, KeyTable, Section
 from settings.load import load_settings
 from settings.settings import Settings
+from settings.unused import UnusedKeys
 
-ADDRESSES: Section = (
-    "Addresses",
-    [
-        Key("brokerServiceUrl", "string", "pulsar://localhost:6650/", "Where clients connect to the broker."),
-        Key(
-            "webServiceUrl",
-            "string",
-            "http://localhost:8080/",
-            "Where the admin API and `/metrics` are.",
-        ),
-    ],
+# fmt: off
+# The formatter would give each argument a line of its own; a key's facts and words read better as one row.
+
+ADDRESSES = Section("Addresses", (
+    Key("brokerServiceUrl", "string", "pulsar://localhost:6650/",
+        doc="Address of the broker."),
+    Key("webServiceUrl", "string", "http://localhost:8080/",
+        doc="Address of the admin API and of `/metrics`."),
+))
+
+SECURITY = Section("Security", (
+    Key("authPlugin", "string", None,
+        doc="Name of the authentication plugin, as in the official client."),
+    Key("authParams", "string", None,
+        doc="Parameters of the plugin, such as `token:...` or `file:///path`."),
+    Key("tlsTrustCertsFilePath", "string", None,
+        doc="File with the certificates that are trusted to vouch for brokers."),
+    Key("tlsAllowInsecureConnection", "bool", False,
+        doc="Also accept certificates without such a voucher."),
+    Key("tlsEnableHostnameVerification", "bool", False,
+        doc="Compare the certificate's name with the host."),
+))
+
+# fmt: on
+
+CLIENT_KEYS = KeyTable(
+    "client", (ADDRESSES, SECURITY), unused=UnusedKeys(Path(__file__).with_name("unused_client_keys.tsv"))
 )
-
-SECURITY: Section = (
-    "Security",
-    [
-        Key(
-            "authPlugin", "string", None, "Name of the authentication plugin, as the official client has it."
-        ),
-        Key("authParams", "string", None, "What the plugin is given, such as `token:...` or `file:///path`."),
-        Key("tlsTrustCertsFilePath", "string", None, "File with the certificates that a broker may show."),
-        Key("tlsAllowInsecureConnection", "bool", False, "Also accept certificates that nobody vouches for."),
-        Key("tlsEnableHostnameVerification", "bool", False, "Compare the certificate's name with the host."),
-    ],
-)
-
-UNUSED = """
-proxyProtocol proxyServiceUrl tlsCertificateFilePath tlsKeyFilePath tlsKeyStorePassword tlsKeyStorePath
-tlsKeyStoreType=JKS tlsTrustStorePassword tlsTrustStorePath tlsTrustStoreType=JKS useKeyStoreTls=false
-webserviceTlsProvider
-"""
-
-CLIENT_KEYS = KeyTable("client", (ADDRESSES, SECURITY), unused=UNUSED)
 
 
 def load_client_settings(
     path: str | Path | None, *, environ: Mapping[str, str], overrides: Sequence[str] = ()
 ) -> Settings:
-    """The client's settings; None as path: the defaults. Raises SettingsError, whose text is one line."""
+    """Returns the client's settings; path None means the defaults. Raises SettingsError."""
     return load_settings(CLIENT_KEYS, path, environ=environ, overrides=overrides)

@@ -1,7 +1,7 @@
 """`magnetar config set`, `unset`, `dynamic`, `keys`, `runtime`: the settings of a broker that runs.
 
-Each also answers to the name that `pulsar-admin brokers` has for it, flags included. Which values are allowed is
-for the broker to say.
+Each action has its name in `pulsar-admin brokers` as an alias, and accepts those flags. The broker decides which
+values are allowed.
 """
 
 from __future__ import annotations
@@ -22,16 +22,22 @@ PATH = "/admin/v2/brokers/configuration"
 
 
 def add_actions(actions: argparse._SubParsersAction[Any]) -> None:
-    """Each action's function stands in the arguments as `run`, its parser as `parser`."""
+    """Adds the actions. The parsed arguments have the action's function as `run` and its parser as `parser`."""
     change = _action(actions, "set", "update-dynamic-config", "change a setting at run time", _set)
     _key(change)
     change.add_argument("value", nargs="?", metavar="VALUE")
     change.add_argument("--value", "-v", dest="value_flag", help=argparse.SUPPRESS)
     back = _action(
-        actions, "unset", "delete-dynamic-config", "take back what the broker was started with", _unset
+        actions,
+        "unset",
+        "delete-dynamic-config",
+        "restore the value that the broker was started with",
+        _unset,
     )
     _key(back)
-    changed = _action(actions, "dynamic", "get-all-dynamic-config", "print what is set at run time", _dynamic)
+    changed = _action(
+        actions, "dynamic", "get-all-dynamic-config", "print the values set at run time", _dynamic
+    )
     _output(changed)
     keys = _action(
         actions, "keys", "list-dynamic-config", "print the keys that may be set at run time", _keys
@@ -45,7 +51,7 @@ def add_actions(actions: argparse._SubParsersAction[Any]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0, or 1 after one line on stderr."""
+    """Runs the chosen action. Returns 0, or 1 after one line on stderr."""
     action: Callable[[argparse.Namespace], None] = arguments.run
     try:
         action(arguments)
@@ -88,7 +94,9 @@ def _set(arguments: argparse.Namespace) -> None:
         arguments.parser.error("set takes a key and a value")
     key, value = words
     if not value:
-        arguments.parser.error(f"{key} needs a value; `magnetar config unset {key}` takes it back")
+        arguments.parser.error(
+            f"{key} needs a value; `magnetar config unset {key}` restores the value of the start"
+        )
     answer = _ask(arguments, "POST", f"/{_quoted(key)}/{_quoted(value)}")
     _warn(answer)
     print(f"{key}={mask(key, value)}")
@@ -156,6 +164,6 @@ def _print(texts: Mapping[str, str], output: str) -> None:
 
 
 def _print_json(value: object) -> None:
-    import json  # only when asked for
+    import json  # Imported here because only `-o json` pays for it.
 
     print(json.dumps(value, indent=2, ensure_ascii=False))

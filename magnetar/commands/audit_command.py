@@ -1,4 +1,4 @@
-"""`magnetar pipeline audit`: what a snapshot of the metadata says is left over, missing or too old."""
+"""`magnetar pipeline audit`: audits a snapshot of the metadata."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     Jobs = argparse._SubParsersAction[argparse.ArgumentParser]
 
 AUDITS = {
-    "metadata": "nodes that nobody needs any more, by kind",
-    "ledgers": "ledgers that nothing refers to, and references to ledgers that are not there",
-    "acks": "holes and backlog of each subscription, and what they cost",
+    "metadata": "nodes whose topic, namespace or tenant is gone, by kind",
+    "ledgers": "ledgers without a reference, and references to absent ledgers",
+    "acks": "holes and backlog of each subscription, and their costs",
     "lifecycle": "ledgers older than TTL and retention allow",
 }
-SPARK_SETTINGS = {
+"""By name, the help text."""
+_SPARK_SETTINGS = {
     # Enough for tens of millions of rows, and few where there are few.
     "spark.sql.shuffle.partitions": "16",
     "spark.driver.memory": "3g",
-    # What fits is looked up in a table instead of being sorted.
+    # A join whose smaller table fits into this uses a hash table instead of sorting both.
     "spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold": "64m",
 }
-LIMITS = (
+_LIMITS = (
     ("--grace-seconds", "grace_s", 86_400, "nodes and ledgers younger than this are left out"),
     ("--min-ranges", "ranges_min", 1000, "acked ranges from which holes are worth a line"),
     ("--min-backlog-bytes", "backlog_bytes_min", 1 << 30, "bytes from which a backlog is worth a line"),
@@ -52,6 +53,7 @@ LIMITS = (
 
 
 def add_to(jobs: Jobs) -> None:
+    """Add the command to those of `magnetar pipeline`."""
     parser = jobs.add_parser(
         "audit",
         help="look for leaks in a snapshot of the metadata",
@@ -67,7 +69,7 @@ def add_to(jobs: Jobs) -> None:
         "--out", type=local_folder, metavar="FOLDER", help="of plan and page (default SNAPSHOT-audit-NAME)"
     )
     parser.add_argument("--master", default="local[*]", help="Spark's master (default local[*])")
-    for flag, name, default, text in LIMITS:
+    for flag, name, default, text in _LIMITS:
         parser.add_argument(
             flag, type=int, default=default, dest=name, metavar="N", help=f"{text} (default {default})"
         )
@@ -75,7 +77,7 @@ def add_to(jobs: Jobs) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0, or 1 after one line on stderr."""
+    """Run an audit. Return 0, or 1 after one line on stderr."""
     try:
         print(_audit(arguments))
     except CommandError as error:
@@ -99,13 +101,13 @@ def _audit(arguments: argparse.Namespace) -> str:
 
     where: Place = arguments.snapshot
     out: Path = arguments.out or _beside(where, f"{name_of(where)}-audit-{arguments.name}")
-    limits = Limits(**{name: getattr(arguments, name) for _, name, _, _ in LIMITS})
+    limits = Limits(**{name: getattr(arguments, name) for _, name, _, _ in _LIMITS})
     try:
         if isinstance(where, Path):
             taken_ms_of(where)  # Before Spark starts, which takes seconds.
         else:
             refuse_other_machines(where, arguments.master)
-        session = start_session(f"audit {arguments.name}", master=arguments.master, settings=SPARK_SETTINGS)
+        session = start_session(f"audit {arguments.name}", master=arguments.master, settings=_SPARK_SETTINGS)
         try:
             with tempfile.TemporaryDirectory(prefix="magnetar-snapshot-") as copies:
                 folder = where if isinstance(where, Path) else fetch(session, where, Path(copies))

@@ -91,12 +91,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(arguments: argparse.Namespace) -> BookieSettings:
     from bookie_stub.config.rules import load_bookie_settings
-    from bookie_stub.config.settings import from_settings
+    from bookie_stub.config.settings import BookieSettings
 
     overrides = list(arguments.set)
     if arguments.data is not None:
         overrides.append(f"magnetarDataDirectory={arguments.data}")
-    return from_settings(load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides))
+    return BookieSettings.of(load_bookie_settings(arguments.conf, environ=os.environ, overrides=overrides))
 
 
 def _say(text: str) -> None:

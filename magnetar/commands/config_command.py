@@ -1,7 +1,7 @@
-"""`magnetar config show`: the effective settings, where they came from, what another profile would change.
+"""`magnetar config show`: the effective settings, their origins, and the differences between profiles.
 
-Reads what `standalone`, `broker`, `bookie` or a client would read, by the same code, and prints it; starts
-nothing. Notes of the loader go to stderr, settings to stdout. The actions that talk to a running broker are in
+It reads the same files by the same code as `standalone`, `broker`, `bookie` or a client, and starts none of them.
+Settings go to stdout, the loader's notes to stderr. The actions that talk to a running broker are in
 `magnetar/clients/dynamic_config.py`.
 """
 
@@ -26,10 +26,11 @@ FILES = {
     "bookie": ("PULSAR_BOOKKEEPER_CONF", "conf/bookkeeper.conf"),
     "client": ("PULSAR_CLIENT_CONF", "conf/client.conf"),
 }
-"""By role: the variable that names the file, and the file that is taken, if it is there, without it."""
+"""By role: the variable that names the file, and the file that is read without the variable, if it exists."""
 
 
 def main(argv: Sequence[str]) -> int:
+    """Runs one action of `magnetar config`. Returns the exit status."""
     parser = argparse.ArgumentParser(
         "magnetar config",
         description="Look at settings, and change those of a running broker.",
@@ -50,13 +51,19 @@ def _add_show(actions: argparse._SubParsersAction[Any]) -> None:
     add("-c", "--conf", "--config", type=Path, metavar="FILE", help="configuration file")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting")
     add("--profile", choices=PROFILES, help="defaults of this Pulsar version")
-    add("--origin", action="store_true", help="also say where each value comes from")
-    add("--diff", nargs=2, choices=PROFILES, metavar=("A", "B"), help="what differs between two profiles")
+    add("--origin", action="store_true", help="also print the origin of each value")
+    add(
+        "--diff",
+        nargs=2,
+        choices=PROFILES,
+        metavar=("A", "B"),
+        help="print the differences between two profiles",
+    )
     add("-o", "--output", choices=("text", "json"), default="text", help="how to print")
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """Returns 0, or 2 after one line on stderr when a setting is wrong."""
+    """Prints settings. Returns 0, or 2 after one line on stderr when a setting is wrong."""
     try:
         if arguments.diff is not None:
             return _diff(arguments)
@@ -74,7 +81,7 @@ def show(arguments: argparse.Namespace) -> int:
 def load(
     arguments: argparse.Namespace, environ: Mapping[str, str], profile: str | None
 ) -> tuple[list[Settings], tuple[Note, ...]]:
-    """The settings of the role that was asked for; two tables for standalone. Raises SettingsError."""
+    """Returns the settings of the role, for standalone those of broker and bookie. Raises SettingsError."""
     path: Path | None = arguments.conf or default_file(arguments.role, environ)
     overrides: list[str] = arguments.set
     if arguments.role == "standalone":
@@ -98,7 +105,7 @@ def load(
 
 
 def default_file(role: str, environ: Mapping[str, str]) -> Path | None:
-    """Without `--conf`: the file that the variable names, else ours if it is there, else none."""
+    """Returns the file that is read without `--conf`: the variable's, else ours if it exists, else none."""
     variable, ours = FILES[role]
     if environ.get(variable):
         return Path(environ[variable])
@@ -159,6 +166,6 @@ def _print(rows: list[Row], output: str, extra: tuple[str, ...]) -> None:
 
 
 def _print_json(rows: list[Row]) -> None:
-    import json  # only when asked for
+    import json  # Imported here because only `-o json` pays for it.
 
     print(json.dumps(rows, indent=2, ensure_ascii=False))

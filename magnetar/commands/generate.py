@@ -1,7 +1,7 @@
 """`python -m magnetar.commands.generate`: writes the conf files and `docs/configuration.md` from the tables of keys.
 
-The tables are the truth, the files are committed, and a test says when they are not current.
-`--check` only compares and exits with 1 when a file would change.
+The files are committed, and `tests/magnetar/test_generate.py` fails when they differ from the tables.
+`--check` only compares, and exits with 1 when a file would change.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from bookie_stub.config.keys import BOOKIE_KEYS
-from broker.config import BROKER_KEYS
+from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.keys import PROFILES, Key, KeyTable, Section, Value, format_value
 
@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 110
 
 EMBEDDED_BOOKIE = [
-    (f"Embedded bookie: {title}", [key for key in keys if key.name not in BROKER_KEYS.keys])
+    Section(f"Embedded bookie: {title}", [key for key in keys if key.name not in BROKER_KEYS.keys])
     for title, keys in BOOKIE_KEYS.sections
     if title not in ("Server", "Metadata store")
 ]
 
 
 def files() -> dict[str, str]:
-    """Path below the project's root to the text that belongs there."""
+    """Returns the text of each file, by its path below the project's root."""
     return {
         "conf/broker.conf": conf_file("the broker", BROKER_KEYS.sections),
         "conf/standalone.conf": conf_file(
@@ -43,7 +43,7 @@ def files() -> dict[str, str]:
 
 
 def conf_file(whose: str, sections: Iterable[Section], *, standalone: bool = False) -> str:
-    """A properties file that names every key with its shipped value, or nothing where it is computed."""
+    """Makes a properties file that names every key with its shipped value, empty where it is computed."""
     head = [
         f"# Settings of {whose}.",
         "# Keys and defaults are Apache Pulsar's unless a comment says otherwise.",
@@ -63,14 +63,14 @@ def _conf_lines(sections: Iterable[Section], standalone: bool) -> Iterator[str]:
 
 
 def _used(sections: Iterable[Section]) -> Iterator[Section]:
-    """A file or a table names no key that would have no effect."""
+    """Leaves out the keys that have no effect, and sections of such keys alone."""
     for title, keys in sections:
         if used := [key for key in keys if key.used]:
-            yield title, used
+            yield Section(title, used)
 
 
 def shipped(key: Key, standalone: bool) -> Value | None:
-    """What the conf file says: a key whose default depends on the profile is left to the profile."""
+    """Returns the value in the conf file; None leaves a key to the profile or to its computed value."""
     if standalone and key.standalone is not None:
         return key.standalone
     if key.shipped is not None:
@@ -79,8 +79,8 @@ def shipped(key: Key, standalone: bool) -> Value | None:
 
 
 def _comment(key: Key) -> str:
-    parts = [key.doc]
-    if key.choices:
+    parts = [_meaning(key)]
+    if key.choices and key.kind != "list":
         parts.append(f"One of: {', '.join(key.choices)}.")
     if key.computed:
         parts.append(f"Unset: {key.computed}.")
@@ -90,6 +90,13 @@ def _comment(key: Key) -> str:
     if key.ours:
         parts.append("Magnetar's own key.")
     return " ".join(parts)
+
+
+def _meaning(key: Key) -> str:
+    if key.needs is None:
+        return key.doc
+    switch, value = key.needs
+    return f"{key.doc} Has an effect only with {switch}={value}."
 
 
 def _default(key: Key, profile: str) -> str:
@@ -103,8 +110,8 @@ INTRODUCTION = """\
 Written by `make generate` from the tables of keys in `broker/config/`, `bookie_stub/config/keys.py` and
 `magnetar/clients/client_keys.py`.
 
-Files are Java properties with Apache Pulsar's own keys, so a `broker.conf` that exists already can be used
-as it is. Where a value comes from, the last one wins:
+Files are Java properties with Apache Pulsar's own keys, so an existing `broker.conf` can be used as it is. A value
+comes from one of these sources; a later one wins:
 
 1. the file (`--config`), or the values that we ship where there is none;
 2. an environment variable whose name equals a key;
@@ -112,56 +119,57 @@ as it is. Where a value comes from, the last one wins:
 4. `--set key=value` on the command line.
 
 An empty value unsets a key: the default of the profile holds, or the computed value. A bad value stops the
-start with one line (where, key, value, what is allowed) and exit status 2. A key that Pulsar has and we do
-not use is accepted, and named once in the log if it is set to something else than its default. An unknown
+start with one line (place, key, value, allowed values) and exit status 2. A key that Pulsar has and Magnetar does not
+use is accepted, and named once in the log if it differs from its default. An unknown
 key is a warning that names the nearest known one; of a key that stands twice in a file the later line wins,
 with a warning that names both. Values of keys that hold secrets are masked wherever they are shown.
 
-`magnetar config show --origin` prints the effective settings and where each came from;
-`magnetar config show --diff 4.0 5.0` prints what a change of profile changes.
+`magnetar config show --origin` prints the effective settings and the origin of each;
+`magnetar config show --diff 4.0 5.0` prints the effects of a change of profile.
 
-`magnetarProfile` (or `--profile`) chooses whose defaults hold: 4.0, 4.2 or 5.0. Where the table below has one
-default, it holds for all three.
+`magnetarProfile` (or `--profile`) chooses the release whose defaults hold: 4.0, 4.2 or 5.0. A single default in the
+tables below holds for all three.
 
-"Direct memory", which some defaults are shares of, is what a JVM would be told: `-XX:MaxDirectMemorySize` in
+Some defaults are shares of "direct memory". This is the size that a JVM would use: `-XX:MaxDirectMemorySize` in
 the environment variable `PULSAR_MEM` where it is given, else the limit of the control group, else the memory
-of the machine. `config show --origin` says which.
+of the machine. `config show --origin` names the one that holds.
 
 ## At run time
 
-What the tables below mark as *Dynamic* changes while the broker runs, as in Pulsar 4.2, and for clients that are
-connected:
+Keys marked as *Dynamic* in the tables below change while the broker runs, as in Pulsar 4.2, also for connected
+clients:
 
 ```
 magnetar config set managedLedgerCacheSizeMB 512        # pulsar-admin brokers update-dynamic-config
-magnetar config unset managedLedgerCacheSizeMB          # delete-dynamic-config: what the broker was started with
-magnetar config dynamic                                 # get-all-dynamic-config: what is set at run time
-magnetar config keys                                    # list-dynamic-config: what may be set
-magnetar config runtime                                 # get-runtime-config: what holds now
+magnetar config unset managedLedgerCacheSizeMB          # delete-dynamic-config: back to the value of the start
+magnetar config dynamic                                 # get-all-dynamic-config: the values set at run time
+magnetar config keys                                    # list-dynamic-config: the keys that may be set
+magnetar config runtime                                 # get-runtime-config: the values that hold now
 ```
 
-They ask the admin API (`--admin-url`, else `webServiceUrl` of `client.conf`), answer to pulsar-admin's names and
+They ask the admin API (`--admin-url`, else `webServiceUrl` of `client.conf`), accept pulsar-admin's names and
 flags too, and work with any Pulsar.
 
 | request below `/admin/v2/brokers` | |
 |---|---|
 | `POST` or `PUT /configuration/KEY/VALUE` | set |
 | `DELETE /configuration/KEY` | unset |
-| `GET /configuration/values` | what is set at run time |
-| `GET /configuration` | keys that may be set |
-| `GET /configuration/runtime` | what holds now |
+| `GET /configuration/values` | the values set at run time |
+| `GET /configuration` | the keys that may be set |
+| `GET /configuration/runtime` | the values that hold now |
 
-A change is checked by the rules of a start: each value alone, and beside the others. What a start would refuse is
-answered with 412 and the rule, and changes nothing; what a start would warn of is done, and stands in the log and in
-the answer's `Warning` header. Then it is kept in the metadata store, and only then does it hold. It outranks file,
-environment and `--set`, at the next start too, with the origin `dynamic`; if a file contradicts it by then, it is
-left out with a warning. A computed value follows at run time only if its own key is dynamic:
-`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis` stays what the start made of the time
-threshold.
+The rules of a start apply to a change: to each value alone, and to all values together. A change that a start would
+refuse is answered with 412 and the rule, and has no effect. A change that a start would warn about is made, with the
+warning in the log and in the answer's `Warning` header. It is stored in the metadata store first and holds then. It
+outranks file, environment and `--set`, at the next start too, with the origin `dynamic`; if the file contradicts it
+then, it is left out with a warning. A computed value follows at run time only if its own key is dynamic:
+`managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis` keeps the value that the start computed
+from the time threshold.
 """
 
 
 def documentation() -> str:
+    """Makes the page with every key of the three tables."""
     parts = [INTRODUCTION]
     parts += _chapter("Broker (`conf/broker.conf`, `conf/standalone.conf`)", BROKER_KEYS)
     parts += _chapter(
@@ -180,12 +188,22 @@ def _chapter(title: str, table: KeyTable) -> Iterator[str]:
             yield _row(key)
         yield ""
     yield "### Accepted, not used\n"
-    names = [*table.unused, *(key.name for key in table.keys.values() if not key.used)]
-    yield textwrap.fill(", ".join(sorted(names, key=str.lower)), WIDTH, break_on_hyphens=False) + "\n"
+    yield "Pulsar's keys without effect here, by reason:\n"
+    by_reason: dict[str, list[str]] = {}
+    for unused in table.unused.rows:
+        by_reason.setdefault(unused.reason, []).append(unused.name)
+    if planned := [key.name for key in table.keys.values() if not key.used]:
+        by_reason["values are checked, without effect"] = planned
+    for reason, names in sorted(by_reason.items(), key=lambda pair: pair[0].lower()):
+        text = f"* **{reason}**: {', '.join(sorted(names, key=str.lower))}"
+        yield textwrap.fill(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    yield ""
 
 
 def _row(key: Key) -> str:
-    meaning = key.doc + (" *Magnetar's own.*" if key.ours else "") + (" *Dynamic.*" if key.dynamic else "")
+    meaning = (
+        _meaning(key) + (" *Magnetar's own.*" if key.ours else "") + (" *Dynamic.*" if key.dynamic else "")
+    )
     return f"| `{key.name}` | {key.kind} | {_default_cell(key)} | {key.allowed()} | {meaning} |"
 
 
@@ -204,6 +222,7 @@ def _default_cell(key: Key) -> str:
 
 
 def main() -> int:
+    """Writes the files, or compares them with `--check`."""
     parser = argparse.ArgumentParser(
         "python -m magnetar.commands.generate", description="Write the conf files and docs."
     )

@@ -1,4 +1,4 @@
-"""`magnetar pipeline live`: the cache's hit ratio per topic and minute, and its drops, from a running broker."""
+"""`magnetar pipeline live`: prints hit ratios of a running broker."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def add_to(jobs: Jobs) -> None:
+    """Add the command to those of `magnetar pipeline`."""
     parser = jobs.add_parser(
         "live",
-        help="follow the cache's hit ratio and tell of drops",
+        help="follow the cache's hit ratio and report drops",
         description="Follow the topic that a broker names in entryCacheCountsTopic.",
         allow_abbrev=False,
     )
@@ -25,27 +26,39 @@ def add_to(jobs: Jobs) -> None:
         "--checkpoint",
         required=True,
         metavar="FOLDER",
-        help="where a run goes on after the last one",
+        help="keeps the place in the topic for the next start",
     )
     add("--out", metavar="FOLDER", help="Parquet with a row per topic and minute")
     add(
-        "--starting", choices=("earliest", "latest"), default="latest", help="of a first run (default latest)"
+        "--starting",
+        choices=("earliest", "latest"),
+        default="latest",
+        help="place in the topic without a checkpoint (default latest)",
     )
     add(
         "--drop",
         type=float,
         default=0.1,
         metavar="X",
-        help="tell of a ratio X below the average (default 0.1)",
+        help="report a ratio X below the average (default 0.1)",
     )
-    add("--min-reads", type=int, default=100, metavar="N", help="of a minute that counts (default 100)")
-    add("--once", action="store_true", help="what there is now, then end")
+    add(
+        "--min-reads",
+        type=int,
+        default=100,
+        metavar="N",
+        help="reads of a topic in a minute from which it is judged (default 100)",
+    )
+    add("--once", action="store_true", help="read the messages present now, then end")
     add("--master", default="local[*]", help="Spark's master (default local[*])")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns 0, or 1 after one line on stderr; 130 after Ctrl-C. Checkpoint and output are Spark's own paths."""
+    """Follow the topic. Return 0, or 1 after one line on stderr; 130 after Ctrl-C.
+
+    Spark itself writes checkpoint and output, so their paths may have a scheme.
+    """
     try:
         from pyspark.errors import PySparkException
 

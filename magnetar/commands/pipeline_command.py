@@ -1,5 +1,4 @@
-"""`magnetar pipeline NAME …`: jobs on access records, from what happened to what to change in broker.conf; audits of
-snapshots; what happens live.
+"""`magnetar pipeline JOB …`: jobs on access records, audits of snapshots, live hit ratios.
 
 The arguments are understood before anything heavy is imported. A missing extra, a missing Java and a folder without
 a record are one sentence each.
@@ -19,22 +18,26 @@ from magnetar.commands import audit_command, live_command
 from pipeline.remote_paths import Place, local_folder, place
 
 if TYPE_CHECKING:
-    from pipeline.jobs.answer import Answer
+    from pipeline.jobs.report import Report
     from pipeline.jobs.run import Session
 
-POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
+_POLICIES = ("pip430-4.2", "pip430-5.0", "fifo-ttl", "magnetar", "pip430-stash")
 JOBS = {
     "hit-report": "hits and misses by topic, subscription and minute, reuse, causes of misses",
     "what-if": "the same requests under other policies, sizes, times to live and extensions",
     "miss-ratio-curve": "the hit ratio over the size of the cache, from a sample, with error bars",
-    "recommend": "which setting binds, and the lines of broker.conf to change",
-    "compare": "what the broker counted, beside what its own settings should have given",
-    "thrashing": "what is read from bookies more than once, and the readahead to set",
+    "recommend": "the setting that limits the hit ratio, and the lines of broker.conf to change",
+    "compare": "the broker's counters beside those of a replay with its own settings",
+    "thrashing": "entries read from bookies more than once, and the readahead to set",
 }
+"""By name of the job, its help text."""
 
 
 def main(argv: list[str]) -> int:
-    """Returns 0, or 1 after one line on stderr; for `compare` 1 also where something differs."""
+    """Run a job. Return 0, or 1 after one line on stderr.
+
+    `compare` returns 1 also for a difference.
+    """
     arguments = _parser().parse_args(argv)
     code: int = arguments.run(arguments)
     return code
@@ -56,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
             nargs="+",
             type=place,
             metavar="PATH",
-            help="a record, a part of it, or single files; s3a://… and the like through Spark",
+            help="an access record, a part of it, or single files; s3a://… and the like through Spark",
         )
         job.add_argument(
             "--out",
@@ -86,16 +89,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _grid_options(job: argparse.ArgumentParser) -> None:
-    job.add_argument("--policies", type=_policies, metavar="NAME,…", help=f"of {', '.join(POLICIES)}")
+    job.add_argument("--policies", type=_policies, metavar="NAME,…", help=f"of {', '.join(_POLICIES)}")
     job.add_argument("--ttl-ms", type=_numbers, metavar="N,…", help="times to live (default the broker's)")
     job.add_argument(
-        "--extensions", type=_numbers, metavar="N,…", help="how often an entry with expected reads may stay"
+        "--extensions",
+        type=_numbers,
+        metavar="N,…",
+        help="how often a pass may requeue an entry with expected reads",
     )
     job.add_argument(
         "--extend-accessed",
         type=_truths,
         metavar="BOOL,…",
-        help="whether entries that were read stay for another time to live: true,false",
+        help="requeue entries that were read for another time to live: true,false",
     )
 
 
@@ -103,7 +109,9 @@ def _numbers(text: str) -> list[float]:
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not numbers with commas in between") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a list of numbers with commas in between"
+        ) from None
     if min(found) < 0:
         raise argparse.ArgumentTypeError(f"{text!r} has a number below 0")
     return found
@@ -119,8 +127,8 @@ def _share(text: str) -> float:
 def _policies(text: str) -> list[str]:
     found = text.split(",")
     for name in found:
-        if name not in POLICIES:
-            raise argparse.ArgumentTypeError(f"no such policy: {name!r}; there are {', '.join(POLICIES)}")
+        if name not in _POLICIES:
+            raise argparse.ArgumentTypeError(f"no such policy: {name!r}; there are {', '.join(_POLICIES)}")
     return found
 
 
@@ -152,25 +160,25 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         with session:
             arguments.paths = session.local(places)
-            answer, good = job(session, arguments)
-            page = session.write(answer, arguments.out)
+            report, good = job(session, arguments)
+            page = session.write(report, arguments.out)
     except (RecordError, CannotFetch, NoJava, ValueError, OSError) as error:
         raise CommandError(str(error)) from None
-    print("\n".join(answer.text))
+    print("\n".join(report.text))
     print(f"\n{page} ({time.monotonic() - began:.0f} s)")
     return 0 if good else 1
 
 
 def _session_and_job(
     arguments: argparse.Namespace,
-) -> tuple[Session, Callable[[Session, argparse.Namespace], tuple[Answer, bool]]]:
-    """Everything heavy is imported here."""
+) -> tuple[Session, Callable[[Session, argparse.Namespace], tuple[Report, bool]]]:
+    """Import Spark and the jobs, which takes a second that `--help` should not take."""
     try:
-        from pipeline.jobs.run import RUN, Session
+        from pipeline.jobs.run import JOB_FUNCTIONS, Session
     except ImportError as error:
         extra = "magnetar[pipeline,spark]"
         raise CommandError(f"{error.name} is not installed: pip install '{extra}'") from None
-    return Session(arguments.master, _say), RUN[arguments.job]
+    return Session(arguments.master, _say), JOB_FUNCTIONS[arguments.job]
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,6 @@
 """The settings of `magnetar standalone`: one file, read by the broker and by the bookie inside it.
 
-Two tables, one file: each side takes its own keys and leaves the other's alone; what nobody knows is named
-once, by the broker's side.
+Each side takes the keys of its own table and skips those of the other. The broker's side names unknown keys.
 """
 
 from __future__ import annotations
@@ -12,19 +11,22 @@ from typing import NamedTuple
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
-from broker.config import BROKER_KEYS, load_broker_settings
+from broker.config import load_broker_settings
+from broker.config.keys import BROKER_KEYS
 from settings.settings import Note, Settings
 
 
 class StandaloneSettings(NamedTuple):
+    """The settings of both sides."""
+
     broker: Settings
     bookie: Settings
     notes: tuple[Note, ...]
-    """Of both, each said once."""
+    """The notes of both sides, each once."""
 
 
 class _EverythingElse:
-    """All names but the bookie's own."""
+    """Contains every name but the bookie's keys."""
 
     def __contains__(self, name: object) -> bool:
         return name not in BOOKIE_KEYS
@@ -37,8 +39,8 @@ def load_standalone_settings(
     overrides: Sequence[str] = (),
     profile: str | None = None,
 ) -> StandaloneSettings:
-    """Raises SettingsError, whose text is one line. `path` None: the shipped values."""
-    bookies_own = frozenset(BOOKIE_KEYS.keys) | frozenset(BOOKIE_KEYS.unused) - frozenset(BROKER_KEYS.unused)
+    """Returns the settings of both sides; `path` None means the shipped values. Raises SettingsError."""
+    bookies_own = {*BOOKIE_KEYS.keys, *(set(BOOKIE_KEYS.unused.defaults) - set(BROKER_KEYS.unused.defaults))}
     broker = load_broker_settings(
         path,
         environ=environ,

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from broker.compose.background_tasks import BackgroundTasks
-from broker.compose.room_settings import quarantine_settings
 from broker.config.rules import REGISTERED
 from broker.ledger_client.bookies import BookieClient, Bookies, BookieSet, OneBookie, Unreachable
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
 from broker.ledger_client.ledger_client import LedgerClient
+from broker.ledger_client.settings import QuarantineSettings
 from broker.loop import clock
 from broker.loop.turn import Turn
 from broker.metadata.metadata_store import MetadataStore
@@ -55,7 +55,7 @@ async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataS
     if len(addresses) == 1:
         return await _with_one(addresses[0], connect)
     several = BookieSet(
-        addresses, connect, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
+        addresses, connect, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings.of(settings)
     )
     return await _with_enough(several, enough)
 
@@ -78,7 +78,7 @@ class RegisteredBookies:
         self._tasks = BackgroundTasks()
         self._available: AvailableBookies | None = None
         self._set = BookieSet(
-            (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=quarantine_settings(settings)
+            (), self._connect_by_id, now_ns=clock.monotonic_ns, quarantine=QuarantineSettings.of(settings)
         )
         # The set's own methods, so that a read costs no call more than with a fixed set.
         self.client: Callable[[str], LedgerClient] = self._set.client

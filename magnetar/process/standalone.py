@@ -220,9 +220,9 @@ def _open_bookie(
 
     def open_bookie() -> Bookie:
         from bookie_stub.compose.bookie import Bookie
-        from bookie_stub.config.settings import from_settings
+        from bookie_stub.config.settings import BookieSettings
 
-        return Bookie.open(from_settings(bookie_settings), post)
+        return Bookie.open(BookieSettings.of(bookie_settings), post)
 
     return opener.submit(open_bookie)
 

@@ -1,1 +1,4 @@
-"""Audits of a snapshot of a cluster's metadata: leftovers, missing ledgers and overdue ones. Nothing is ever deleted."""
+"""Audits of a snapshot of a cluster's metadata.
+
+They find leftovers, missing ledgers and overdue ones. Nothing is ever deleted.
+"""

@@ -1,4 +1,4 @@
-"""`audit acks`: finds subscriptions with many holes or a large backlog, and computes the cost of each.
+"""`audit acks`: finds subscriptions with many holes or a large backlog.
 
 A hole is an unacknowledged entry before an acknowledged one. A subscription costs acked ranges beyond the mark-delete
 position, entries in holes, entries and bytes that are unacknowledged (the backlog), bytes of its own state, and the bytes
@@ -23,7 +23,10 @@ COSTS = ("ranges", "hole_entries", "backlog_entries", "backlog_bytes", "held_byt
 
 
 def audit_acks(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with the columns of `COSTS` after its own: one row per class and subscription found."""
+    """Return a plan with the columns of `COSTS` after its own.
+
+    One row per class and subscription found.
+    """
     costs = subscription_costs(snapshot).withColumn(
         "subject", F.concat_ws(" ", F.col("topic"), F.col("subscription"))
     )
@@ -60,10 +63,12 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
     cursors = _with_next(snapshot.table("cursors"))
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     lists = lists.select("topic", "ledger_id", "entries", F.col("bytes").alias("ledger_bytes"), "closed_ms")
+    # Unacknowledged entries of a ledger: all after the mark-delete ledger, and the rest of that one.
     behind = F.expr(
         "case when ledger_id > mark_ledger then entries"
         " when ledger_id = mark_ledger then greatest(entries - mark_entry - 1, 0) else 0 end"
     )
+    # Entries from the mark-delete position to the last acked one; without the acked ones they are the holes.
     to_last = F.expr(
         "case when last_acked_ledger is null or ledger_id > last_acked_ledger or ledger_id < mark_ledger then 0"
         " when ledger_id = last_acked_ledger then last_acked_entry + 1 else entries end"
@@ -96,7 +101,9 @@ def subscription_costs(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_next(cursors: DataFrame) -> DataFrame:
-    """Add `slowest`, and `next_ledger`: the mark-delete ledger of the next slowest subscription of the topic.
+    """Add `slowest` (true for one row per topic) and `next_ledger`.
+
+    `next_ledger` is the mark-delete ledger of the next slowest subscription of the topic.
 
     For the fastest one it lies beyond all ledgers. One row per subscription.
     """

@@ -1,4 +1,4 @@
-"""`audit ledgers`: finds ledgers without a reference, and references to ledgers that do not exist.
+"""`audit ledgers`: finds ledgers without references, and references to absent ledgers.
 
 Ledger lists of topics, cursors, schemas and compacted topics refer to ledgers. A ledger that its list marks as
 `deleting` has no reference: its removal was decided and not finished.
@@ -22,7 +22,7 @@ _KNOWN_COMPONENTS = ("managed-ledger", "schema", "compacted-ledger")
 
 
 def audit_ledgers(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with one row per ledger without a reference and per reference without a ledger."""
+    """Return a plan: one row per unreferenced ledger and per broken reference."""
     references, ledgers = snapshot.table("references"), snapshot.table("ledgers")
     return together(
         [_unreferenced(snapshot, ledgers, references, limits), _missing(snapshot, ledgers, references)]
@@ -39,6 +39,7 @@ def _unreferenced(snapshot: Snapshot, ledgers: DataFrame, references: DataFrame,
     )
     unfinished = F.col("topic").isNotNull()
     known = (F.col("application") == "pulsar") & F.col("component").isin(*_KNOWN_COMPONENTS)
+    # Ledgers of other applications have null here.
     known = F.coalesce(known, F.lit(False))
     return findings(
         left,

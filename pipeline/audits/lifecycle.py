@@ -24,6 +24,7 @@ from pipeline.audits.snapshot import Snapshot
 def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
     """Return a plan with one row per ledger that is due."""
     judged = _with_slowest(snapshot, _with_policies(snapshot, _closed(snapshot), limits))
+    # The broker checks TTL and retention at intervals, so a ledger may be late by as much.
     taken = snapshot.taken_ms - limits.slack_s * 1000
     due = (
         judged.withColumn(
@@ -43,6 +44,7 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
                 "if(passed, greatest(closed_ms + retention_minutes * 60000, coalesce(moved_ms, 0)), null)"
             ),
         )
+        # -1 = for ever.
         .where(F.col("retention_minutes") >= 0)
         .where((F.col("by_ttl") <= taken) | (F.col("by_acks") <= taken))
     )
@@ -61,7 +63,10 @@ def audit_lifecycle(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _closed(snapshot: Snapshot) -> DataFrame:
-    """Return the references to closed ledgers that are not the last of their list, with `namespace`."""
+    """Return references to closed ledgers, except the last of each list.
+
+    One row per reference, with `namespace`.
+    """
     lists = snapshot.table("references").where("kind = 'managed-ledger'")
     of_topic = Window.partitionBy("topic")
     return (
@@ -72,7 +77,10 @@ def _closed(snapshot: Snapshot) -> DataFrame:
 
 
 def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> DataFrame:
-    """Add `ttl_s` and `retention_minutes`: of the topic, else of its namespace, else of the limits."""
+    """Add `ttl_s` and `retention_minutes` to each row.
+
+    They are those of the topic, else of its namespace, else of the limits.
+    """
     policies = snapshot.table("policies")
     of_topics = policies.where("level = 'topic'").selectExpr(
         "name as topic", "ttl_s as topic_ttl_s", "retention_minutes as topic_retention"
@@ -92,7 +100,10 @@ def _with_policies(snapshot: Snapshot, ledgers: DataFrame, limits: Limits) -> Da
 
 
 def _with_slowest(snapshot: Snapshot, ledgers: DataFrame) -> DataFrame:
-    """Add `slowest`, the lowest mark-delete position of the topic, and `moved_ms`; null without subscriptions."""
+    """Add `slowest` and `moved_ms` to each row; null without subscriptions.
+
+    `slowest` is the lowest mark-delete position of the topic, `moved_ms` the latest change of one.
+    """
     slowest = (
         snapshot.table("cursors")
         .groupBy("topic")

@@ -1,4 +1,7 @@
-"""The limits that a user gives an audit: ages, sizes and policies from which a row becomes a finding."""
+"""The limits that a user gives an audit.
+
+They are ages, sizes and policies from which a row becomes a finding.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ class Limits:
     """Options of `magnetar pipeline audit`."""
 
     grace_s: int = 86_400
-    """Younger nodes and ledgers are left out, since their owner may not be written yet. An unknown age counts as old."""
+    """The age from which nodes and ledgers are judged.
+
+    The owner of a younger one may not be written yet. An unknown age counts as old.
+    """
     ranges_min: int = 1000
     """The fewest acked ranges of a subscription that are a finding."""
     backlog_bytes_min: int = 1 << 30
@@ -20,4 +26,4 @@ class Limits:
     retention_minutes: int = 0
     """The retention of topics without a policy; -1 = for ever."""
     slack_s: int = 3600
-    """The time that the broker's own checks may take to remove a ledger that is due."""
+    """The time that the broker's own checks may take to remove a ledger."""

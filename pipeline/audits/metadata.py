@@ -1,4 +1,4 @@
-"""`audit metadata`: finds nodes whose topic, namespace or tenant no longer exists, by kind.
+"""`audit metadata`: finds nodes whose topic, namespace or tenant does not exist.
 
 A topic exists if it has a managed ledger that is not being deleted, or if it is partitioned; its partitions then exist
 too, used or not. A namespace exists if it has policies, a tenant likewise. Nodes of non-persistent topics are left out,
@@ -30,7 +30,10 @@ _REASONS: tuple[tuple[str, str], ...] = (
 
 
 def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
-    """Return a plan with one row per superfluous node; its classes are the kinds of nodes."""
+    """Return a plan with one row per superfluous node.
+
+    Its classes are the kinds of nodes.
+    """
     judged = _judge(_with_owners(snapshot))
     leaked = judged.where(F.col("reason").isNotNull()).where(
         old_enough(snapshot.taken_ms, "modified_ms", limits.grace_s)
@@ -45,7 +48,7 @@ def audit_metadata(snapshot: Snapshot, limits: Limits) -> DataFrame:
 
 
 def _with_owners(snapshot: Snapshot) -> DataFrame:
-    """Add to each node whether its tenant, namespace and topic exist, and the partitions of its topic.
+    """Add to each node the existence of its tenant, namespace and topic.
 
     One row per node; columns own, partitions, has_namespace, has_tenant (null = absent), base, index.
     """
@@ -90,6 +93,7 @@ def _judge(nodes: DataFrame) -> DataFrame:
         & ~F.col("path").rlike(_ROOTS),
     }
     reason = F.lit(None).cast("string")
+    # The first reason of the list wins, so the columns are nested from the last one on.
     for name, text in reversed(_REASONS):
         reason = F.when(conditions[name], F.lit(text)).otherwise(reason)
     return nodes.withColumn("reason", reason)

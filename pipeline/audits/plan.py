@@ -1,4 +1,7 @@
-"""A plan: the findings of an audit as a DataFrame, for people to read and act on. One row per finding."""
+"""A plan: a DataFrame with one row per finding of an audit.
+
+It is for people to read and act on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs one audit: from a snapshot's folder to a plan in Parquet, a short text and a page. It never deletes anything."""
+"""Runs one audit on a snapshot and writes its plan.
+
+The result is a plan in Parquet, a page of HTML and a short text. An audit never deletes anything.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,8 @@ from pipeline.audits.lifecycle import audit_lifecycle
 from pipeline.audits.limits import Limits
 from pipeline.audits.metadata import audit_metadata
 from pipeline.audits.snapshot import SnapshotError, open_snapshot
-from pipeline.jobs.answer import Answer, Table, TableRow, as_text, mib
 from pipeline.jobs.page import write
+from pipeline.jobs.report import Report, Table, TableRow, as_text, mib
 
 AUDITS = MappingProxyType(
     {
@@ -39,7 +42,9 @@ class ClassSummary(NamedTuple):
     """The findings of one class together."""
 
     name: str
+    """The class, as in the plan."""
     findings: int
+    """Rows of the plan."""
     bytes: int | None
     """None where no finding has a size."""
     oldest_s: int | None
@@ -61,13 +66,13 @@ def run_audit(
     progress(f"audit {name}: summing up")
     plan = spark.read.parquet(str(out / _PLAN))
     found = summarise(plan)
-    answer = Answer(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))
-    answer.tables["classes"] = Table("By class", [_row(one) for one in found])
-    answer.tables["largest"] = Table(
+    report = Report(f"audit-{name}", f"Audit: {name}", describe(name, found, snapshot.unreadable, out))
+    report.tables["classes"] = Table("By class", [_row(one) for one in found])
+    report.tables["largest"] = Table(
         f"The {_LARGEST} largest of each class", largest(plan), shown=_LARGEST * max(len(found), 1)
     )
-    write(answer, out)
-    return "\n".join(answer.text)
+    write(report, out)
+    return "\n".join(report.text)
 
 
 def summarise(plan: DataFrame) -> list[ClassSummary]:
@@ -82,7 +87,10 @@ def summarise(plan: DataFrame) -> list[ClassSummary]:
 
 
 def largest(plan: DataFrame) -> list[TableRow]:
-    """Return the largest findings of each class, largest first: one row per finding, columns of the plan."""
+    """Return the largest findings of each class, largest first.
+
+    One row per finding, columns of the plan.
+    """
     order = Window.partitionBy("class").orderBy(F.desc_nulls_last("bytes"), "subject")
     first = plan.withColumn("place", F.row_number().over(order)).where(F.col("place") <= _LARGEST)
     return [row.asDict() for row in first.orderBy("class", "place").drop("place").collect()]

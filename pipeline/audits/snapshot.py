@@ -42,11 +42,17 @@ COLUMNS: Final = MappingProxyType(
         "unreadable": "path string, why string",
     }
 )
-"""By table, its columns in Spark's notation. docs/audits.md has the grain and the meaning of each table."""
+"""By table, its columns in Spark's notation.
+
+docs/audits_reference.md has the grain and the meaning of each table.
+"""
 
 
 class SnapshotError(Exception):
-    """A folder is no snapshot that can be audited; the message is one sentence."""
+    """A folder is no snapshot that can be audited.
+
+    The message is one sentence.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,9 @@ class Snapshot:
     """The tables of one snapshot."""
 
     spark: SparkSession
+    """Reads the tables."""
     folder: Path
+    """Of the tables; a path that all machines of `spark` have."""
     taken_ms: int
     """When the snapshot was taken, in milliseconds since 1970."""
 
@@ -69,7 +77,10 @@ class Snapshot:
 
 
 def taken_ms_of(folder: Path) -> int:
-    """Return when a snapshot was taken. SnapshotError for an incomplete folder or another format."""
+    """Return when a snapshot was taken.
+
+    SnapshotError for an incomplete folder or another format.
+    """
     try:
         facts = json.loads((folder / FACTS).read_text(encoding="utf-8"))
         found, taken_ms = facts["format"], int(facts["taken_ms"])

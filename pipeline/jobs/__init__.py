@@ -1,1 +1,4 @@
-"""The jobs of `magnetar pipeline`: each a function on a record, whose answer is tables, text and plots."""
+"""The jobs of `magnetar pipeline` on access records.
+
+Each is a function that returns a `Report`.
+"""

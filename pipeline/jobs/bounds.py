@@ -1,4 +1,6 @@
-"""Simulates general policies on the reads of an access record: Belady's bound, and FIFO, LRU and newer ones beside it.
+"""Simulates general policies on the reads of an access record.
+
+Belady's bound, and FIFO, LRU and newer ones beside it.
 
 The policies see a bare trace of requests. An append inserts an entry and is not counted as a read.
 """
@@ -10,27 +12,42 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from broker.recorder.record_reader import RunOfBroker
-from pipeline.replays.accesses import APPEND, ASK, CAME_TO_NOTHING, FORCED, READ, Accesses, runs_expanded
+from broker.recorder.record_reader import BrokerLifetime
+from pipeline.replays.accesses import (
+    APPEND,
+    CAME_TO_NOTHING,
+    FORCED,
+    READ,
+    STORAGE_READ,
+    Accesses,
+    runs_expanded,
+)
 from pipeline.replays.making import accesses_of
 from pipeline.replays.sampling import sampled
 from pipeline.simulators.simulation import BELADY, POLICIES, simulate
 from pipeline.simulators.trace import Trace, trace_of
 
-W_TINY_LFU: Final = "WTinyLFU"
-BASELINE: Final = ("FIFO", "LRU", "Sieve", "S3FIFO", "ARC", W_TINY_LFU, BELADY)
+_W_TINY_LFU: Final = "WTinyLFU"
+BASELINE: Final = ("FIFO", "LRU", "Sieve", "S3FIFO", "ARC", _W_TINY_LFU, BELADY)
 """Policies that `recommend` shows beside the broker's own."""
-SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in ("Sieve", W_TINY_LFU))
-"""The same for a sample. Sieve and W-TinyLFU behave otherwise in a small cache than in a large one, so a sample
-misjudges them (docs/simulators.md)."""
+SAMPLED_BASELINE: Final = tuple(policy for policy in BASELINE if policy not in ("Sieve", _W_TINY_LFU))
+"""The same for a sample.
+
+Sieve and W-TinyLFU behave otherwise in a small cache than in a large one, so a sample misjudges them
+(docs/simulators.md).
+"""
 SKETCH_UNITS_MAX: Final = 1 << 22
-"""The capacity that W-TinyLFU is simulated with at most, which limits its sketch to 240 MB."""
+"""The largest capacity that W-TinyLFU is simulated with.
+
+It limits the sketch of W-TinyLFU to 240 MB.
+"""
 
 
 class Requests(NamedTuple):
     """The appends and reads of an access record as a trace."""
 
     trace: Trace
+    """Its sizes are bytes."""
     reads: int
     """The number of requests that are reads."""
     appends: np.ndarray[tuple[int], np.dtype[np.bool_]]
@@ -40,7 +57,7 @@ class Requests(NamedTuple):
 def requests_of(accesses: Accesses) -> Requests:
     """Return appends and reads in their order, each entry with its size."""
     rows = accesses.rows
-    came = (rows.op == ASK) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
+    came = (rows.op == STORAGE_READ) & ((rows.detail & ~FORCED) != CAME_TO_NOTHING)
     wanted = (rows.op == APPEND) | (rows.op == READ) | came
     chosen = rows.take(wanted)
     row, ids = runs_expanded(chosen.first, chosen.entries)
@@ -49,14 +66,14 @@ def requests_of(accesses: Accesses) -> Requests:
     return Requests(trace, int(np.count_nonzero(~appends)), appends)
 
 
-def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tuple[str, int, int]]:
+def baseline_of(task: tuple[BrokerLifetime, int, float, Sequence[str]]) -> list[tuple[str, int, int]]:
     """Return (policy, reads that hit, reads) for one broker lifetime.
 
     The task names the size of the cache in bytes, the share of the entries to simulate, and the policies. A policy
     for which the share's capacity is too small is left out.
     """
-    run, size_bytes, rate, policies = task
-    accesses = accesses_of(run)
+    lifetime, size_bytes, rate, policies = task
+    accesses = accesses_of(lifetime)
     accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
     requests = requests_of(accesses)
     if not requests.reads:
@@ -66,7 +83,7 @@ def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tup
     for policy in policies:
         if capacity < POLICIES[policy]:
             continue
-        if policy == W_TINY_LFU:
+        if policy == _W_TINY_LFU:
             trace, units = in_units(requests.trace, capacity, SKETCH_UNITS_MAX)
         else:
             trace, units = requests.trace, capacity
@@ -76,7 +93,9 @@ def baseline_of(task: tuple[RunOfBroker, int, float, Sequence[str]]) -> list[tup
 
 
 def in_units(trace: Trace, capacity: int, units_max: int) -> tuple[Trace, int]:
-    """Return the trace and the capacity in the smallest unit that keeps the capacity at `units_max` or below.
+    """Return the trace and the capacity in a coarser unit.
+
+    The unit is the smallest with which the capacity is at most `units_max`.
 
     W-TinyLFU's sketch takes 58 bytes per unit of the capacity, whatever the trace: with a capacity of 1 GiB in
     bytes it would take 8 GB of memory.

@@ -1,7 +1,7 @@
-"""`compare`: what the broker counted, what its events add up to, and what its own settings should have given.
+"""`compare`: compares a broker's counters with those of a replay under its own settings.
 
-All three are equal unless the cache, the recorder or the machine code has a defect; where they are not, this names
-the counter. `magnetar cache replay` then finds the first event.
+They are equal unless the cache, the recorder or the machine code has a defect. This names the counters that differ;
+`magnetar cache replay` then finds the first event that does.
 """
 
 from __future__ import annotations
@@ -10,26 +10,31 @@ from collections.abc import Callable, Mapping
 
 from pyspark.sql import SparkSession
 
-from pipeline.jobs.answer import Answer, Cell, Table, as_text
+from pipeline.jobs.report import Cell, Report, Table, as_text
 from pipeline.jobs.what_if import exactly
 from pipeline.traces.checking import Checked
 
 
 def compare(
     spark: SparkSession, checked: Checked, say: Callable[[str], None] = lambda text: None
-) -> tuple[Answer, bool]:
-    """The answer, and whether every run that could be compared is equal and there was one."""
-    answer = Answer("compare", "Observed and replayed", checked.summary())
+) -> tuple[Report, bool]:
+    """Return the report, and True if all compared broker lifetimes are equal.
+
+    False also where none could be compared.
+
+    Table `compare`: one row per broker lifetime and counter.
+    """
+    report = Report("compare", "Observed and replayed", checked.summary())
     rows: list[dict[str, Cell]] = []
     compared = different = 0
-    for run, outcome in zip(checked.runs, exactly(spark, checked.runs, say), strict=True):
-        counted = run.files[-1].facts.totals
-        name = f"{run.broker}, started {run.start}"
+    for lifetime, outcome in zip(checked.lifetimes, exactly(spark, checked.lifetimes, say), strict=True):
+        counted = lifetime.files[-1].facts.totals
+        name = f"{lifetime.broker}, started {lifetime.start}"
         if outcome is None:
-            answer.text.append(f"{name}: not compared: {run.why_not_exact()}")
+            report.text.append(f"{name}: not compared: {lifetime.why_not_exact()}")
         elif counted is None:
-            answer.text.append(
-                f"{name}: not compared: the broker did not end in good order, its totals are missing"
+            report.text.append(
+                f"{name}: not compared: the broker was not shut down in order, so its totals are missing"
             )
         else:
             own_rows = _rows(name, counted, outcome.totals)
@@ -38,12 +43,12 @@ def compare(
             different += bool(wrong)
             rows += own_rows
             verdict = f"{len(wrong)} counters differ" if wrong else "every counter is equal"
-            answer.text.append(f"{name}: {verdict}")
-    answer.tables["compare"] = Table("Counters", rows, shown=1000)
-    answer.text += ["", *as_text(rows, 60)] if rows else []
+            report.text.append(f"{name}: {verdict}")
+    report.tables["compare"] = Table("Counters", rows, shown=1000)
+    report.text += ["", *as_text(rows, 60)] if rows else []
     if not compared:
-        answer.text.append("no run of the record could be compared")
-    return answer, compared > 0 and not different
+        report.text.append("no broker lifetime of the access record could be compared")
+    return report, compared > 0 and not different
 
 
 def _rows(name: str, counted: Mapping[str, int], replayed: Mapping[str, int]) -> list[dict[str, Cell]]:

@@ -1,4 +1,4 @@
-"""`hit-report`: who hit and who missed, when, why, and what the cache held."""
+"""`hit-report`: counts hits, misses and their causes, and the cache's contents."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from broker.entry_cache.observe.cache_events import Op
-from broker.recorder.record_reader import RunOfBroker
-from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
-from pipeline.replays.reuse import CAUSES, Reuse, reuse_of
+from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.replays.reuse import MISS_CAUSES, Reuse, reuse_of
 from pipeline.traces.record_frames import Record
 
 POINTS = 300
-"""Of the timelines."""
-RUN = ["broker", "start"]
+"""Steps of a timeline."""
+LIFETIME = ["broker", "start"]
+"""Columns that identify a broker lifetime."""
 
 
 def reads_by(rows: DataFrame, *keys: str) -> DataFrame:
-    """Hits, misses and coalesced reads in entries, and the hit ratio, by columns of a record's rows; `minute` is one
-    on top."""
+    """Count reads by columns of an access record's events.
+
+    `minute` may be one of them.
+
+    One row per combination of the keys: the keys, hits, misses, coalesced (in entries), bytes, hit_ratio.
+    """
     minute = (f.col("ts") / 60_000_000).cast("long") * 60
     return (
         rows.where(f.col("op").isin(Op.HIT.value, Op.ARRIVED.value))
@@ -46,25 +51,36 @@ def _entries(condition: Column) -> Column:
 
 
 def cache_share(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
-    """Mean bytes in the cache by topic, over the span: from what came in and what left, when."""
+    """Compute the mean bytes in the cache by topic.
+
+    Inserts and evictions count with the time that is left of the span.
+
+    One row per broker lifetime and topic: broker, start, topic, mean_bytes. `span_us`: first and last time.
+    """
     begin, end = span_us
     sign = f.when(f.col("op") == Op.INSERT.value, 1.0).otherwise(-1.0)
+    # An insert holds its bytes until the end of the span, and its eviction takes back the time after it.
     held = sign * f.col("bytes") * (f.lit(end) - f.col("ts")) / float(max(end - begin, 1))
     return (
         rows.where(f.col("op").isin(Op.INSERT.value, Op.EVICT.value))
-        .groupBy(*RUN, "topic")
+        .groupBy(*LIFETIME, "topic")
         .agg(f.sum(held).alias("mean_bytes"))
     )
 
 
 def cache_timeline(rows: DataFrame, span_us: tuple[int, int]) -> DataFrame:
-    """Bytes in the cache at the end of each of some hundred steps of the span, by broker."""
+    """Sum the bytes that the cache gained or lost by step.
+
+    The span is divided into POINTS steps.
+
+    One row per broker lifetime and step: broker, start, step, change.
+    """
     step = _step_us(span_us)
     sign = f.when(f.col("op") == Op.INSERT.value, 1).otherwise(-1)
     return (
         rows.where(f.col("op").isin(Op.INSERT.value, Op.EVICT.value))
         .withColumn("step", ((f.col("ts") - f.lit(span_us[0])) / step).cast("int"))
-        .groupBy(*RUN, "step")
+        .groupBy(*LIFETIME, "step")
         .agg(f.sum(sign * f.col("bytes")).alias("change"))
     )
 
@@ -73,29 +89,39 @@ def _step_us(span_us: tuple[int, int]) -> int:
     return max((span_us[1] - span_us[0]) // POINTS, 1)
 
 
-def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) -> Answer:
-    answer = Answer("hit-report", "Hit report", record.checked.summary())
+def hit_report(spark: SparkSession, record: Record, say: Callable[[str], None]) -> Report:
+    """Return the report for an access record.
+
+    `say` is called with each step.
+
+    Tables: `by_topic` (one row per broker and topic), `by_subscription`, `by_minute`, `cache_share` (broker and topic),
+    `reuse_time` and `reuse_distance` (bucket), `causes`, `causes_by_topic`.
+    """
+    report = Report("hit-report", "Hit report", record.checked.summary())
     say("reads by topic, subscription and minute")
-    partial = reads_by(record.rows, *RUN, "topic", "sub", "minute").persist()
-    by_reader = _with_names(_rolled(partial, *RUN, "topic", "sub"), record)
+    # One pass over the events; the tables by reader and by minute are sums of its result.
+    partial = reads_by(record.rows, *LIFETIME, "topic", "sub", "minute").persist()
+    by_reader = _with_names(_rolled(partial, *LIFETIME, "topic", "sub"), record)
     by_minute = [row.asDict() for row in _rolled(partial, "minute").orderBy("minute").collect()]
     partial.unpersist()
     total = {name: sum(row[name] for row in by_minute) for name in ("hits", "misses", "coalesced")}
     reads = sum(total.values())
     ratio = percent(total["hits"] / reads) if reads else "no reads"
-    answer.text.append(f"hit ratio {ratio}: {reads:,} entries read, {total['misses']:,} from bookies")
-    say("what the cache held")
-    shares = cache_share(record.rows, record.checked.span_us).join(record.topics, [*RUN, "topic"], "left")
+    report.text.append(f"hit ratio {ratio}: {reads:,} entries read, {total['misses']:,} from bookies")
+    say("contents of the cache")
+    shares = cache_share(record.rows, record.checked.span_us).join(
+        record.topics, [*LIFETIME, "topic"], "left"
+    )
     held = [row.asDict() for row in shares.orderBy(f.desc("mean_bytes")).collect()]
     timeline = [row.asDict() for row in cache_timeline(record.rows, record.checked.span_us).collect()]
-    say("reuse of entries, and why reads missed")
-    reuse = reuse_of_runs(spark, record.checked.runs)
-    _tables(answer, by_reader, by_minute, held)
-    _plots(answer, by_minute, timeline, held, record)
-    _add_reuse(answer, record.checked.runs, reuse)
-    answer.text += ["", *as_text(answer.tables["by_topic"].rows, 10)]
-    answer.text += ["", *as_text(answer.tables["causes"].rows, 10)]
-    return answer
+    say("reuse of entries and causes of misses")
+    reuse = reuse_of_lifetimes(spark, record.checked.lifetimes)
+    _tables(report, by_reader, by_minute, held)
+    _plots(report, by_minute, timeline, held, record)
+    _add_reuse(report, record.checked.lifetimes, reuse)
+    report.text += ["", *as_text(report.tables["by_topic"].rows, 10)]
+    report.text += ["", *as_text(report.tables["causes"].rows, 10)]
+    return report
 
 
 def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
@@ -107,14 +133,14 @@ def _rolled(partial: DataFrame, *keys: str) -> DataFrame:
 
 
 def _with_names(rows: DataFrame, record: Record) -> list[dict[str, object]]:
-    named = rows.join(record.topics, [*RUN, "topic"], "left").join(
-        record.readers, [*RUN, "topic", "sub"], "left"
+    named = rows.join(record.topics, [*LIFETIME, "topic"], "left").join(
+        record.readers, [*LIFETIME, "topic", "sub"], "left"
     )
     return [row.asDict() for row in named.orderBy(f.desc("misses"), "topic", "sub").collect()]
 
 
 def _tables(
-    answer: Answer,
+    report: Report,
     by_reader: Sequence[dict[str, object]],
     by_minute: Sequence[dict[str, object]],
     held: Sequence[dict[str, object]],
@@ -129,7 +155,7 @@ def _tables(
         for (broker, topic), sums in topics.items()
     ]
     by_topic.sort(key=lambda row: -int(str(row["misses"])))
-    answer.tables["by_topic"] = Table("By topic, most misses first", by_topic)
+    report.tables["by_topic"] = Table("By topic, most misses first", by_topic)
     readers: list[dict[str, Cell]] = [
         {
             "topic": str(row["topic_name"]),
@@ -140,7 +166,7 @@ def _tables(
         }
         for row in by_reader
     ]
-    answer.tables["by_subscription"] = Table("By subscription, most misses first", readers)
+    report.tables["by_subscription"] = Table("By subscription, most misses first", readers)
     minutes: list[dict[str, Cell]] = [
         {
             "minute": str(row["minute"]),
@@ -149,7 +175,7 @@ def _tables(
         }
         for row in by_minute
     ]
-    answer.tables["by_minute"] = Table("By minute (UTC)", minutes)
+    report.tables["by_minute"] = Table("By minute (UTC)", minutes)
     all_bytes = sum(float(str(row["mean_bytes"])) for row in held) or 1.0
     shares: list[dict[str, Cell]] = [
         {
@@ -160,7 +186,7 @@ def _tables(
         }
         for row in held
     ]
-    answer.tables["cache_share"] = Table("Share of the cache by topic, mean over the record", shares)
+    report.tables["cache_share"] = Table("Share of the cache by topic, mean over the record", shares)
 
 
 _COUNTS = ("hits", "misses", "coalesced", "bytes")
@@ -172,7 +198,7 @@ def _ratio(sums: dict[str, int]) -> float:
 
 
 def _plots(
-    answer: Answer,
+    report: Report,
     by_minute: Sequence[dict[str, object]],
     timeline: Sequence[dict[str, object]],
     held: Sequence[dict[str, object]],
@@ -181,34 +207,38 @@ def _plots(
     if len(by_minute) > 1:
         xs = list(range(len(by_minute)))
         ys = [float(str(row["hit_ratio"])) for row in by_minute]
-        answer.plots.append(Plot("Hit ratio by minute", lines_plot({"hit ratio": (xs, ys)}, "minute", "")))
+        report.plots.append(Plot("Hit ratio by minute", lines_plot({"hit ratio": (xs, ys)}, "minute", "")))
     lines = {}
     step_s = _step_us(record.checked.span_us) / 1e6
-    for run in record.checked.runs:
+    for lifetime in record.checked.lifetimes:
         changes = np.zeros(POINTS + 2)
         for row in timeline:
-            if (row["broker"], row["start"]) == (run.broker, run.start):
+            if (row["broker"], row["start"]) == (lifetime.broker, lifetime.start):
                 changes[min(int(str(row["step"])), POINTS + 1)] += float(str(row["change"]))
         levels = np.cumsum(changes) / (1 << 20)
-        lines[f"{run.broker} {run.start}"] = ((np.arange(len(levels)) * step_s).tolist(), levels.tolist())
-    answer.plots.append(
+        lines[f"{lifetime.broker} {lifetime.start}"] = (
+            (np.arange(len(levels)) * step_s).tolist(),
+            levels.tolist(),
+        )
+    report.plots.append(
+        # More than a dozen lines cannot be told apart.
         Plot("Bytes in the cache", lines_plot(dict(list(lines.items())[:12]), "seconds", "MiB"))
     )
     top = {str(row["topic_name"]): float(str(row["mean_bytes"])) / (1 << 20) for row in held[:15]}
     if top:
-        answer.plots.append(Plot("Topics that fill the cache", bars_plot(top, "MiB, mean")))
+        report.plots.append(Plot("Topics that fill the cache", bars_plot(top, "MiB, mean")))
 
 
-def reuse_of_runs(spark: SparkSession, runs: Sequence[RunOfBroker]) -> list[Reuse]:
-    """One task per run; in the order of the runs."""
-    return spark.sparkContext.parallelize(list(runs), len(runs)).map(reuse_of).collect()
+def reuse_of_lifetimes(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> list[Reuse]:
+    """Compute the reuse of each broker lifetime, as a Spark task each."""
+    return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(reuse_of).collect()
 
 
-def _add_reuse(answer: Answer, runs: Sequence[RunOfBroker], reuse: Sequence[Reuse]) -> None:
+def _add_reuse(report: Report, lifetimes: Sequence[BrokerLifetime], reuse: Sequence[Reuse]) -> None:
     counts = np.sum([one.reads for one in reuse], axis=0)
     times, distances = counts.sum(axis=1), counts.sum(axis=0)
-    answer.tables["reuse_time"] = Table("Time since the entry was used before", _histogram(times, _time_name))
-    answer.tables["reuse_distance"] = Table(
+    report.tables["reuse_time"] = Table("Time since the entry was used before", _histogram(times, _time_name))
+    report.tables["reuse_distance"] = Table(
         "Bytes that came in since then (what a first-in-first-out cache needs)",
         _histogram(distances, _size_name),
     )
@@ -218,27 +248,29 @@ def _add_reuse(answer: Answer, runs: Sequence[RunOfBroker], reuse: Sequence[Reus
         x_names = [_size_name(at) for at in range(used_sizes[0], used_sizes[-1] + 1)]
         y_names = [_time_name(at) for at in range(used_times[0], used_times[-1] + 1)]
         svg = heat_map(shown, "bytes that came in between, below", "time in between, below", x_names, y_names)
-        answer.plots.append(Plot("Reuse", svg, "The size and the time that a cache would need to have hit."))
+        report.plots.append(Plot("Reuse", svg, "The size and the time that a cache would need to have hit."))
     causes = np.sum([one.causes.sum(axis=0) for one in reuse], axis=0)
     cause_bytes = np.sum([one.cause_bytes.sum(axis=0) for one in reuse], axis=0)
-    answer.tables["causes"] = Table(
+    report.tables["causes"] = Table(
         "Why entries were read from bookies",
         [
             {"cause": cause, "entries": int(causes[at]), "bytes": mib(int(cause_bytes[at]))}
-            for at, cause in enumerate(CAUSES)
+            for at, cause in enumerate(MISS_CAUSES)
         ],
     )
-    answer.tables["causes_by_topic"] = Table("The same by topic", _causes_by_topic(runs, reuse))
+    report.tables["causes_by_topic"] = Table("The same by topic", _causes_by_topic(lifetimes, reuse))
 
 
-def _causes_by_topic(runs: Sequence[RunOfBroker], reuse: Sequence[Reuse]) -> list[dict[str, str | int]]:
+def _causes_by_topic(
+    lifetimes: Sequence[BrokerLifetime], reuse: Sequence[Reuse]
+) -> list[dict[str, str | int]]:
     rows: list[dict[str, str | int]] = []
-    for run, one in zip(runs, reuse, strict=True):
-        names = run.names.topics if run.names is not None else {}
+    for lifetime, one in zip(lifetimes, reuse, strict=True):
+        names = lifetime.names.topics if lifetime.names is not None else {}
         for topic in np.flatnonzero(one.causes.sum(axis=1)).tolist():
-            counts = {cause: int(one.causes[topic, at]) for at, cause in enumerate(CAUSES)}
-            rows.append({"topic": names.get(topic, f"topic {topic}"), "broker": run.broker, **counts})
-    return sorted(rows, key=lambda row: -sum(int(row[cause]) for cause in CAUSES))
+            counts = {cause: int(one.causes[topic, at]) for at, cause in enumerate(MISS_CAUSES)}
+            rows.append({"topic": names.get(topic, f"topic {topic}"), "broker": lifetime.broker, **counts})
+    return sorted(rows, key=lambda row: -sum(int(row[cause]) for cause in MISS_CAUSES))
 
 
 def _histogram(counts: NDArray[np.int64], name: Callable[[int], str]) -> list[dict[str, str | int | float]]:

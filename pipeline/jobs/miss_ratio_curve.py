@@ -1,4 +1,6 @@
-"""`miss-ratio-curve`: the miss ratio of reads over the size of the cache, from a sample of the entries (SHARDS).
+"""`miss-ratio-curve`: estimates the miss ratio over the size of the cache.
+
+The estimate comes from a sample of the entries (SHARDS).
 
 Error bars are a delete-a-group jackknife over ten groups of the sample, as in `pipeline.simulators.shards`.
 """
@@ -14,9 +16,9 @@ import numpy as np
 from pyspark.sql import SparkSession
 
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import RunOfBroker
-from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
+from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
 from pipeline.jobs.what_if import policy_name
 from pipeline.replays.accesses import Accesses
 from pipeline.replays.grid import NO_TTL_NS, own_settings
@@ -27,36 +29,52 @@ from pipeline.simulators.shards import GROUPS, STUDENT_T
 from pipeline.traces.checking import Checked
 
 SAMPLED_ROWS: Final = 2_000_000
-"""Rows that are replayed at most, where nobody says which share."""
+"""Rows that are replayed at most, unless a share is given."""
 POINTS: Final = 12
+"""Sizes, unless they are given."""
 ENTRIES_MIN: Final = 10
-"""A sample's cache with room for fewer says little of the whole one, and its error bar does not know."""
+"""Entries that fit into the sample's share of the cache at least.
+
+With fewer the error bar is too narrow.
+"""
 
 
 class Point(NamedTuple):
-    """One policy with one size: reads and misses, and both without each of the groups, over all runs."""
+    """One policy with one size.
+
+    Reads and misses, and both without each of the groups, over all broker lifetimes.
+    """
 
     policy: str
+    """The name of the line in the plot."""
     size_bytes: int
+    """Of the whole cache."""
     reads: float
+    """Entries read, scaled to the whole access record."""
     misses: float
+    """Entries read from bookies, scaled likewise."""
     reads_without: tuple[float, ...]
+    """By group, the reads of all others."""
     misses_without: tuple[float, ...]
+    """By group, the misses of all others."""
     rate: float
+    """The share of the entries that was replayed."""
     entries: float
-    """What the replayed cache has room for, of the run with the largest entries."""
+    """Entries that fit into the replayed cache, of the broker lifetime with the largest entries."""
 
     @property
     def miss_ratio(self) -> float:
+        """Misses among reads; 0 without reads."""
         return self.misses / self.reads if self.reads else 0.0
 
     @property
-    def tells(self) -> bool:
+    def is_meaningful(self) -> bool:
+        """False where the replayed cache is too small for an error bar."""
         return self.rate >= 1 or self.entries >= ENTRIES_MIN
 
     @property
     def error_bar(self) -> float:
-        """Half of the 95 % interval; 0 where everything was replayed."""
+        """Half the width of the 95 % interval; 0 where all entries were replayed."""
         ratios = np.array(
             [
                 misses / reads if reads else 0.0
@@ -74,18 +92,24 @@ def miss_ratio_curve(
     *,
     rate: float | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> Answer:
-    """Without `sizes`, from a sixty-fourth to 32 times the broker's own."""
-    answer = Answer("miss-ratio-curve", "Miss ratio curve", checked.summary())
-    own = own_settings(checked.runs[0])
+) -> Report:
+    """Return the curves of three policies.
+
+    They are the recorded policy, PIP-430 without a time to live, and FIFO.
+
+    `sizes` in bytes; without them from a sixty-fourth to 32 times the broker's own. `rate`: the share of the entries that
+    is replayed, above 0 and at most 1. Table `miss_ratio_curve`: one row per policy and size.
+    """
+    report = Report("miss-ratio-curve", "Miss ratio curve", checked.summary())
+    own = own_settings(checked.lifetimes[0])
     sizes = sizes or [max(own.size_bytes_max, 1 << 16) * 2**power // 64 for power in range(POINTS)]
     share = rate if rate is not None else min(1.0, max(0.01, SAMPLED_ROWS / checked.rows))
     settings = _policies(own)
     say(f"replaying {len(sizes)} sizes of {len(settings)} policies on {percent(share)} of the entries")
-    tasks = [(run, settings, list(sizes), share) for run in checked.runs]
+    tasks = [(lifetime, settings, list(sizes), share) for lifetime in checked.lifetimes]
     found = spark.sparkContext.parallelize(tasks, len(tasks)).map(_points).collect()
     every = [added(same) for same in zip(*found, strict=True)]
-    points = [point for point in every if point.tells]
+    points = [point for point in every if point.is_meaningful]
     rows: list[dict[str, Cell]] = [
         {
             "policy": point.policy,
@@ -104,20 +128,20 @@ def miss_ratio_curve(
         ys.append(point.miss_ratio)
         bars.setdefault(point.policy, []).append(point.error_bar)
     svg = lines_plot(lines, "MiB", "miss ratio of reads", log_x=True, bars=bars)
-    answer.plots.append(Plot("Miss ratio over size", svg, f"From {percent(share)} of the entries."))
-    answer.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
-    answer.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
-    if left_out := sorted({point.size_bytes for point in every if not point.tells}):
-        answer.text.append(
+    report.plots.append(Plot("Miss ratio over size", svg, f"From {percent(share)} of the entries."))
+    report.tables["miss_ratio_curve"] = Table("Miss ratio over size", rows, shown=200)
+    report.text.append(f"from {percent(share)} of the entries; error bars hold 19 times in 20")
+    if left_out := sorted({point.size_bytes for point in every if not point.is_meaningful}):
+        report.text.append(
             f"left out: sizes up to {mib(left_out[-1])}, of which the sample's share holds fewer than {ENTRIES_MIN} "
             "entries; a larger --sample brings them"
         )
     if own.policy not in BY_KERNEL:
-        answer.text.append(
-            f"{own.policy} has no machine code: its curve is in what-if, here are those that have"
+        report.text.append(
+            f"{own.policy} has no machine code: use what-if for its curve; here are policies that have some"
         )
-    answer.text += ["", *as_text(rows, 60)]
-    return answer
+    report.text += ["", *as_text(rows, 60)]
+    return report
 
 
 def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
@@ -131,19 +155,19 @@ def _policies(own: EntryCacheSettings) -> list[tuple[str, EntryCacheSettings]]:
     ]
 
 
-_Task = tuple[RunOfBroker, list[tuple[str, EntryCacheSettings]], list[int], float]
+_Task = tuple[BrokerLifetime, list[tuple[str, EntryCacheSettings]], list[int], float]
 
 
 def _points(task: _Task) -> list[Point]:
-    run, policies, sizes, share = task
-    accesses = accesses_of(run)
+    lifetime, policies, sizes, share = task
+    accesses = accesses_of(lifetime)
     return points_of(sampled(accesses, min(share, accesses.rate)), policies, sizes)
 
 
 def points_of(
     accesses: Accesses, policies: Sequence[tuple[str, EntryCacheSettings]], sizes: Sequence[int]
 ) -> list[Point]:
-    """Each named policy with each size."""
+    """Replay each named policy with each size, with the whole sample and without each group."""
     kept = accesses.rate * (1 - 1 / GROUPS)
     group = groups(accesses, GROUPS)
     parts = [only(accesses, group != number, kept) for number in range(GROUPS)] if accesses.rate < 1 else []
@@ -156,6 +180,7 @@ def points_of(
 
 def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: EntryCacheSettings) -> Point:
     whole = replay_with(accesses, settings)
+    # Everything was replayed: equal groups give an error bar of zero.
     others = [replay_with(part, settings) for part in parts] or [whole] * GROUPS
     scale = 1 / accesses.rate
     mean_bytes = max(float(accesses.sizes.mean()), 1.0) if accesses.entries else 1.0
@@ -172,7 +197,7 @@ def _point(name: str, accesses: Accesses, parts: Sequence[Accesses], settings: E
 
 
 def added(same: Sequence[Point]) -> Point:
-    """One point over all runs."""
+    """Add up the points of all broker lifetimes for the same policy and size."""
     first = same[0]
     return first._replace(
         reads=sum(point.reads for point in same),

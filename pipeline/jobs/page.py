@@ -1,4 +1,4 @@
-"""Writes an answer: a Parquet file per table, and one page of HTML that needs nothing beside it."""
+"""Writes a report: a Parquet file per table, and one self-contained page of HTML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.jobs.answer import Answer, Plot, Table, shown
+from pipeline.jobs.report import Plot, Report, Table, shown
 
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 66rem; padding: 0 1rem; color: #1c2430; }
@@ -22,25 +22,29 @@ svg { max-width: 100%; height: auto; } p.note { color: #5a6474; font-size: .86re
 """
 
 
-def write(answer: Answer, folder: Path) -> Path:
-    """The page's path. OSError where the folder cannot be written to."""
+def write(report: Report, folder: Path) -> Path:
+    """Write page and tables into a folder.
+
+    Return the path of the page. OSError for an unwritable folder.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in answer.tables.items():
+    for name, table in report.tables.items():
         if table.rows:
             pq.write_table(
                 pa.Table.from_pylist([dict(row) for row in table.rows]), folder / f"{name}.parquet"
             )
-    path = folder / f"{answer.name}.html"
-    path.write_text(html_of(answer), encoding="utf-8")
+    path = folder / f"{report.name}.html"
+    path.write_text(html_of(report), encoding="utf-8")
     return path
 
 
-def html_of(answer: Answer) -> str:
-    parts = [f"<h1>{escape(answer.title)}</h1>", f"<pre>{escape(chr(10).join(answer.text))}</pre>"]
-    parts += [_plot(plot) for plot in answer.plots]
-    parts += [_table(table) for table in answer.tables.values()]
+def html_of(report: Report) -> str:
+    """Return the page; equal reports give equal text."""
+    parts = [f"<h1>{escape(report.title)}</h1>", f"<pre>{escape(chr(10).join(report.text))}</pre>"]
+    parts += [_plot(plot) for plot in report.plots]
+    parts += [_table(table) for table in report.tables.values()]
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(answer.title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(report.title)}</title>'
         f"<style>{_STYLE}</style></head><body>\n" + "\n".join(parts) + "\n</body></html>\n"
     )
 
@@ -51,7 +55,7 @@ def _plot(plot: Plot) -> str:
 
 def _table(table: Table) -> str:
     if not table.rows:
-        return f"<section><h2>{escape(table.title)}</h2><p>nothing</p></section>"
+        return f"<section><h2>{escape(table.title)}</h2><p>no rows</p></section>"
     names = list(table.rows[0])
     right = {name for name in names if isinstance(table.rows[0][name], int | float)}
     head = "".join(f'<th class="{"n" if name in right else "t"}">{escape(name)}</th>' for name in names)

@@ -1,4 +1,4 @@
-"""Plots as SVG text for a page."""
+"""Draws plots as SVG text for a page, with matplotlib."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ mpl.use("svg")
 from matplotlib import pyplot
 
 Line = tuple[Sequence[float], Sequence[float]]
+"""The x and the y of each point."""
 
 
 def _svg(figure: Any) -> str:
-    """Without the head of a file of its own, and the same text for the same plot."""
+    """Return the element `<svg>`, the same text for the same plot."""
     out = io.StringIO()
+    # Without a fixed salt matplotlib draws new ids, and equal reports would differ.
     with mpl.rc_context({"svg.hashsalt": "magnetar"}):
         figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+    # pyplot keeps every figure until it is closed.
     pyplot.close(figure)
     found = re.search(r"<svg.*</svg>", out.getvalue(), re.S)
     assert found is not None
@@ -37,7 +40,10 @@ def lines_plot(
     bars: Mapping[str, Sequence[float]] | None = None,
     marks: Mapping[str, tuple[float, float]] | None = None,
 ) -> str:
-    """`bars`: half the height of the error bars of a line; `marks`: single points with a name."""
+    """Draw named lines.
+
+    `bars`: for a line, half the height of each point's error bar; `marks`: named single points.
+    """
     figure, axes = pyplot.subplots(figsize=(8, 3.8))
     for name, (xs, ys) in lines.items():
         errors = (bars or {}).get(name)
@@ -57,7 +63,7 @@ def lines_plot(
 
 
 def bars_plot(values: Mapping[str, float], x: str) -> str:
-    """Horizontal, the first at the top."""
+    """Draw named horizontal bars, the first at the top."""
     figure, axes = pyplot.subplots(figsize=(8, 0.5 + 0.32 * max(len(values), 1)))
     names = list(values)
     axes.barh(names[::-1], [values[name] for name in names[::-1]])
@@ -69,7 +75,7 @@ def bars_plot(values: Mapping[str, float], x: str) -> str:
 def heat_map(
     counts: NDArray[np.int64], x: str, y: str, x_names: Sequence[str], y_names: Sequence[str]
 ) -> str:
-    """`counts` by row (y) and column (x)."""
+    """Draw `counts` by row (y) and column (x); zeros stay white."""
     figure, axes = pyplot.subplots(figsize=(8, 4))
     shown = np.ma.masked_equal(counts, 0)
     image = axes.imshow(shown, origin="lower", aspect="auto", norm="log" if counts.max() > 0 else None)

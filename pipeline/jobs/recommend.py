@@ -1,7 +1,8 @@
-"""`recommend`: which setting binds, the lines of broker.conf to change, and what they bring.
+"""`recommend`: finds the lines of broker.conf to change, and their gain.
 
-Each setting is first moved alone, far enough not to bind any more: the one that brings most is the one that binds. Then
-all are moved together, and the cheapest combination within a hair of the best is recommended.
+Each setting is first moved alone, so far that it no longer limits: the one with the largest gain is the binding one.
+Then size and time to live are moved together, and the cheapest combination close to the best is recommended. The
+policy `magnetar` is compared with the recorded one at the present settings, because its gain costs no memory.
 """
 
 from __future__ import annotations
@@ -12,33 +13,50 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from broker.entry_cache.policies.names import MAGNETAR, PIP430
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import RunOfBroker
-from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.bounds import BASELINE, SAMPLED_BASELINE, baseline_of
 from pipeline.jobs.plots import bars_plot, lines_plot
-from pipeline.jobs.what_if import OWN, exactly, own_lines, policy_name, row_of
-from pipeline.replays.grid import NO_TTL_NS, Choice, GridRow, own_settings, replay_grid
+from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.jobs.what_if import OBJECTS_ROWS, OWN, exactly, own_lines, policy_name, row_of
+from pipeline.replays.grid import NO_TTL_NS, GridRow, Overrides, own_settings, replay_grid
+from pipeline.simulators.simulation import BELADY, SimulatorMissing, library_is_installed
 from pipeline.traces.checking import Checked
 
 SIZES: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Of the broker's own size."""
+"""Multiples of the broker's own size."""
 TTLS: Final = (1.0, 3.0, 10.0, 60.0)
+"""Multiples of the broker's own time to live."""
 NEAR: Final = 0.002
-"""A hit ratio so little below the best is as good."""
+"""A hit ratio this little below the best counts as the best."""
 WORTH: Final = 0.002
-"""Less than this is not worth a change."""
+"""A smaller gain in hit ratio is no reason to change a setting."""
+POLICY_WORTH: Final = 0.03
+"""A smaller gain is no reason to change the policy.
+
+The replay of `magnetar` may be wrong by this much.
+
+In a cache of half the demand, `magnetar` serves some of several equal readers, and a size that is 0.3 % off moves its
+replayed hit ratio by up to three points. The error of a sample of OBJECTS_ROWS rows is a tenth of that.
+"""
 EXTENSIONS: Final = 5
+"""Requeues that are tried where the broker allows fewer."""
 SPARE: Final = 1.1
-"""How much more than what was needed is recommended."""
-MIB: Final = 1 << 20
+"""The recommended size per byte that the replayed cache needed."""
+_MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
+    """One setting, moved alone."""
+
     key: str
-    choice: Choice
+    """Of broker.conf."""
+    overrides: Overrides
+    """The setting with its new value."""
     text: str
+    """The move, for the report."""
 
 
 def recommend(
@@ -47,65 +65,79 @@ def recommend(
     *,
     rate: float = 1.0,
     say: Callable[[str], None] = lambda text: None,
-) -> Answer:
-    answer = Answer("recommend", "Recommendation", checked.summary())
-    own = own_settings(checked.runs[0])
+) -> Report:
+    """Return the recommendation for a checked access record.
+
+    `rate`: the share of the entries that is replayed, above 0 and at most 1. `say` is called with each step.
+    """
+    report = Report("recommend", "Recommendation", checked.summary())
+    own = own_settings(checked.lifetimes[0])
     if not own.size_bytes_max:
-        answer.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
-        return answer
-    exact = exactly(spark, checked.runs, say)
+        report.text.append("this broker had no cache: set managedLedgerCacheSizeMB above 0 and record again")
+        return report
+    exact = exactly(spark, checked.lifetimes, say)
     knobs, combinations = _knobs(own), _combinations(own)
-    every = [OWN, *[knob.choice for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
-    grid = replay_grid(spark, checked.runs, every, rate=rate, say=say)
+    # One grid for everything: each task reads its files once for all settings.
+    every = [OWN, *[knob.overrides for knob in knobs], *combinations, _expected_reads_without_ttl(own)]
+    grid = replay_grid(spark, checked.lifetimes, every, rate=rate, say=say)
     present, moved = grid[0], grid[1 : 1 + len(knobs)]
     together = grid[1 + len(knobs) : -1]
     best = _trimmed(spark, checked, present, _cheapest(present, together), rate)
-    say("what no setting can beat")
-    baseline = _baseline(spark, checked.runs, best.settings.size_bytes_max, rate)
-    answer.text += [*own_lines(exact, present), "", *_binding(knobs, moved, present), ""]
-    answer.text += _advice(present, best)
-    answer.text += ["", *_bounds(baseline, grid[-1] if checked.counts_reads else None, best)]
-    _add_tables(answer, present, best, knobs, moved, together, baseline)
-    return answer
+    policies = _policies(spark, checked, own, rate, say)
+    baseline = _baseline(spark, checked.lifetimes, best.settings.size_bytes_max, rate, say)
+    report.text += [*own_lines(exact, present), "", *_binding(knobs, moved, present), ""]
+    report.text += [*_advice(present, best), *_policy_advice(policies), ""]
+    report.text += _bounds(baseline, grid[-1] if checked.counts_reads else None, best)
+    _add_tables(report, present, best, knobs, moved, together)
+    _add_policies(report, policies)
+    _add_baseline(report, baseline, best)
+    report.text += ["", *as_text(report.tables["before_after"].rows)]
+    return report
 
 
 def _knobs(own: EntryCacheSettings) -> list[Knob]:
-    """Each alone, far enough."""
+    """Return each setting with a value at which it can hardly limit any more."""
     times = "managedLedgerCacheEvictionExtendTTLOfEntriesWithRemainingExpectedReadsMaxTimes"
     knobs = [
-        Knob("managedLedgerCacheSizeMB", Choice(size_bytes=own.size_bytes_max * 32), "32 times the size"),
+        Knob("managedLedgerCacheSizeMB", Overrides(size_bytes=own.size_bytes_max * 32), "32 times the size"),
         Knob(
             "managedLedgerCacheEvictionTimeThresholdMillis",
-            Choice(ttl_ns=max(own.ttl_ns * 60, 1_000_000_000)),
+            Overrides(ttl_ns=max(own.ttl_ns * 60, 1_000_000_000)),
             "60 times the time to live",
         ),
     ]
-    if own.policy == "pip430":
+    if own.policy == PIP430:
         more = max(own.requeues_max * 4, EXTENSIONS)
-        knobs.append(Knob(times, Choice(requeues_max=more), f"{more} extensions"))
+        knobs.append(Knob(times, Overrides(requeues_max=more), f"{more} extensions"))
         other = not own.extend_recently_accessed
         key = "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed"
-        knobs.append(Knob(key, Choice(extend_recently_accessed=other), str(other).lower()))
+        knobs.append(Knob(key, Overrides(extend_recently_accessed=other), str(other).lower()))
     return knobs
 
 
-def _combinations(own: EntryCacheSettings) -> list[Choice]:
+def _combinations(own: EntryCacheSettings) -> list[Overrides]:
     return [
-        Choice(
-            size_bytes=max(round(own.size_bytes_max * size / MIB), 1) * MIB, ttl_ns=round(own.ttl_ns * ttl)
+        Overrides(
+            size_bytes=max(round(own.size_bytes_max * size / _MIB), 1) * _MIB, ttl_ns=round(own.ttl_ns * ttl)
         )
         for size in SIZES
         for ttl in TTLS
     ]
 
 
-def _expected_reads_without_ttl(own: EntryCacheSettings) -> Choice:
-    """The policy of PIP-430 that lets nothing go for its age."""
-    return Choice("pip430", "4.2", own.size_bytes_max, NO_TTL_NS, EXTENSIONS, False)
+def _expected_reads_without_ttl(own: EntryCacheSettings) -> Overrides:
+    """Return PIP-430's policy without a time to live.
+
+    It evicts for the size alone.
+    """
+    return Overrides(PIP430, "4.2", own.size_bytes_max, NO_TTL_NS, EXTENSIONS, False)
 
 
 def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
-    """The smallest cache, and of those the shortest time to live, that is as good as any."""
+    """Return the smallest cache near the best hit ratio.
+
+    Among equal sizes it is the one with the shortest time to live.
+    """
     top = max(row.hit_ratio for row in grid)
     if top - present.hit_ratio < WORTH:
         return present
@@ -114,12 +146,49 @@ def _cheapest(present: GridRow, grid: Sequence[GridRow]) -> GridRow:
 
 
 def _trimmed(spark: SparkSession, checked: Checked, present: GridRow, best: GridRow, rate: float) -> GridRow:
-    """With a little more than the bytes that it needed, if that is as good."""
-    size = -(-round(best.peak_bytes * SPARE) // MIB) * MIB
+    """Cut the size to SPARE times the needed bytes, if the hit ratio stays."""
+    size = -(-round(best.peak_bytes * SPARE) // _MIB) * _MIB
     if best is present or size >= best.settings.size_bytes_max:
         return best
-    (less,) = replay_grid(spark, checked.runs, [best.choice._replace(size_bytes=size)], rate=rate)
+    fewer = best.overrides._replace(size_bytes=size)
+    (less,) = replay_grid(spark, checked.lifetimes, [fewer], rate=rate)
     return less if less.hit_ratio >= best.hit_ratio - NEAR else best
+
+
+def _policies(
+    spark: SparkSession, checked: Checked, own: EntryCacheSettings, rate: float, say: Callable[[str], None]
+) -> tuple[GridRow, GridRow] | None:
+    """Replay the recorded policy and `magnetar` on the same entries.
+
+    None for a record of `magnetar`, and for one without the file of names, which the broker's objects need.
+    """
+    if own.policy == MAGNETAR or any(lifetime.names is None for lifetime in checked.lifetimes):
+        return None
+    # The broker's own objects replay `magnetar`, three hundred times slower than machine code.
+    share = min(rate, OBJECTS_ROWS / checked.rows)
+    say(f"replaying the policy {MAGNETAR} on {percent(share)} of the entries")
+    recorded, magnetar = replay_grid(spark, checked.lifetimes, [OWN, Overrides(MAGNETAR)], rate=share)
+    return recorded, magnetar
+
+
+def _policy_advice(policies: tuple[GridRow, GridRow] | None) -> list[str]:
+    if policies is None:
+        return []
+    recorded, magnetar = policies
+    gain = magnetar.hit_ratio - recorded.hit_ratio
+    name = policy_name(recorded.settings)
+    if gain <= POLICY_WORTH:
+        return [
+            f"keep the policy {name}: {MAGNETAR}, with the present settings, changes the hit ratio by "
+            f"{100 * gain:+.2f} points"
+        ]
+    return [
+        "",
+        "or, with the present size and time to live:",
+        f"entryCachePolicy={MAGNETAR}",
+        "",
+        f"expected: hit ratio {percent(recorded.hit_ratio)} ({name}) -> {percent(magnetar.hit_ratio)}",
+    ]
 
 
 def _binding(knobs: Sequence[Knob], moved: Sequence[GridRow], present: GridRow) -> list[str]:
@@ -139,7 +208,7 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
     lines = ["change in broker.conf:"]
     own, wanted = present.settings, best.settings
     if wanted.size_bytes_max != own.size_bytes_max:
-        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // MIB}")
+        lines.append(f"managedLedgerCacheSizeMB={wanted.size_bytes_max // _MIB}")
     if wanted.ttl_ns != own.ttl_ns:
         lines.append(f"managedLedgerCacheEvictionTimeThresholdMillis={wanted.ttl_ns // 1_000_000}")
     saved = 1 - best.misses / present.misses if present.misses else 0.0
@@ -153,11 +222,21 @@ def _advice(present: GridRow, best: GridRow) -> list[str]:
 
 
 def _baseline(
-    spark: SparkSession, runs: Sequence[RunOfBroker], size_bytes: int, rate: float
-) -> dict[str, float]:
-    """Hit ratio of reads by policy, over all runs."""
+    spark: SparkSession,
+    lifetimes: Sequence[BrokerLifetime],
+    size_bytes: int,
+    rate: float,
+    say: Callable[[str], None],
+) -> dict[str, float] | None:
+    """Return the hit ratio of reads by general policy, over all lifetimes.
+
+    None without the library.
+    """
+    if not library_is_installed():
+        return None
+    say("simulating general policies")
     policies = BASELINE if rate >= 1 else SAMPLED_BASELINE
-    tasks = [(run, size_bytes, rate, policies) for run in runs]
+    tasks = [(lifetime, size_bytes, rate, policies) for lifetime in lifetimes]
     sums: dict[str, list[int]] = {}
     for found in spark.sparkContext.parallelize(tasks, len(tasks)).map(baseline_of).collect():
         for policy, hits, reads in found:
@@ -167,51 +246,66 @@ def _baseline(
     return {policy: hits / reads for policy, (hits, reads) in sums.items() if reads}
 
 
-def _bounds(baseline: dict[str, float], no_ttl: GridRow | None, best: GridRow) -> list[str]:
-    """`no_ttl`: None where the record does not count expected reads, so that it would be no bound."""
+def _bounds(baseline: dict[str, float] | None, no_ttl: GridRow | None, best: GridRow) -> list[str]:
+    """Return a line per bound.
+
+    `no_ttl`: None for an access record without expected reads, where it is no bound.
+    """
     size = mib(best.settings.size_bytes_max)
     lines = []
     if no_ttl is not None:
         lines.append(f"expected reads without a time to live, own size: {percent(no_ttl.hit_ratio)}")
-    if "Belady" in baseline:
-        lines.append(f"Belady's bound with {size}, no time to live: {percent(baseline['Belady'])}")
+    if baseline is None:
+        lines.append(f"general policies and Belady's bound are left out: {SimulatorMissing()}")
+    elif BELADY in baseline:
+        lines.append(f"Belady's bound with {size}, no time to live: {percent(baseline[BELADY])}")
     return lines
 
 
 def _add_tables(
-    answer: Answer,
+    report: Report,
     present: GridRow,
     best: GridRow,
     knobs: Sequence[Knob],
     moved: Sequence[GridRow],
     grid: Sequence[GridRow],
-    baseline: dict[str, float],
 ) -> None:
     before_after: list[dict[str, Cell]] = [
         {"": "before", **row_of(present, present)},
         {"": "after", **row_of(best, present)},
     ]
-    answer.tables["before_after"] = Table("Before and after", before_after)
+    report.tables["before_after"] = Table("Before and after", before_after)
     alone = [
         {"setting": knob.key, "moved": knob.text, **row_of(row, present)}
         for knob, row in zip(knobs, moved, strict=True)
     ]
-    answer.tables["alone"] = Table("Each setting moved alone", alone)
-    answer.tables["combinations"] = Table(
+    report.tables["alone"] = Table("Each setting moved alone", alone)
+    report.tables["combinations"] = Table(
         "Size and time to live together", [row_of(row, present) for row in grid]
     )
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for row in grid:
         xs, ys = lines.setdefault(f"{row.settings.ttl_ns / 1e6:g} ms", ([], []))
-        xs.append(row.settings.size_bytes_max / MIB)
+        xs.append(row.settings.size_bytes_max / _MIB)
         ys.append(row.hit_ratio)
-    marks = {"now": (present.settings.size_bytes_max / MIB, present.hit_ratio)}
+    marks = {"now": (present.settings.size_bytes_max / _MIB, present.hit_ratio)}
     svg = lines_plot(lines, "MiB", "hit ratio", log_x=True, marks=marks)
-    answer.plots.append(Plot(f"Hit ratio over size and time to live, {policy_name(present.settings)}", svg))
+    report.plots.append(Plot(f"Hit ratio over size and time to live, {policy_name(present.settings)}", svg))
+
+
+def _add_policies(report: Report, policies: tuple[GridRow, GridRow] | None) -> None:
+    if policies is not None:
+        recorded = policies[0]
+        rows = [row_of(row, recorded) for row in policies]
+        report.tables["policies"] = Table("The recorded policy and magnetar, same settings and entries", rows)
+
+
+def _add_baseline(report: Report, baseline: dict[str, float] | None, best: GridRow) -> None:
+    if baseline is None:
+        return
     others = {**baseline, policy_name(best.settings): best.hit_ratio}
     ranked = dict(sorted(others.items(), key=lambda one: -one[1]))
     rows: list[dict[str, Cell]] = [{"policy": name, "hit_ratio": ratio} for name, ratio in ranked.items()]
     note = "Without a time to live, all with the recommended size. A general cache keeps what was popular; a log has none."
-    answer.tables["baseline"] = Table("Policies from elsewhere on the same reads", rows, note)
-    answer.plots.append(Plot("Policies side by side", bars_plot(ranked, "hit ratio of reads"), note))
-    answer.text += ["", *as_text(before_after)]
+    report.tables["baseline"] = Table("Policies from elsewhere on the same reads", rows, note)
+    report.plots.append(Plot("Policies side by side", bars_plot(ranked, "hit ratio of reads"), note))

@@ -1,4 +1,7 @@
-"""What the command line runs: a Spark session for the record at hand, and each job with its arguments."""
+"""Runs a job of the command line.
+
+Starts Spark for an access record and calls the job with its arguments.
+"""
 
 from __future__ import annotations
 
@@ -11,32 +14,37 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.jobs.answer import Answer
 from pipeline.jobs.compare import compare
 from pipeline.jobs.hit_report import hit_report
 from pipeline.jobs.miss_ratio_curve import miss_ratio_curve
 from pipeline.jobs.page import write
 from pipeline.jobs.recommend import recommend
+from pipeline.jobs.report import Report
 from pipeline.jobs.thrashing import thrashing
 from pipeline.jobs.what_if import what_if
 from pipeline.remote_paths import Place, fetch, name_of, refuse_other_machines
-from pipeline.replays.grid import choices
+from pipeline.replays.grid import override_grid
 from pipeline.session import start_session
 from pipeline.traces.checking import Checked, find_files, no_record
 from pipeline.traces.record_frames import Record, check_record, read_record
 
 SMALL_ROWS: Final = 3_000_000
-"""Below, a session that starts quickly is better than one that compiles well."""
-MIB: Final = 1 << 20
-MS: Final = 1_000_000
+"""Rows below which a session with a quick start is faster."""
+_MIB: Final = 1 << 20
+_MS: Final = 1_000_000
 
 
 class Session:
-    """Spark for one job, started when the record has been found, or to fetch it."""
+    """Spark for one job.
+
+    Started once the access record is found, or to copy it here.
+    """
 
     def __init__(self, master: str, say: Callable[[str], None]) -> None:
+        """`master`: Spark's. `say` is called with each step."""
         self._master = master
         self.say = say
+        """Called with each step; jobs call it too."""
         self._spark: SparkSession | None = None
         self._copies: tempfile.TemporaryDirectory[str] | None = None
 
@@ -50,7 +58,10 @@ class Session:
             self._copies.cleanup()
 
     def local(self, places: Sequence[Place]) -> list[Path]:
-        """The same, on this machine: what has a scheme is copied, and goes when the session ends. CannotFetch."""
+        """Return paths on this machine.
+
+        A place with a scheme is copied until the session ends; CannotFetch.
+        """
         return [one if isinstance(one, Path) else self._fetch(one) for one in places]
 
     def _fetch(self, where: str) -> Path:
@@ -64,10 +75,13 @@ class Session:
         return fetch(self._spark, where, Path(tempfile.mkdtemp(dir=self._copies.name)))
 
     def spark(self, paths: Sequence[Path]) -> SparkSession:
-        """RecordError where there is no record to start it for."""
+        """Start Spark, or return the session started before.
+
+        RecordError where there is no access record.
+        """
         if self._spark is None:
             found = find_files(paths)
-            if not found.runs:
+            if not found.lifetimes:
                 raise no_record(found, paths)
             text = f"starting Spark for {found.rows:,} rows"
             self._spark = self._start(text, quick_start=found.rows < SMALL_ROWS)
@@ -78,30 +92,36 @@ class Session:
         return start_session("magnetar pipeline", master=self._master, quick_start=quick_start)
 
     def checked(self, paths: Sequence[Path]) -> Checked:
+        """Check the files of an access record. RecordError where none is sound."""
         spark = self.spark(paths)
         self.say("checking the files")
         return check_record(spark, paths)
 
     def record(self, paths: Sequence[Path]) -> Record:
+        """Check the files of an access record and open them as DataFrames.
+
+        RecordError.
+        """
         spark = self.spark(paths)
         self.say("checking the files")
         return read_record(spark, paths)
 
     @staticmethod
-    def write(answer: Answer, folder: Path) -> Path:
-        return write(answer, folder)
+    def write(report: Report, folder: Path) -> Path:
+        """Write page and tables; return the path of the page."""
+        return write(report, folder)
 
 
-def _hit_report(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+def _hit_report(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     record = session.record(arguments.paths)
     return hit_report(session.spark(arguments.paths), record, session.say), True
 
 
-def _what_if(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
-    wanted = choices(
+def _what_if(session: Session, arguments: Namespace) -> tuple[Report, bool]:
+    wanted = override_grid(
         arguments.policies or (None,),
         _sizes(arguments) or (None,),
-        [round(ms * MS) for ms in arguments.ttl_ms] if arguments.ttl_ms else (None,),
+        [round(ms * _MS) for ms in arguments.ttl_ms] if arguments.ttl_ms else (None,),
         [round(times) for times in arguments.extensions] if arguments.extensions else (None,),
         arguments.extend_accessed or (None,),
     )
@@ -111,33 +131,33 @@ def _what_if(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
 
 
 def _sizes(arguments: Namespace) -> list[int]:
-    return [round(mb * MIB) for mb in arguments.sizes_mb or ()]
+    return [round(mb * _MIB) for mb in arguments.sizes_mb or ()]
 
 
-def _curve(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+def _curve(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     checked = session.checked(arguments.paths)
     spark = session.spark(arguments.paths)
     return miss_ratio_curve(spark, checked, _sizes(arguments), rate=arguments.sample, say=session.say), True
 
 
-def _recommend(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+def _recommend(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     checked = session.checked(arguments.paths)
     return recommend(
         session.spark(arguments.paths), checked, rate=arguments.sample or 1.0, say=session.say
     ), True
 
 
-def _compare(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+def _compare(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     checked = session.checked(arguments.paths)
     return compare(session.spark(arguments.paths), checked, session.say)
 
 
-def _thrashing(session: Session, arguments: Namespace) -> tuple[Answer, bool]:
+def _thrashing(session: Session, arguments: Namespace) -> tuple[Report, bool]:
     record = session.record(arguments.paths)
     return thrashing(record, session.say), True
 
 
-RUN: Final[Mapping[str, Callable[[Session, Namespace], tuple[Answer, bool]]]] = MappingProxyType(
+JOB_FUNCTIONS: Final[Mapping[str, Callable[[Session, Namespace], tuple[Report, bool]]]] = MappingProxyType(
     {
         "hit-report": _hit_report,
         "what-if": _what_if,
@@ -147,4 +167,7 @@ RUN: Final[Mapping[str, Callable[[Session, Namespace], tuple[Answer, bool]]]] = 
         "thrashing": _thrashing,
     }
 )
-"""By name: the job's answer, and whether all is well."""
+"""By name of the command.
+
+Returns the report, and False for exit code 1.
+"""

@@ -1,8 +1,8 @@
-"""`thrashing`: what is read from bookies more than once, by ledger and reader, and the readahead that fits.
+"""`thrashing`: counts entries read from bookies more than once, and computes the readahead that fits.
 
-A bookie that reads ahead B entries for each request for R of them, and has lost them when the reader comes again,
-reads (B + 1) / R entries for each one that is asked for (docs/bookie.md). The record says R, how many readers are
-cold at a time, and how large their entries are; from that follows which B a read cache can afford.
+A bookie that reads ahead B entries for each request for R of them, and has evicted them before the reader's next request,
+reads (B + 1) / R entries for each requested one (docs/bookie.md). The access record has R, the number of cold readers at a
+time and the size of their entries; together they give the largest B that a read cache can hold.
 """
 
 from __future__ import annotations
@@ -14,33 +14,47 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from broker.entry_cache.observe.cache_events import Op
-from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text
 from pipeline.jobs.plots import lines_plot
+from pipeline.jobs.report import Cell, Plot, Report, Table, as_text
 from pipeline.traces.record_frames import Record
 
 BATCH: Final = 1000
 """`dbStorage_readAheadCacheBatchSize` as Pulsar ships it."""
 ALIGN: Final = 64
+"""Bytes that an entry's slot in the read cache is a multiple of."""
 HEADER: Final = 36
+"""Bytes that a slot has before its entry."""
 CACHES_MIB: Final = (16, 64, 256, 1024, 4096)
-RUN: Final = ("broker", "start")
+"""Sizes of a read cache that the table has rows for."""
+LIFETIME: Final = ("broker", "start")
+"""Columns that identify a broker lifetime."""
 
 
 def storage_reads(rows: DataFrame) -> DataFrame:
-    """Requests to bookies by ledger and reader: how many, of how many entries, and how many different ones."""
+    """Count requests to bookies by ledger and reader.
+
+    One row per broker lifetime, topic, reader and ledger: broker, start, topic, sub, ledger, requests, entries_asked,
+    different (entries that were requested at least once).
+    """
     asked = rows.where(f.col("op") == Op.MISS.value).where(f.col("count") > 0)
-    by_request = asked.groupBy(*RUN, "topic", "sub", "ledger").agg(
+    by_request = asked.groupBy(*LIFETIME, "topic", "sub", "ledger").agg(
         f.count("*").alias("requests"), f.sum(f.col("count").cast("long")).alias("entries_asked")
     )
     each = asked.select(
-        *RUN, "topic", "sub", "ledger", f.explode(f.expr("sequence(entry, entry + count - 1)")).alias("one")
+        *LIFETIME,
+        "topic",
+        "sub",
+        "ledger",
+        f.explode(f.expr("sequence(entry, entry + count - 1)")).alias("one"),
     )
-    different = each.groupBy(*RUN, "topic", "sub", "ledger").agg(f.countDistinct("one").alias("different"))
-    return by_request.join(different, [*RUN, "topic", "sub", "ledger"])
+    different = each.groupBy(*LIFETIME, "topic", "sub", "ledger").agg(
+        f.countDistinct("one").alias("different")
+    )
+    return by_request.join(different, [*LIFETIME, "topic", "sub", "ledger"])
 
 
 def cold_readers(rows: DataFrame) -> int:
-    """Most readers that asked bookies within the same second."""
+    """Return the largest number of readers that read from bookies within one second."""
     asked = rows.where(f.col("op") == Op.MISS.value)
     second = (f.col("ts") / 1_000_000).cast("long")
     counted = asked.groupBy(second.alias("second")).agg(
@@ -50,11 +64,15 @@ def cold_readers(rows: DataFrame) -> int:
     return int(most or 0)
 
 
-def thrashing(record: Record, say: Callable[[str], None] = lambda text: None) -> Answer:
-    answer = Answer("thrashing", "Reads from bookies", record.checked.summary())
-    say("what was asked of bookies")
-    found = storage_reads(record.rows).join(record.topics, [*RUN, "topic"], "left")
-    named = found.join(record.readers, [*RUN, "topic", "sub"], "left").orderBy(f.desc("entries_asked"))
+def thrashing(record: Record, say: Callable[[str], None] = lambda text: None) -> Report:
+    """Return the report for an access record.
+
+    Tables: `storage_reads` (one row per reader and ledger), `readahead` (one row per size of the read cache).
+    """
+    report = Report("thrashing", "Reads from bookies", record.checked.summary())
+    say("reads from bookies")
+    found = storage_reads(record.rows).join(record.topics, [*LIFETIME, "topic"], "left")
+    named = found.join(record.readers, [*LIFETIME, "topic", "sub"], "left").orderBy(f.desc("entries_asked"))
     rows: list[dict[str, Cell]] = [
         {
             "topic": row["topic_name"],
@@ -69,19 +87,19 @@ def thrashing(record: Record, say: Callable[[str], None] = lambda text: None) ->
         for row in named.collect()
     ]
     if not rows:
-        answer.text.append("no entry was asked of a bookie in this record")
-        return answer
-    answer.tables["storage_reads"] = Table("By ledger and reader, most entries first", rows)
+        report.text.append("no entry was read from a bookie in this access record")
+        return report
+    report.tables["storage_reads"] = Table("By ledger and reader, most entries first", rows)
     asked = sum(int(str(row["entries_asked"])) for row in rows)
     requests = sum(int(str(row["requests"])) for row in rows)
     readers, entry_bytes = cold_readers(record.rows), _entry_bytes(record.rows)
-    answer.text += [
-        f"{asked:,} entries asked of bookies in {requests:,} requests, {asked / requests:.1f} each; "
+    report.text += [
+        f"{asked:,} entries read from bookies in {requests:,} requests, {asked / requests:.1f} each; "
         f"{asked / sum(int(str(row['different'])) for row in rows):.2f} times per ledger, reader and entry",
         f"at most {readers} cold readers within a second, entries of {entry_bytes:,.0f} bytes",
     ]
-    _add_model(answer, readers, entry_bytes, asked / requests)
-    return answer
+    _add_model(report, readers, entry_bytes, asked / requests)
+    return report
 
 
 def _entry_bytes(rows: DataFrame) -> float:
@@ -91,24 +109,30 @@ def _entry_bytes(rows: DataFrame) -> float:
 
 
 def slot_bytes(entry_bytes: float) -> float:
-    """What an entry takes in a read cache."""
+    """Return the bytes that an entry takes in a read cache."""
     return -(-(entry_bytes + HEADER) // ALIGN) * ALIGN
 
 
 def readahead_that_fits(cache_bytes: float, readers: int, entry_bytes: float) -> int:
-    """The largest batch with which the demand of all cold readers is within the cache; 0 = none is."""
+    """Return the largest batch that fits into the cache for all cold readers.
+
+    0 where none fits.
+    """
     return max(0, int(cache_bytes / max(readers, 1) / slot_bytes(entry_bytes)) - 1)
 
 
 def amplification(
     batch: int, cache_bytes: float, readers: int, entry_bytes: float, per_request: float
 ) -> float:
-    """Entries that a bookie reads for each one that is asked for, when all readers are equally fast."""
+    """Return the entries that a bookie reads per requested one.
+
+    The model assumes equally fast readers.
+    """
     fits = readers * (batch + 1) * slot_bytes(entry_bytes) <= cache_bytes
     return 1.0 if fits else max(1.0, (batch + 1) / per_request)
 
 
-def _add_model(answer: Answer, readers: int, entry_bytes: float, per_request: float) -> None:
+def _add_model(report: Report, readers: int, entry_bytes: float, per_request: float) -> None:
     rows: list[dict[str, Cell]] = []
     lines: dict[str, tuple[list[float], list[float]]] = {}
     batches = [1 << power for power in range(4, 12)]
@@ -126,11 +150,11 @@ def _add_model(answer: Answer, readers: int, entry_bytes: float, per_request: fl
         )
         ys = [amplification(batch, cache, readers, entry_bytes, per_request) for batch in batches]
         lines[f"{cache_mib} MiB"] = (list(map(float, batches)), ys)
-    answer.tables["readahead"] = Table(
+    report.tables["readahead"] = Table(
         "The readahead to set, by the size of a bookie's read cache (one directory)",
         rows,
-        "A model: equally fast readers, all on one bookie. docs/bookie.md has what was measured.",
+        "A model: equally fast readers, all on one bookie. docs/bookie.md has measurements.",
     )
-    svg = lines_plot(lines, "readahead, entries", "entries read per entry asked for", log_x=True)
-    answer.plots.append(Plot("Amplification over readahead", svg))
-    answer.text += ["", *as_text(rows)]
+    svg = lines_plot(lines, "readahead, entries", "entries read per requested entry", log_x=True)
+    report.plots.append(Plot("Amplification over readahead", svg))
+    report.text += ["", *as_text(rows)]

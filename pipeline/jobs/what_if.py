@@ -1,7 +1,7 @@
-"""`what-if`: the recorded requests under other settings, and how well the model repeats what was.
+"""`what-if`: replays the recorded requests under other settings.
 
-Readers ask when they asked; only what is cached is otherwise. The broker's own settings are replayed twice: as
-recorded, which is exact on a complete record, and by the model, whose distance from it is said.
+Readers request entries at the recorded times; only the contents of the cache differ. The broker's own settings are replayed
+twice: as recorded, which is exact on a complete access record, and by the model. The difference is the model's error.
 """
 
 from __future__ import annotations
@@ -12,75 +12,84 @@ from pyspark.sql import SparkSession
 
 from broker.entry_cache.policies.names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import RunOfBroker
-from pipeline.jobs.answer import Answer, Cell, Plot, Table, as_text, mib, percent
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import lines_plot
-from pipeline.replays.grid import Choice, GridRow, own_settings, replay_grid
+from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent
+from pipeline.replays.grid import GridRow, Overrides, own_settings, replay_grid
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import own_totals
 from pipeline.replays.replay import BY_KERNEL, Outcome, replay_as_recorded
 from pipeline.traces.checking import Checked
 
-OWN = Choice()
-OBJECTS_EVENTS = 2_000_000
-"""More rows than these, and a policy without machine code takes long enough to be worth a word."""
+OWN = Overrides()
+"""The broker's own settings."""
+OBJECTS_ROWS = 2_000_000
+"""Rows that the broker's own objects replay in about half a minute per setting."""
 
 
 def what_if(
     spark: SparkSession,
     checked: Checked,
-    wanted: Sequence[Choice],
+    wanted: Sequence[Overrides],
     *,
     rate: float = 1.0,
     say: Callable[[str], None] = lambda text: None,
-) -> Answer:
-    answer = Answer("what-if", "What if", checked.summary())
+) -> Report:
+    """Return the hit ratio of each setting in `wanted`, beside the broker's own.
+
+    `rate`: the share of the entries that is replayed, above 0 and at most 1. Table `what_if`: one row per setting.
+    ValueError for settings that no cache has.
+    """
+    report = Report("what-if", "What if", checked.summary())
     _warn(checked, wanted, rate, say)
-    exact = exactly(spark, checked.runs, say)
-    grid = replay_grid(spark, checked.runs, [OWN, *wanted], rate=rate, say=say)
-    answer.text += own_lines(exact, grid[0])
+    exact = exactly(spark, checked.lifetimes, say)
+    grid = replay_grid(spark, checked.lifetimes, [OWN, *wanted], rate=rate, say=say)
+    report.text += own_lines(exact, grid[0])
     rows = [row_of(row, grid[0]) for row in grid]
-    answer.tables["what_if"] = Table(
+    report.tables["what_if"] = Table(
         "Settings side by side", rows, "The first line has the broker's own.", 500
     )
     lines = _lines(grid[1:])
     if any(len(xs) > 1 for xs, _ in lines.values()):
-        answer.plots.append(Plot("Hit ratio over size", lines_plot(lines, "MiB", "hit ratio", log_x=True)))
-    answer.text += ["", *as_text(rows, 40)]
-    return answer
+        report.plots.append(Plot("Hit ratio over size", lines_plot(lines, "MiB", "hit ratio", log_x=True)))
+    report.text += ["", *as_text(rows, 40)]
+    return report
 
 
-def _warn(checked: Checked, wanted: Sequence[Choice], rate: float, say: Callable[[str], None]) -> None:
-    own = own_settings(checked.runs[0])
-    slow = [choice for choice in wanted if choice.of(own).policy not in BY_KERNEL]
-    if slow and checked.rows * rate > OBJECTS_EVENTS:
+def _warn(checked: Checked, wanted: Sequence[Overrides], rate: float, say: Callable[[str], None]) -> None:
+    own = own_settings(checked.lifetimes[0])
+    slow = [overrides for overrides in wanted if overrides.applied_to(own).policy not in BY_KERNEL]
+    if slow and checked.rows * rate > OBJECTS_ROWS:
         say(
             f"{len(slow)} settings have a policy without machine code and take minutes each: --sample 0.01 is faster"
         )
 
 
 def exactly(
-    spark: SparkSession, runs: Sequence[RunOfBroker], say: Callable[[str], None]
+    spark: SparkSession, lifetimes: Sequence[BrokerLifetime], say: Callable[[str], None]
 ) -> list[Outcome | None]:
-    """By run: the broker's own settings replayed as recorded; None where the record is not complete."""
+    """Replay each broker lifetime as recorded, with its own settings.
+
+    None where the record is not complete.
+    """
     say("replaying the broker's own settings as recorded")
-    return spark.sparkContext.parallelize(list(runs), len(runs)).map(_exactly).collect()
+    return spark.sparkContext.parallelize(list(lifetimes), len(lifetimes)).map(_exactly).collect()
 
 
-def _exactly(run: RunOfBroker) -> Outcome | None:
-    if run.why_not_exact():
+def _exactly(lifetime: BrokerLifetime) -> Outcome | None:
+    if lifetime.why_not_exact():
         return None
-    settings = [EntryCacheSettings.from_text(file.facts.settings) for file in run.files]
+    settings = [EntryCacheSettings.from_text(file.facts.settings) for file in lifetime.files]
     if all(one.policy in BY_KERNEL for one in settings):
-        return replay_as_recorded(accesses_of(run))
-    return own_totals(run)
+        return replay_as_recorded(accesses_of(lifetime))
+    return own_totals(lifetime)
 
 
 def own_lines(exact: Sequence[Outcome | None], model: GridRow) -> list[str]:
-    """What the broker's own settings gave, and how far the model is from it."""
+    """Return lines with the own settings' hit ratio, exact and by the model."""
     if any(outcome is None for outcome in exact):
         return [
-            "the record is not complete, so its own settings cannot be replayed exactly; the model gives "
+            "the access record is not complete, so its own settings cannot be replayed exactly; the model gives "
             f"{percent(model.hit_ratio)}"
         ]
     found = [outcome for outcome in exact if outcome is not None]
@@ -93,10 +102,15 @@ def own_lines(exact: Sequence[Outcome | None], model: GridRow) -> list[str]:
 
 
 def policy_name(settings: EntryCacheSettings) -> str:
+    """Return the policy with its profile, where it has profiles."""
     return f"{PIP430} {settings.profile}" if settings.policy == PIP430 else settings.policy
 
 
 def row_of(row: GridRow, own: GridRow) -> dict[str, Cell]:
+    """Return a row of a report's table.
+
+    `saved` is the share of `own`'s bookie reads that it avoids.
+    """
     settings = row.settings
     saved = 1 - row.misses / own.misses if own.misses else 0.0
     return {

@@ -1,4 +1,6 @@
-"""Detects drops of a topic's hit ratio below its moving average. Pure: no I/O, no clock.
+"""Detects drops of a topic's hit ratio below its moving average.
+
+Pure: no I/O, no clock.
 
 The average covers about the last ten minutes. A minute with few reads is ignored, because its ratio is chance. A drop
 is reported once; the next one can follow only after the ratio was back, and the average follows the lower ratio meanwhile.
@@ -21,7 +23,9 @@ class Minute(NamedTuple):
     start_ms: int
     """Milliseconds since 1970."""
     topic: str
+    """Its whole name."""
     hits: int
+    """Entries from the cache."""
     reads: int
     """Hits, misses and coalesced reads, in entries."""
 
@@ -37,6 +41,7 @@ class Drop(NamedTuple):
     start_ms: int
     """Of the minute, in milliseconds since 1970."""
     topic: str
+    """Its whole name."""
     before: float
     """The average hit ratio before the minute."""
     now: float
@@ -54,13 +59,19 @@ class DropWatch:
     """Keeps the moving average of each topic."""
 
     def __init__(self, drop: float, reads_min: int) -> None:
-        """`drop`: 0.1 = ten points below the average. `reads_min`: fewest reads of a minute that is judged."""
+        """`drop`: 0.1 = ten points below the average.
+
+        `reads_min`: fewest reads of a minute that is judged.
+        """
         self._drop = drop
         self._reads_min = max(reads_min, 1)
         self._past: dict[str, _Past] = {}
 
     def judge(self, minute: Minute) -> Drop | None:
-        """Return a drop that begins with this minute, or None. Call it in the order of each topic's minutes."""
+        """Return a drop that begins with this minute, or None.
+
+        Call it in the order of each topic's minutes.
+        """
         if minute.reads < self._reads_min:
             return None
         past = self._past.get(minute.topic)
@@ -70,6 +81,7 @@ class DropWatch:
         before = past.average
         low = minute.ratio < before - self._drop
         reported, past.dropped = past.dropped, low
+        # The average follows the new level, so that a lasting change is reported once.
         past.average += WEIGHT * (minute.ratio - before)
         past.minutes += 1
         if not low or reported or past.minutes <= MINUTES_MIN:

@@ -1,4 +1,4 @@
-"""Streams hit ratios: from the messages of `entryCacheCountsTopic` to hits and reads per topic and minute.
+"""Streams hit ratios per topic and minute from the messages of `entryCacheCountsTopic`.
 
 A hit is an entry read from the cache. An entry that came with another reader's storage read (coalesced) is a read and
 not a hit. A minute is reported when messages of a later one show that it is over.
@@ -24,7 +24,9 @@ _LATE = "10 seconds"
 
 
 def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) -> DataFrame:
-    """Return a stream with one row per topic and message: at, topic, hits, reads.
+    """Return a stream with one row per topic and message.
+
+    At, topic, hits, reads.
 
     `starting`: "earliest" or "latest", used while there is no checkpoint.
     """
@@ -49,7 +51,10 @@ def counts_of(spark: SparkSession, service_url: str, topic: str, starting: str) 
 
 
 def by_minute(counts: DataFrame) -> DataFrame:
-    """Return a stream with one row per topic and minute: minute, topic, hits, reads."""
+    """Return a stream with one row per topic and minute.
+
+    Minute, topic, hits, reads.
+    """
     return (
         counts.withWatermark("at", _LATE)
         .groupBy(F.window("at", "1 minute"), "topic")
@@ -88,7 +93,7 @@ def start(
         for row in batch.orderBy("minute").toLocalIterator():
             drop = watch.judge(Minute(int(row.minute.timestamp() * 1000), row.topic, row.hits, row.reads))
             if drop is not None:
-                tell(describe_drop(drop))
+                tell(_describe_drop(drop))
         batch.unpersist()
 
     writer = minutes.writeStream.outputMode("append").option("checkpointLocation", checkpoint)
@@ -101,6 +106,6 @@ def _describe_minute(minute: datetime, hits: int, reads: int, topics: int) -> st
     return f"{minute:%Y-%m-%d %H:%M}  hit ratio {ratio}  {reads:,} reads of {topics:,} topics"
 
 
-def describe_drop(drop: Drop) -> str:
+def _describe_drop(drop: Drop) -> str:
     at = datetime.fromtimestamp(drop.start_ms / 1000, UTC)
     return f"{at:%Y-%m-%d %H:%M}  ! {drop.topic}: hit ratio {drop.now:.4f} after {drop.before:.4f}"

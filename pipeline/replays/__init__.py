@@ -1,1 +1,4 @@
-"""Replays of access records under other settings: what the broker's cache would have made of the same requests."""
+"""Replays access records under other settings.
+
+The broker's cache receives the same requests again.
+"""

@@ -1,8 +1,10 @@
-"""Accesses: a record made ready to be replayed as often as wanted, in arrays.
+"""Accesses: one broker lifetime as arrays, ready for any number of replays.
 
-A row is a run of entries that were appended, read, asked of storage or handed over together, or a pass. Entries have
-dense numbers, and neighbours in a ledger have neighbouring ones, so that a run is a range. What no setting of the
-cache changes is worked out once: how many readers an entry expects, how large it is, what a storage read came to.
+A row is a pass, or a run of entries that were appended, read, requested from storage or delivered together. Entries have
+dense numbers, and neighbours in a ledger have neighbouring numbers, so that a run is a range. Facts that no setting
+of the cache changes are computed once: expected reads of an entry, its size, the outcome of a storage read.
+
+`making.accesses_of` makes them, `sampling` takes a part of them, `replay` feeds them to the machine code of `kernel`.
 """
 
 from __future__ import annotations
@@ -14,75 +16,114 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints8 = NDArray[np.int8]
+"""Kinds of rows."""
 Ints32 = NDArray[np.int32]
+"""Dense numbers and counts.
+
+A broker lifetime has fewer than 2 ** 31 entries.
+"""
 Ints64 = NDArray[np.int64]
+"""Times, ledger ids and sums."""
 Bools = NDArray[np.bool_]
+"""One truth value per row or entry."""
 
 APPEND: Final = 0
-"""`detail` = expected reads, NOT_COUNTED, or NOT_OFFERED to the cache."""
+"""Appended; `detail` = expected reads, NOT_COUNTED, or NOT_OFFERED."""
 FETCH: Final = 1
-"""Came from storage; `detail` likewise."""
+"""Arrived from storage; `detail` as of APPEND."""
 READ: Final = 2
-"""Was read and found in the recorded cache; `detail` = expected reads if it has to come from storage."""
-ASK: Final = 3
-"""Was read and not found; `detail` = an outcome, plus FORCED where it was asked of storage although it was cached."""
+"""Read from the recorded cache.
+
+`detail` = expected reads if a replayed cache has to fetch it.
+"""
+STORAGE_READ: Final = 3
+"""Read, absent from the recorded cache and requested from storage.
+
+`detail` = an outcome, plus FORCED.
+"""
 DELIVER: Final = 4
-"""Written to a consumer; `detail` 1 = the recorded cache did not hold it any more."""
-PUT_BACK: Final = 5
-"""Waits to be read once more; `detail` as of DELIVER."""
+"""Written to a consumer.
+
+`detail` 1 = the recorded cache had evicted it before.
+"""
+REDELIVERY: Final = 5
+"""Added to a redelivery queue, so it is to be read again.
+
+`detail` as of DELIVER.
+"""
 INVALIDATE: Final = 6
-"""`detail` = number of the reason."""
+"""Removed because it is no longer needed.
+
+`detail` = number of the reason.
+"""
 TICK: Final = 7
-"""`entries` = visits at most, as for SIZE_CHECK."""
+"""A pass over expired entries.
+
+`entries` = the largest number of slots it visits, as for SIZE_CHECK.
+"""
 SIZE_CHECK: Final = 8
+"""A pass that evicts for the size, at the end of a turn."""
 CONFIGURE: Final = 9
-"""`detail` = which of the run's settings hold from here on."""
+"""Settings change; `detail` = the index of the new ones in `Accesses.settings`."""
 
 NOT_COUNTED: Final = -1
+"""Cached without a count of expected reads."""
 NOT_OFFERED: Final = -2
+"""Not inserted into the cache."""
 
 CAME_TO_NOTHING: Final = 0
+"""An outcome: the read failed or was given up."""
 MISSED: Final = 1
+"""An outcome: read from a bookie."""
 COALESCED: Final = 2
+"""An outcome: received from a read that another reader had started."""
 FORCED: Final = 4
+"""Added to an outcome where the broker read from storage although the entry was cached."""
 
 TURN_NS: Final = 2_000_000
-"""A busy turn of the broker's loop: so long a size check may wait, where the record does not have the end of one."""
+"""The longest wait of a size check without a recorded end of the turn.
+
+It is about the length of a busy turn of the broker's loop.
+"""
 LOOKS_ONLY: Final = "__peek"
-"""The reader for nobody's subscription, which fills no cache."""
+"""The reader of admin calls, which looks at entries without filling the cache."""
 
 
 class Rows(NamedTuple):
-    """Parallel arrays, in the order of the events."""
+    """The rows as parallel arrays, in the order of the events."""
 
     op: Ints8
+    """One of the numbers above."""
     at_ns: Ints64
-    """The monotonic time by which the cache decided."""
+    """The broker's monotonic time, which the cache decides by."""
     first: Ints32
     """Dense number of the first entry."""
     entries: Ints32
+    """The length of the run."""
     detail: Ints32
+    """See the kinds of rows."""
     ledger: Ints32
     """Dense number of the ledger."""
 
     def take(self, chosen: NDArray[np.intp] | Bools) -> Rows:
+        """Return the chosen rows, by index or by truth value."""
         return Rows(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
 class Numbering(NamedTuple):
-    """Which entry a dense number stands for."""
+    """Translates dense numbers into positions."""
 
     ledgers: Ints64
     """Ids, by dense number of the ledger."""
     bases: Ints64
-    """Number of the first place of each ledger, and behind the last one the number of all places."""
+    """The first place of each ledger, then the number of all places."""
     lowest: Ints64
-    """Entry id of that place."""
+    """The entry id at the first place of each ledger."""
     places: Ints64 | None
-    """The place of each entry, where not every place between the lowest and the highest entry is one."""
+    """The place of each entry; None where every place is an entry."""
 
     def positions(self, entries: int) -> tuple[Ints64, Ints64]:
-        """Ledger and entry id of each dense number."""
+        """Return ledger id and entry id of each dense number."""
         places = np.arange(entries, dtype=np.int64) if self.places is None else self.places
         ledger = np.searchsorted(self.bases, places, side="right") - 1
         return self.ledgers[ledger], places - self.bases[ledger] + self.lowest[ledger]
@@ -90,35 +131,46 @@ class Numbering(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accesses:
+    """One broker lifetime, ready for replays."""
+
     broker: str
+    """As in the names of the folders."""
     start: str
+    """When the broker started, as in the names of the files."""
     rows: Rows
+    """In the order of the events."""
     sizes: Ints32
-    """Bytes of each entry."""
+    """Bytes of each entry, by dense number."""
     numbering: Numbering
+    """Of `rows` and `sizes`."""
     settings: tuple[str, ...]
-    """Of the cache, in the order in which they held (`EntryCacheSettings.to_text`)."""
+    """The cache's settings in the order in which they held, as `EntryCacheSettings.to_text` writes them."""
     tick_ns: int
-    """How long the broker waited between two periodic passes."""
+    """The time between two periodic passes."""
     rate: float = 1.0
-    """The share of the entries that is in here."""
+    """The share of the entries that these accesses have, above 0 and at most 1."""
     bytes_rate: float = 1.0
-    """The share of the bytes, which is the share of the cache that meets about the same hit ratio. As `rate` where
-    the recorder drew the sample, since nobody knows the rest."""
+    """The share of the bytes.
+
+    A cache of this share of the size has about the same hit ratio.
+
+    Equal to `rate` where the recorder drew the sample, because the other entries' sizes are unknown.
+    """
 
     @property
     def entries(self) -> int:
+        """The number of different entries."""
         return len(self.sizes)
 
     @property
     def events(self) -> int:
-        """Single appends and reads."""
-        counted = (self.rows.op == APPEND) | (self.rows.op == READ) | (self.rows.op == ASK)
+        """Appends and reads, counted by entry."""
+        counted = (self.rows.op == APPEND) | (self.rows.op == READ) | (self.rows.op == STORAGE_READ)
         return int(self.rows.entries[counted].sum(dtype=np.int64))
 
 
 def runs_expanded(first: Ints32, count: Ints32) -> tuple[Ints64, Ints64]:
-    """(index of the row, number of the entry) of each entry of the runs, in order."""
+    """Return the row and the number of each entry of the runs, in order."""
     row = np.repeat(np.arange(len(count), dtype=np.int64), count)
     ends = np.cumsum(count, dtype=np.int64)
     within = np.arange(len(row), dtype=np.int64) - np.repeat(ends - count, count)

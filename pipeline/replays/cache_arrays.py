@@ -1,4 +1,7 @@
-"""A cache as arrays, for the machine code: 16 bytes per entry, a ring of slots for the removal queue, and counters."""
+"""The replayed cache as arrays for the machine code.
+
+16 bytes per entry, a ring as the removal queue, and counters.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +22,33 @@ ENTRY: Final = np.dtype(
     ],
     align=True,
 )
+"""An entry: slot in the ring, bytes, expected reads, number of requeues, flags."""
 CACHED, ACCESSED, PENDING = 1, 2, 4
-"""PENDING: it was asked of storage in this replay, so that what is fetched is for somebody."""
+"""Flags of an entry.
+
+PENDING: this replay requested it from storage, so a recorded arrival counts for it.
+"""
 
 
 class Cache(NamedTuple):
-    entries: NDArray[np.void]
-    slot_entry: NDArray[np.int32]
-    slot_ns: NDArray[np.int64]
-    """When the slot joined the queue."""
-    low: NDArray[np.int32]
-    """By ledger: nothing below is cached."""
-    s: NDArray[np.int64]
-    """Everything else, by the names of `counters`."""
+    """All state of a replayed cache."""
 
-    def with_room(self, slots: int) -> Cache:
-        """The same with at least so many slots; twice as many as long as these are too few."""
+    entries: NDArray[np.void]
+    """By dense number, as ENTRY."""
+    slot_entry: NDArray[np.int32]
+    """By slot of the removal queue, the entry that was put there."""
+    slot_ns: NDArray[np.int64]
+    """By slot, when the entry was put there."""
+    low: NDArray[np.int32]
+    """By ledger, a number below which no entry is cached.
+
+    Invalidations begin there.
+    """
+    s: NDArray[np.int64]
+    """Counters, state of passes and settings, at the places named in `counters`."""
+
+    def with_slots(self, slots: int) -> Cache:
+        """Return the cache with at least so many slots, by doubling them."""
         old = len(self.slot_entry)
         new = old
         while new < slots:

@@ -1,4 +1,4 @@
-"""The rows of a run as numpy columns, in the order of the events: what a replay is made of and nothing else."""
+"""Reads the events of a broker lifetime as numpy columns, in their order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from broker.entry_cache.observe.cache_events import Op
-from broker.recorder.record_reader import RunOfBroker, read_table
+from broker.recorder.record_reader import BrokerLifetime, read_table
 
 INPUTS: Final = (
     Op.APPEND,
@@ -33,29 +33,49 @@ INPUTS: Final = (
     Op.CLOSE,
     Op.SETTINGS,
 )
-"""What the cache was told; the rest is what it did."""
+"""Events that were inputs of the cache.
+
+All others are its decisions, which a replay takes anew.
+"""
 
 
 class Columns(NamedTuple):
+    """One row per event on a run of entries.
+
+    Docs/record.md has the meaning of each column.
+    """
+
     op: NDArray[np.int8]
+    """A value of `Op`."""
     at_ns: NDArray[np.int64]
+    """The broker's monotonic time."""
     topic: NDArray[np.int32]
+    """Id of the topic; 0 = all topics."""
     sub: NDArray[np.int32]
+    """Id of the reader within its topic; 0 = none."""
     ledger: NDArray[np.int64]
+    """Ledger id."""
     entry: NDArray[np.int64]
+    """Entry id of the first entry of the run."""
     entries: NDArray[np.int32]
+    """Length of the run."""
     bytes: NDArray[np.int64]
+    """Of the whole run."""
     detail: NDArray[np.int32]
+    """Depends on `op`."""
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
+        """Return the chosen rows, by truth value or by index."""
         return Columns(*[column[chosen] for column in self])  # type: ignore[arg-type]
 
 
-def read_columns(run: RunOfBroker, ops: Collection[Op] = INPUTS) -> Columns:
-    """Rows of these kinds. `detail` of SETTINGS is the number of the file, whose settings hold. RecordError where a
-    file turns out to be damaged."""
+def read_columns(lifetime: BrokerLifetime, ops: Collection[Op] = INPUTS) -> Columns:
+    """Return the events of these kinds. RecordError for a damaged file.
+
+    `detail` of a SETTINGS event becomes the number of its file, whose settings hold from there on.
+    """
     parts = []
-    for number, file in enumerate(run.files):
+    for number, file in enumerate(lifetime.files):
         table = read_table(file)
         wanted = np.isin(table.column("op").to_numpy(), [op.value for op in ops])
         table = table.filter(pc.equal(wanted, True)) if not wanted.all() else table

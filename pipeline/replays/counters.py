@@ -1,4 +1,8 @@
-"""Places in the array of numbers that a replayed cache keeps: what it counts, its state, its settings."""
+"""Names the places in the array of numbers that a replayed cache keeps: counters, state of passes, settings.
+
+The machine code reads one array instead of an object per number. The order matters: `_sweep` adds the number of a reason
+to EVICTED_TTL, and `_configure` copies the settings to the places from ENABLED on.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,22 @@ from typing import Final
 HITS, HIT_BYTES, MISSES, MISS_BYTES, COALESCED, COALESCED_BYTES = range(6)
 INSERTED, INSERTED_BYTES, REFUSED = range(6, 9)
 EVICTED_TTL, EVICTED_SIZE, EVICTED_LEDGER, EVICTED_INVALIDATE = range(9, 13)
-"""In the order of the reasons."""
+"""Evicted entries, in the order of `cache_events.REASONS`."""
 EXPECTED_TTL, EXPECTED_SIZE, EXPECTED_LEDGER, EXPECTED_INVALIDATE = range(13, 17)
-"""Of these, those that were still to be read."""
+"""Of these, entries with expected reads."""
 REQUEUED_EXPECTED, REQUEUED_ACCESSED = range(17, 19)
 ENTRIES, USED_BYTES = range(19, 21)
 PEAK_BYTES, NEW_MISSES = range(21, 23)
-"""NEW_MISSES: of what the recorded cache had."""
+"""NEW_MISSES: misses of entries that the recorded cache had."""
 HEAD, TAIL, CHECKS_DUE, CHECK_IN_FLIGHT, ASKED_NS = range(23, 28)
 PASS_OPEN, PASS_LEFT, PASS_PROTECTED, INVALIDATED_BYTES = range(28, 32)
 LAST_TICK_NS, TICK_NS = range(32, 34)
 ENABLED, TRIGGER_BYTES, TARGET_BYTES, TTL_NS, REQUEUES_MAX, EXTEND_ACCESSED = range(34, 40)
-"""Settings, which may change; those of the release follow."""
-COUNTS_FROM, RENEWS, ONE_LAP, STOPS_AT_ZERO = range(40, 44)
+"""Settings, which may change during the replay; the profile's follow."""
+COUNTS_FROM, RENEWS, ONE_PROTECTED_PASS, STOPS_AT_ZERO = range(40, 44)
+"""Decisions that differ between releases, as in `broker.entry_cache.policies.profile`."""
 LENGTH: Final = 44
+"""The length of the array."""
 
 TOTALS: Final = MappingProxyType(
     {
@@ -48,4 +54,4 @@ TOTALS: Final = MappingProxyType(
         "used_bytes": USED_BYTES,
     }
 )
-"""By the names of `broker.entry_cache.observe.totals`."""
+"""By name of `broker.entry_cache.observe.totals`, the place of the counter."""

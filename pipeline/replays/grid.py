@@ -1,7 +1,7 @@
-"""A grid of settings replayed over all runs of a record, in parallel through Spark.
+"""Replays a grid of settings over all broker lifetimes, in parallel with Spark.
 
-Spark hands out paths, not rows: a task reads a run's files itself, makes Accesses once and replays its share of the
-settings. A broker's cache is the unit of coupling, so brokers are summed afterwards.
+A Spark task gets paths instead of rows: it reads the files of a broker lifetime itself, makes Accesses once and replays its
+share of the settings. All topics of a broker share its cache, so a lifetime cannot be divided; lifetimes are summed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from broker.entry_cache.policies.names import PIP430
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import RunOfBroker
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.replays.accesses import Accesses
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import replay_objects
@@ -23,19 +23,30 @@ from pipeline.replays.replay import BY_KERNEL, Outcome, replay_with, scaled
 from pipeline.replays.sampling import sampled
 
 NO_TTL_NS: Final = 1 << 60
+"""A time to live of 36 years."""
 
 
-class Choice(NamedTuple):
-    """What to change of each broker's own settings; None = as it was."""
+class Overrides(NamedTuple):
+    """Settings that replace a broker's own; None = the recorded one."""
 
     policy: str | None = None
+    """`entryCachePolicy`."""
     profile: str | None = None
+    """Of `pip430`: "4.2" or "5.0"."""
     size_bytes: int | None = None
+    """`managedLedgerCacheSizeMB`, in bytes."""
     ttl_ns: int | None = None
+    """`managedLedgerCacheEvictionTimeThresholdMillis`, in nanoseconds."""
     requeues_max: int | None = None
+    """How often a pass may requeue an entry with expected reads."""
     extend_recently_accessed: bool | None = None
+    """True where a pass requeues entries that were read."""
 
-    def of(self, own: EntryCacheSettings) -> EntryCacheSettings:
+    def applied_to(self, own: EntryCacheSettings) -> EntryCacheSettings:
+        """Return the settings to replay with.
+
+        ValueError for settings that no cache has.
+        """
         return replace(
             own,
             policy=own.policy if self.policy is None else self.policy,
@@ -53,37 +64,47 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """One choice over all brokers."""
+    """The outcome of one set of overrides, summed over all broker lifetimes."""
 
-    choice: Choice
+    overrides: Overrides
+    """As given to `replay_grid`."""
     settings: EntryCacheSettings
-    """Of the first broker, as replayed."""
+    """Of the first broker lifetime, as replayed."""
     hits: int
+    """Entries read from the cache."""
     misses: int
+    """Entries read from bookies."""
     coalesced: int
+    """Entries that came with another reader's read from a bookie."""
     miss_bytes: int
+    """Bytes read from bookies.
+
+    All four are scaled from the sample to the whole access record.
+    """
     peak_bytes: int
-    """Of the broker that needed most."""
+    """The largest use of a cache, of the lifetime with the largest."""
     by: str
-    """What replayed it: "kernel" or "objects"."""
+    """The code that replayed it: "kernel" or "objects"."""
 
     @property
     def reads(self) -> int:
+        """Entries read."""
         return self.hits + self.misses + self.coalesced
 
     @property
     def hit_ratio(self) -> float:
+        """Hits among reads; 0 without reads."""
         return self.hits / self.reads if self.reads else 0.0
 
 
-def choices(
+def override_grid(
     policies: Sequence[str | None] = (None,),
     sizes: Sequence[int | None] = (None,),
     ttls_ns: Sequence[int | None] = (None,),
     requeues: Sequence[int | None] = (None,),
     accessed: Sequence[bool | None] = (None,),
-) -> list[Choice]:
-    """All combinations. A policy may name its release: `pip430-5.0`."""
+) -> list[Overrides]:
+    """Return all combinations. A policy may name its profile: `pip430-5.0`."""
     found = []
     for policy, size, ttl, times, extend in product(policies, sizes, ttls_ns, requeues, accessed):
         name, profile = policy, None
@@ -93,16 +114,16 @@ def choices(
             and policy[len(PIP430) + 1 :] in ("4.2", "5.0")
         ):
             name, profile = PIP430, policy[len(PIP430) + 1 :]
-        found.append(Choice(name, profile, size, ttl, times, extend))
+        found.append(Overrides(name, profile, size, ttl, times, extend))
     return found
 
 
-_Task = tuple[RunOfBroker, list[tuple[int, Choice]], float]
+_Task = tuple[BrokerLifetime, list[tuple[int, Overrides]], float]
 
 
-class _Answer(NamedTuple):
+class _Replayed(NamedTuple):
     number: int
-    """Of the choice."""
+    """The index of the overrides in the grid."""
     settings: EntryCacheSettings
     outcome: Outcome
     rate: float
@@ -112,66 +133,81 @@ class _Answer(NamedTuple):
 
 def replay_grid(
     spark: SparkSession,
-    runs: Sequence[RunOfBroker],
-    wanted: Sequence[Choice],
+    lifetimes: Sequence[BrokerLifetime],
+    wanted: Sequence[Overrides],
     *,
     rate: float = 1.0,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[GridRow]:
-    """A row for each choice, in their order. `rate`: the share of the entries that is replayed. ValueError for
-    settings that no cache has."""
-    for choice in wanted:
-        choice.of(own_settings(runs[0]))
-    tasks = list(_tasks(runs, wanted, rate, spark.sparkContext.defaultParallelism))
-    say(f"replaying {len(wanted)} settings on {len(runs)} runs in {len(tasks)} tasks")
-    answers: list[list[_Answer]] = [[] for _ in wanted]
+    """Return one row per set of overrides, in their order.
+
+    `rate`: the share of the entries that is replayed. `say` is called with each step. ValueError for settings that no
+    cache has.
+    """
+    # Refuse wrong settings here, in one sentence, instead of in a task with Spark's trace.
+    for overrides in wanted:
+        overrides.applied_to(own_settings(lifetimes[0]))
+    tasks = list(_tasks(lifetimes, wanted, rate, spark.sparkContext.defaultParallelism))
+    say(f"replaying {len(wanted)} settings on {len(lifetimes)} broker lifetimes in {len(tasks)} tasks")
+    answers: list[list[_Replayed]] = [[] for _ in wanted]
     mapped = spark.sparkContext.parallelize(tasks, len(tasks)).flatMap(_replay_task)
     for done, answer in enumerate(mapped.toLocalIterator(prefetchPartitions=True), 1):
         answers[answer.number].append(answer)
         if done % max(1, len(wanted) // 4) == 0:
-            say(f"  {done} of {len(wanted) * len(runs)} replays")
-    return [_summed(choice, found) for choice, found in zip(wanted, answers, strict=True)]
+            say(f"  {done} of {len(wanted) * len(lifetimes)} replays")
+    return [_summed(overrides, found) for overrides, found in zip(wanted, answers, strict=True)]
 
 
-def own_settings(run: RunOfBroker) -> EntryCacheSettings:
-    """Those that held last."""
-    return EntryCacheSettings.from_text(run.files[-1].facts.settings)
+def own_settings(lifetime: BrokerLifetime) -> EntryCacheSettings:
+    """Return the settings that held last."""
+    return EntryCacheSettings.from_text(lifetime.files[-1].facts.settings)
 
 
 def _tasks(
-    runs: Sequence[RunOfBroker], wanted: Sequence[Choice], rate: float, parallelism: int
+    lifetimes: Sequence[BrokerLifetime], wanted: Sequence[Overrides], rate: float, parallelism: int
 ) -> Iterator[_Task]:
-    """Enough tasks for all cores, and as few readings of each run as that allows."""
+    """Make enough tasks for all cores.
+
+    Each reads a whole lifetime, so make no more than that.
+    """
     numbered = list(enumerate(wanted))
-    chunks = max(1, min(len(wanted), -(-parallelism // len(runs))))
-    for run in runs:
+    # With more lifetimes than cores each lifetime is one task, and its files are read once.
+    chunks = max(1, min(len(wanted), -(-parallelism // len(lifetimes))))
+    for lifetime in lifetimes:
         for chunk in range(chunks):
-            yield run, numbered[chunk::chunks], rate
+            yield lifetime, numbered[chunk::chunks], rate
 
 
-def _replay_task(task: _Task) -> Iterable[_Answer]:
-    run, numbered, rate = task
-    own = own_settings(run)
+def _replay_task(task: _Task) -> Iterable[_Replayed]:
+    lifetime, numbered, rate = task
+    own = own_settings(lifetime)
     accesses: Accesses | None = None
-    for number, choice in numbered:
-        settings = choice.of(own)
+    for number, overrides in numbered:
+        settings = overrides.applied_to(own)
         if accesses is None:
-            accesses = accesses_of(run)
+            accesses = accesses_of(lifetime)
             accesses = sampled(accesses, rate) if rate < accesses.rate else accesses
         if settings.policy in BY_KERNEL:
             outcome, by = replay_with(accesses, settings), "kernel"
         else:
             share = scaled(settings, accesses)
-            outcome, by = replay_objects(run, share, accesses.tick_ns, accesses.rate), "objects"
-        yield _Answer(number, settings, outcome, accesses.rate, accesses.bytes_rate, by)
+            outcome, by = replay_objects(lifetime, share, accesses.tick_ns, accesses.rate), "objects"
+        yield _Replayed(number, settings, outcome, accesses.rate, accesses.bytes_rate, by)
 
 
-def _summed(choice: Choice, answers: Sequence[_Answer]) -> GridRow:
+def _summed(overrides: Overrides, answers: Sequence[_Replayed]) -> GridRow:
     def total(name: str) -> int:
         return round(sum(answer.outcome.totals[name] / answer.rate for answer in answers))
 
     settings, by = answers[0].settings, answers[0].by
     peak = max(round(answer.outcome.peak_bytes / answer.bytes_rate) for answer in answers)
     return GridRow(
-        choice, settings, total("hits"), total("misses"), total("coalesced"), total("miss_bytes"), peak, by
+        overrides=overrides,
+        settings=settings,
+        hits=total("hits"),
+        misses=total("misses"),
+        coalesced=total("coalesced"),
+        miss_bytes=total("miss_bytes"),
+        peak_bytes=peak,
+        by=by,
     )

@@ -1,4 +1,7 @@
-"""Invalidations: rows that say "all of the topic before this position" become one range of entries per ledger."""
+"""Turns each invalidation of a topic into one range of entries per ledger.
+
+An access record has the position before which all entries of the topic were removed.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,18 @@ from pipeline.replays.numbering import entries_before
 
 _LEDGER, _INVALIDATE = REASONS.index(Reason.LEDGER), REASONS.index(Reason.INVALIDATE)
 _Ranges = list[tuple[int, int, int, int, int]]
-"""(row, first entry, entries, number of the reason, ledger)"""
+"""(index of the row, first entry, entries, number of the reason, ledger)"""
 
 
 def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Numbering) -> _Ranges:
-    """`filling`: indices of the rows that may put entries into the cache, `ledger` theirs by dense number."""
+    """Return the ranges of entries that INVALIDATE and CLOSE rows remove.
+
+    `filling`: indices of the rows that may insert entries; `ledger`: the dense number of each one's ledger.
+    """
     wanted = np.flatnonzero((columns.op == Op.INVALIDATE) | (columns.op == Op.CLOSE))
     if not len(wanted) or not len(filling):
         return []
+    # A row of a topic concerns its ledgers between the first and the last row that may insert their entries.
     newest = np.zeros(len(numbering.ledgers), np.int64)
     np.maximum.at(newest, ledger, filling)
     oldest = np.full(len(numbering.ledgers), np.iinfo(np.int64).max)
@@ -40,18 +47,21 @@ def invalidated(columns: Columns, filling: Ints64, ledger: Ints32, numbering: Nu
             if end > base:
                 reason = _LEDGER if columns.op[row] == Op.INVALIDATE and columns.detail[row] else _INVALIDATE
                 found.append((row, base, end - base, reason, number))
+            # Nothing can be inserted any more: later rows of the topic need not look at this ledger.
             if newest[number] < row and end >= _all_of(numbering, number):
                 left.remove(number)
     return found
 
 
 def _end(columns: Columns, row: int, number: int, numbering: Numbering) -> int:
-    """Up to which entry of the ledger the row goes."""
+    """Return the number of the first entry of the ledger that the row keeps."""
     if columns.op[row] == Op.CLOSE:
         return _all_of(numbering, number)
     own, asked = int(numbering.ledgers[number]), int(columns.ledger[row])
+    # `detail`: the whole ledger was deleted, and no other one.
     if columns.detail[row]:
         return _all_of(numbering, number) if own == asked else 0
+    # Ledger ids grow with time, so a lower one is before the position.
     if own < asked:
         return _all_of(numbering, number)
     return entries_before(numbering, number, int(columns.entry[row])) if own == asked else 0

@@ -1,10 +1,15 @@
-"""The broker's entry cache as machine code: `EntryCacheManager` with the policies `pip430` (4.2, 5.0) and `fifo-ttl`.
+"""The broker's entry cache as machine code.
 
-Rule for rule what `broker/entry_cache` does, over arrays: 16 bytes per entry, and a ring of slots for the removal
-queue. A slot is an entry's own only while the entry says so, which is how the slots of invalidated ones are told.
-Tests hold it to the objects of the broker, counter by counter.
+The policies `pip430` (4.2, 5.0) and `fifo-ttl`, for replays.
 
-Nothing is allocated here: a ring that is full ends the call, and the caller comes back with a larger one.
+It follows `broker/entry_cache` rule by rule, over arrays: 16 bytes per entry, and a ring of slots as the removal queue.
+Tests compare it with the broker's objects, counter by counter, on random access records.
+
+Invariant: an entry is cached once in the ring, at the slot that its own field `slot` names. A slot whose entry names
+another one, or is not cached, is a tombstone of an invalidated entry; passes skip it.
+
+Functions here allocate nothing, so that numba need not count references: a full ring ends the call, and the caller
+(`replay._replay`) continues with a larger one.
 """
 
 from __future__ import annotations
@@ -18,12 +23,20 @@ from pipeline.replays import counters as c
 from pipeline.replays.accesses import TURN_NS, Rows
 from pipeline.replays.cache_arrays import ACCESSED, CACHED, PENDING, Cache
 
-SLOT_MASK = 0xFFFFFFFF
-REQUEUES_MAX = 32_767
-UNLIMITED = 1 << 62
-INVALIDATED_KEPT = 16 * 1024 * 1024
+_SLOT_MASK = 0xFFFFFFFF
+_REQUEUES_LIMIT = 32_767
+_UNLIMITED = 1 << 62
+_INVALIDATED_KEPT = 16 * 1024 * 1024
+"""Bytes of invalidated entries from which a pass removes their slots from the ring."""
 
-_APPEND, _FETCH, _READ, _ASK, _DELIVER, _PUT_BACK = a.APPEND, a.FETCH, a.READ, a.ASK, a.DELIVER, a.PUT_BACK
+_APPEND, _FETCH, _READ, _STORAGE_READ, _DELIVER, _REDELIVERY = (
+    a.APPEND,
+    a.FETCH,
+    a.READ,
+    a.STORAGE_READ,
+    a.DELIVER,
+    a.REDELIVERY,
+)
 _INVALIDATE, _TICK, _SIZE_CHECK, _CONFIGURE = a.INVALIDATE, a.TICK, a.SIZE_CHECK, a.CONFIGURE
 _NOT_OFFERED, _NOT_COUNTED = a.NOT_OFFERED, a.NOT_COUNTED
 _TTL, _SIZE = 0, c.EVICTED_SIZE - c.EVICTED_TTL
@@ -37,7 +50,12 @@ _MISSED, _COALESCED, _FORCED = a.MISSED, a.COALESCED, a.FORCED
 def _sweep(
     cache: Cache, now_ns: int, reason: int, threshold_ns: int, to_free: int, protected: int, visits_max: int
 ) -> tuple[int, int, bool]:
-    """(bytes removed, slots visited, whether the pass has ended); `reason`: the number of the pass's reason."""
+    """Visit the slots from the head on, and evict or requeue each entry.
+
+    Ends at an entry that joined at `threshold_ns` or later, and after freeing `to_free` bytes. The first `protected`
+    slots may requeue entries; from there on every entry is evicted. Returns bytes freed, slots visited, and False where
+    `visits_max` ended the pass early. `reason`: 0 for the time to live, else the size.
+    """
     s, entries, slot_entry, slot_ns = cache.s, cache.entries, cache.slot_entry, cache.slot_ns
     mask = len(slot_entry) - 1
     head, tail = s[c.HEAD], s[c.TAIL]
@@ -45,15 +63,18 @@ def _sweep(
     removed = freed = visits = expected = 0
     done = True
     while head < tail:
+        # The recorded broker ends a pass after this many slots and continues it in its next turn.
         if visits == visits_max:
             done = False
             break
         x = slot_entry[head & mask]
         e = entries[x]
-        if not e.flags & CACHED or e.slot != head & SLOT_MASK:
+        # A tombstone. It counts as a visit, as in the broker, so that a slice has a bounded length.
+        if not e.flags & CACHED or e.slot != head & _SLOT_MASK:
             head += 1
             visits += 1
             continue
+        # Slots are in the order of their times, so no later one has expired either.
         if slot_ns[head & mask] >= threshold_ns or freed >= to_free:
             break
         head += 1
@@ -61,12 +82,14 @@ def _sweep(
         if visits < protected and (accessed or (e.expected > 0 and e.requeues < requeues_max)):
             s[c.REQUEUED_ACCESSED if accessed else c.REQUEUED_EXPECTED] += 1
             e.flags &= ~ACCESSED
-            e.requeues = min(e.requeues + 1, REQUEUES_MAX)
-            e.slot = tail & SLOT_MASK
+            # The field has 16 bits: an entry that is read again and again is requeued without a limit.
+            e.requeues = min(e.requeues + 1, _REQUEUES_LIMIT)
+            e.slot = tail & _SLOT_MASK
             slot_entry[tail & mask] = x
             slot_ns[tail & mask] = now_ns
             tail += 1
         else:
+            # PENDING outlives an eviction: the arrival of a request still inserts the entry.
             e.flags &= PENDING
             freed += e.size
             removed += 1
@@ -82,7 +105,10 @@ def _sweep(
 
 @compiled
 def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
-    """Whether a size pass is unfinished."""
+    """Evict down to the target size.
+
+    Return True where a size pass is unfinished.
+    """
     s = cache.s
     while True:
         resumed = s[c.PASS_OPEN] != 0
@@ -91,20 +117,23 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
             if s[c.USED_BYTES] <= s[c.TRIGGER_BYTES] or to_free <= 0:
                 return False
             s[c.PASS_OPEN], s[c.PASS_LEFT] = 1, to_free
-            s[c.PASS_PROTECTED] = s[c.TAIL] - s[c.HEAD] if s[c.ONE_LAP] else UNLIMITED
+            # 5.0 protects each slot of the queue once per pass, so a pass ends; 4.2 protects until requeues run out.
+            s[c.PASS_PROTECTED] = s[c.TAIL] - s[c.HEAD] if s[c.ONE_PROTECTED_PASS] else _UNLIMITED
         elif to_free <= 0:
+            # Invalidations have freed the rest since the last slice.
             s[c.PASS_OPEN] = 0
             return False
         freed, visits, done = _sweep(
-            cache, now_ns, _SIZE, UNLIMITED, s[c.PASS_LEFT], s[c.PASS_PROTECTED], visits_max
+            cache, now_ns, _SIZE, _UNLIMITED, s[c.PASS_LEFT], s[c.PASS_PROTECTED], visits_max
         )
         s[c.PASS_LEFT] -= freed
-        if s[c.PASS_PROTECTED] != UNLIMITED:
+        if s[c.PASS_PROTECTED] != _UNLIMITED:
             s[c.PASS_PROTECTED] = max(0, s[c.PASS_PROTECTED] - visits)
         if not done:
             return True
         reached = s[c.PASS_LEFT] <= 0
         s[c.PASS_OPEN] = 0
+        # A resumed pass reached the target of its start. Inserts since then may need a pass of their own.
         if not (resumed and reached):
             return False
         visits_max -= visits
@@ -112,6 +141,7 @@ def _check_size(cache: Cache, now_ns: int, visits_max: int) -> bool:
 
 @compiled
 def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
+    """Run the size checks that are due, until one is unfinished."""
     s = cache.s
     while s[c.CHECKS_DUE]:
         if _check_size(cache, now_ns, visits_max):
@@ -122,46 +152,59 @@ def _run_checks(cache: Cache, now_ns: int, visits_max: int) -> None:
 
 @compiled
 def _tick(cache: Cache, now_ns: int, visits_max: int) -> None:
+    """Run a periodic pass.
+
+    Evict expired entries, then check the size, then drop the slots of invalidated entries.
+    """
     s = cache.s
+    # As in the broker, expired entries wait until an unfinished size pass has ended.
     if not s[c.PASS_OPEN]:
-        _, visits, done = _sweep(cache, now_ns, _TTL, now_ns - s[c.TTL_NS], UNLIMITED, UNLIMITED, visits_max)
+        _, visits, done = _sweep(
+            cache, now_ns, _TTL, now_ns - s[c.TTL_NS], _UNLIMITED, _UNLIMITED, visits_max
+        )
         if not done:
             return
         visits_max -= visits
     if _check_size(cache, now_ns, visits_max):
         return
     s[c.CHECK_IN_FLIGHT] = 0
+    # No tombstones in the ring: nothing to drop.
     if s[c.TAIL] - s[c.HEAD] == s[c.ENTRIES]:
         s[c.INVALIDATED_BYTES] = 0
-    elif s[c.INVALIDATED_BYTES] > max(INVALIDATED_KEPT, s[c.USED_BYTES]):
+    elif s[c.INVALIDATED_BYTES] > max(_INVALIDATED_KEPT, s[c.USED_BYTES]):
         _drop_invalidated(cache)
         s[c.INVALIDATED_BYTES] = 0
 
 
 @compiled
 def _drop_invalidated(cache: Cache) -> None:
+    """Close the gaps that invalidated entries left in the ring."""
     s, entries, slot_entry, slot_ns = cache.s, cache.entries, cache.slot_entry, cache.slot_ns
     mask = len(slot_entry) - 1
     to = s[c.HEAD]
     for q in range(s[c.HEAD], s[c.TAIL]):
         x = slot_entry[q & mask]
-        if entries[x].flags & CACHED and entries[x].slot == q & SLOT_MASK:
+        if entries[x].flags & CACHED and entries[x].slot == q & _SLOT_MASK:
             slot_entry[to & mask] = x
             slot_ns[to & mask] = slot_ns[q & mask]
-            entries[x].slot = to & SLOT_MASK
+            entries[x].slot = to & _SLOT_MASK
             to += 1
     s[c.TAIL] = to
 
 
-# What the cache is told
+# Inputs of the cache
 
 
 @compiled
 def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
-    """One entry; the caller has seen to room for its slot and minds the size afterwards."""
+    """Insert one entry.
+
+    The caller makes sure of a free slot before, and calls `_check_later` afterwards.
+    """
     s, e = cache.s, cache.entries[x]
     count = expected if expected >= s[c.COUNTS_FROM] else _NOT_COUNTED
     if e.flags & CACHED:
+        # A second insert is refused. 5.0 takes its count of expected reads nevertheless.
         s[c.REFUSED] += 1
         if s[c.RENEWS]:
             e.expected = count
@@ -171,7 +214,7 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
     cache.slot_entry[at] = x
     cache.slot_ns[at] = now_ns
     s[c.TAIL] = tail + 1
-    e.slot = tail & SLOT_MASK
+    e.slot = tail & _SLOT_MASK
     e.expected = count
     e.requeues = 0
     e.flags = (e.flags & PENDING) | CACHED
@@ -182,10 +225,12 @@ def _insert(cache: Cache, x: int, expected: int, now_ns: int) -> None:
 
 
 @compiled
-def _mind_the_size(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
+def _check_later(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
+    """Request a size check at the end of the turn if the cache is full."""
     s = cache.s
     cache.low[ledger] = min(cache.low[ledger], first)
     s[c.PEAK_BYTES] = max(s[c.PEAK_BYTES], s[c.USED_BYTES])
+    # One check per turn, however many runs it inserts.
     if s[c.USED_BYTES] > s[c.TRIGGER_BYTES] and not s[c.CHECK_IN_FLIGHT]:
         s[c.CHECK_IN_FLIGHT] = 1
         s[c.CHECKS_DUE] += 1
@@ -194,18 +239,22 @@ def _mind_the_size(cache: Cache, ledger: int, first: int, now_ns: int) -> None:
 
 @compiled
 def _append(cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
+    """Insert appended entries."""
     if not cache.s[c.ENABLED]:
         return
     for x in range(first, first + count):
         _insert(cache, x, expected, now_ns)
-    _mind_the_size(cache, ledger, first, now_ns)
+    _check_later(cache, ledger, first, now_ns)
 
 
 @compiled
 def _fetch(
     cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int, as_recorded: bool
 ) -> None:
-    """What nobody has asked of storage in this replay is not brought by it either."""
+    """Insert entries that arrive from storage, if this replay requested them.
+
+    The recorded broker also requested entries that this cache had; they do not arrive here.
+    """
     wanted = cache.s[c.ENABLED] != 0 and expected >= cache.s[c.COUNTS_FROM]
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -214,12 +263,12 @@ def _fetch(
             if wanted:
                 _insert(cache, x, expected, now_ns)
     if wanted:
-        _mind_the_size(cache, ledger, first, now_ns)
+        _check_later(cache, ledger, first, now_ns)
 
 
 @compiled
 def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_ns: int) -> None:
-    """What is not there comes from storage at once."""
+    """Read entries; a missing one arrives from storage at once."""
     s, entries = cache.s, cache.entries
     hits = hit_bytes = missed = 0
     offered = s[c.ENABLED] != 0 and expected >= s[c.COUNTS_FROM]
@@ -240,11 +289,15 @@ def _read(cache: Cache, first: int, count: int, expected: int, ledger: int, now_
         s[c.MISSES] += missed
         s[c.NEW_MISSES] += missed
         if offered:
-            _mind_the_size(cache, ledger, first, now_ns)
+            _check_later(cache, ledger, first, now_ns)
 
 
 @compiled
-def _ask(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -> None:
+def _request(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -> None:
+    """Read entries that the recorded cache did not have.
+
+    A hit where this one has them, else a request to storage.
+    """
     s, entries = cache.s, cache.entries
     forced = as_recorded or detail & _FORCED != 0
     outcome = detail & ~_FORCED
@@ -266,7 +319,8 @@ def _ask(cache: Cache, first: int, count: int, detail: int, as_recorded: bool) -
 
 
 @compiled
-def _hand_over(cache: Cache, first: int, count: int) -> None:
+def _deliver(cache: Cache, first: int, count: int) -> None:
+    """Lower the expected reads of delivered entries."""
     to_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -274,11 +328,13 @@ def _hand_over(cache: Cache, first: int, count: int) -> None:
             if e.expected > 0:
                 e.expected -= 1
             elif e.expected != _NOT_COUNTED and not to_zero:
+                # In 4.2 a count falls below zero. Such a count n is stored as n - 1, because -1 is NOT_COUNTED.
                 e.expected = e.expected - 1 if e.expected else -2
 
 
 @compiled
-def _put_back(cache: Cache, first: int, count: int) -> None:
+def _redeliver(cache: Cache, first: int, count: int) -> None:
+    """Raise the expected reads of entries that will be read again."""
     from_zero = cache.s[c.STOPS_AT_ZERO] != 0
     for x in range(first, first + count):
         e = cache.entries[x]
@@ -288,8 +344,13 @@ def _put_back(cache: Cache, first: int, count: int) -> None:
 
 @compiled
 def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) -> None:
+    """Remove a range of entries.
+
+    Their slots stay in the ring as tombstones.
+    """
     s = cache.s
     end = first + count
+    # Below `low` nothing is cached. Without it each trim of a long ledger would visit all of its entries again.
     for x in range(max(first, cache.low[ledger]), end):
         e = cache.entries[x]
         if e.flags & CACHED:
@@ -304,25 +365,30 @@ def _invalidate(cache: Cache, first: int, count: int, reason: int, ledger: int) 
 
 @compiled
 def _configure(s: NDArray[np.int64], values: NDArray[np.int64]) -> None:
+    """Copy a line of settings to their places."""
     for i in range(len(values)):
         s[c.ENABLED + i] = values[i]
 
 
 @compiled
 def _catch_up(cache: Cache, op: int, now_ns: int) -> None:
-    """What the broker would have done before this event: passes in a time in which it rested because its own cache
-    was empty, and a size check at the end of the turn that asked for it: where the record has the end of one, or
-    when a turn's time is over."""
+    """Run the passes and the size check that were due before this event.
+
+    The recorded broker stops its periodic passes while its own cache is empty; this cache may not be, so they run here at
+    their interval. A size check runs at the recorded end of the turn that requested it, or TURN_NS later.
+    """
     s = cache.s
     interval = s[c.TICK_NS]
+    # A longer gap between passes: the recorded broker rested, because its own cache was empty.
     while now_ns - s[c.LAST_TICK_NS] > 2 * interval:
+        # An empty queue makes every pass of the gap a no-op, so skip them together.
         if s[c.HEAD] == s[c.TAIL]:
             s[c.LAST_TICK_NS] = now_ns
             break
         s[c.LAST_TICK_NS] += interval
-        _tick(cache, s[c.LAST_TICK_NS], UNLIMITED)
+        _tick(cache, s[c.LAST_TICK_NS], _UNLIMITED)
     if s[c.CHECKS_DUE] and (op == _SIZE_CHECK or now_ns > s[c.ASKED_NS] + TURN_NS):
-        _run_checks(cache, now_ns, UNLIMITED)
+        _run_checks(cache, now_ns, _UNLIMITED)
 
 
 @compiled
@@ -332,24 +398,29 @@ def _about_entries(
     if op == _READ:
         _read(cache, first, count, detail, ledger, now_ns)
     elif op == _DELIVER:
+        # `detail` 1: the recorded cache had evicted the entry before, so its count did not change.
         if not detail or not as_recorded:
-            _hand_over(cache, first, count)
+            _deliver(cache, first, count)
     elif op == _APPEND:
         if detail != _NOT_OFFERED:
             _append(cache, first, count, detail, ledger, now_ns)
     elif op == _FETCH:
         _fetch(cache, first, count, detail, ledger, now_ns, as_recorded)
-    elif op == _ASK:
-        _ask(cache, first, count, detail, as_recorded)
-    elif op == _PUT_BACK and (not detail or not as_recorded):
-        _put_back(cache, first, count)
+    elif op == _STORAGE_READ:
+        _request(cache, first, count, detail, as_recorded)
+    elif op == _REDELIVERY and (not detail or not as_recorded):
+        _redeliver(cache, first, count)
 
 
 @compiled
 def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64], as_recorded: bool) -> int:
-    """Rows from `begin` on; answers how many are done: all, or up to the one that needs more slots than there are.
-    `settings`: a line for each that CONFIGURE may name; `as_recorded`: passes run where they ran and what came from
-    storage came; otherwise these follow from what the replayed cache does."""
+    """Replay the rows from `begin` on.
+
+    Return the index after the last one: a row may need more slots than there are.
+
+    `settings`: a line for each index that CONFIGURE may name. `as_recorded`: passes and arrivals from storage are those of
+    the access record; otherwise they follow from the replayed cache.
+    """
     s = cache.s
     slots = len(cache.slot_entry)
     if not begin:
@@ -358,13 +429,14 @@ def replay_rows(rows: Rows, begin: int, cache: Cache, settings: NDArray[np.int64
             s[c.LAST_TICK_NS] = rows.at_ns[0]
     for i in range(begin, len(rows.op)):
         op, now_ns, count = rows.op[i], rows.at_ns[i], rows.entries[i]
+        # The kinds below INVALIDATE may insert up to `count` entries, each with a slot of its own.
         if op < _INVALIDATE and s[c.TAIL] - s[c.HEAD] + count > slots:
             return i
         if not as_recorded and op != _INVALIDATE:
             _catch_up(cache, op, now_ns)
         if op == _TICK:
             s[c.LAST_TICK_NS] = now_ns
-            _tick(cache, now_ns, count if as_recorded else UNLIMITED)
+            _tick(cache, now_ns, count if as_recorded else _UNLIMITED)
         elif op < _INVALIDATE:
             _about_entries(
                 cache, op, rows.first[i], count, rows.detail[i], rows.ledger[i], now_ns, as_recorded

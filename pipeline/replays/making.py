@@ -1,4 +1,4 @@
-"""Makes Accesses of a run of a record, once for all replays of it."""
+"""Makes the Accesses of a broker lifetime, once for all its replays."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from broker.entry_cache.observe.cache_events import Op
-from broker.recorder.record_reader import RunOfBroker
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.replays.accesses import (
     APPEND,
-    ASK,
     CONFIGURE,
     DELIVER,
     FETCH,
     INVALIDATE,
     LOOKS_ONLY,
     NOT_OFFERED,
-    PUT_BACK,
     READ,
+    REDELIVERY,
     SIZE_CHECK,
+    STORAGE_READ,
     TICK,
     Accesses,
     Ints32,
@@ -29,60 +29,79 @@ from pipeline.replays.accesses import (
 from pipeline.replays.columns import Columns, read_columns
 from pipeline.replays.invalidations import invalidated
 from pipeline.replays.numbering import number_entries, sizes_of
-from pipeline.replays.outcomes import ENDS, QUESTIONS, asked_runs
-from pipeline.replays.readers import cursor_numbers, readers_to_come, rows_of_open_topics
+from pipeline.replays.outcomes import ENDS, REQUESTS, requested_runs
+from pipeline.replays.readers import cursor_numbers, expected_reads, rows_of_open_topics
 
-TICK_NS: Final = 10_000_000
-"""`managedLedgerCacheEvictionIntervalMs` by default, for a record without two passes."""
+_TICK_NS: Final = 10_000_000
+"""The default of `managedLedgerCacheEvictionIntervalMs`, for an access record with fewer than two passes."""
 
 _KEPT: Final = {
     Op.APPEND: APPEND,
     Op.FETCHED: FETCH,
     Op.HIT: READ,
     Op.DELIVER: DELIVER,
-    Op.REPLAY: PUT_BACK,
+    Op.REPLAY: REDELIVERY,
     Op.TICK: TICK,
     Op.SIZE_CHECK: SIZE_CHECK,
     Op.SETTINGS: CONFIGURE,
 }
-_ABOUT_ENTRIES: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.DELIVER, Op.REPLAY, *QUESTIONS, *ENDS)
+_ABOUT_ENTRIES: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.DELIVER, Op.REPLAY, *REQUESTS, *ENDS)
 _FILLING: Final = (Op.APPEND, Op.FETCHED, Op.HIT)
 
 
-def accesses_of(run: RunOfBroker) -> Accesses:
-    """RecordError where the files cannot be read or hold too much for one replay."""
-    columns = read_columns(run)
+def accesses_of(lifetime: BrokerLifetime) -> Accesses:
+    """Read a broker lifetime.
+
+    RecordError for damaged files and for more entries than a replay can number.
+    """
+    columns = read_columns(lifetime)
     stays = rows_of_open_topics(columns.op, columns.topic)
     columns = columns if stays.all() else columns.take(stays)
     cursors, begins = cursor_numbers(columns)
-    subs = run.names.subs if run.names is not None else {}
+    subs = lifetime.names.subs if lifetime.names is not None else {}
     looks = [int(begins[topic]) + sub for (topic, sub), name in subs.items() if name == LOOKS_ONLY]
+    # The file of names may have readers that no event mentions.
     looks = [number for number in looks if number < begins[-1]]
-    expected = readers_to_come(columns, cursors, begins, np.array(looks, np.int64))
-    texts = tuple(file.facts.settings for file in run.files)
-    return _made(run, columns, cursors, expected, texts)
+    expected = expected_reads(columns, cursors, begins, np.array(looks, np.int64))
+    texts = tuple(file.facts.settings for file in lifetime.files)
+    return _made(lifetime, columns, cursors, expected, texts)
 
 
 def _made(
-    run: RunOfBroker, columns: Columns, cursors: NDArray[np.int64], expected: Ints32, texts: tuple[str, ...]
+    lifetime: BrokerLifetime,
+    columns: Columns,
+    cursors: NDArray[np.int64],
+    expected: Ints32,
+    texts: tuple[str, ...],
 ) -> Accesses:
     about = np.flatnonzero(np.isin(columns.op, _ABOUT_ENTRIES))
     runs = columns.take(about)
     numbering, first_of_runs, ledger_of_runs, entries = number_entries(runs)
+    # The recorder divides appended and fetched runs by size, so their entries have equal sizes. Reads are not divided.
     certain = np.isin(runs.op, (Op.APPEND, Op.FETCHED))
     sizes = sizes_of(runs, first_of_runs, entries, certain)
     first = np.zeros(len(columns.op), np.int32)
     ledger = np.zeros(len(columns.op), np.int32)
     first[about], ledger[about] = first_of_runs, ledger_of_runs
     rows, order = _kept_rows(columns, first, ledger, expected)
-    more = [_asked(columns, first, ledger, cursors, entries)]
+    more = [_requested(columns, first, ledger, cursors, entries)]
     filling = np.flatnonzero(np.isin(columns.op, _FILLING))
     gone = invalidated(columns, filling, ledger[filling], numbering)
     if gone:
         more.append(_of_ranges(columns, np.array(gone, np.int64)))
     rows = _merged(rows, order, more)
-    rate = run.files[0].facts.sample
-    return Accesses(run.broker, run.start, rows, sizes, numbering, texts, _tick_ns(columns), rate, rate)
+    rate = lifetime.files[0].facts.sample
+    return Accesses(
+        broker=lifetime.broker,
+        start=lifetime.start,
+        rows=rows,
+        sizes=sizes,
+        numbering=numbering,
+        settings=texts,
+        tick_ns=_tick_ns(columns),
+        rate=rate,
+        bytes_rate=rate,
+    )
 
 
 def _kept_rows(
@@ -94,6 +113,7 @@ def _kept_rows(
     kind = kinds[columns.op]
     kept = np.flatnonzero(kind >= 0)
     detail = np.where(np.isin(columns.op, (Op.APPEND, Op.HIT)), expected, columns.detail)
+    # A negative count of a fetched entry says that the read did not fill the cache.
     detail = np.where((columns.op == Op.FETCHED) & (detail < 0), NOT_OFFERED, detail).astype(np.int32)
     every = Rows(kind, columns.at_ns, first, columns.entries, detail, ledger)
     return every.take(kept), kept
@@ -102,12 +122,12 @@ def _kept_rows(
 _Part = tuple[Rows, NDArray[np.intp]]
 
 
-def _asked(
+def _requested(
     columns: Columns, first: Ints32, ledger: Ints32, cursors: NDArray[np.int64], entries: int
 ) -> _Part:
-    about = np.flatnonzero(np.isin(columns.op, (*QUESTIONS, *ENDS)))
-    row, run_first, count, outcome = asked_runs(columns, first, cursors, about, entries)
-    kind = np.full(len(row), ASK, np.int8)
+    about = np.flatnonzero(np.isin(columns.op, (*REQUESTS, *ENDS)))
+    row, run_first, count, outcome = requested_runs(columns, first, cursors, about, entries)
+    kind = np.full(len(row), STORAGE_READ, np.int8)
     return Rows(kind, columns.at_ns[row], run_first, count, outcome, ledger[row]), row
 
 
@@ -119,7 +139,7 @@ def _of_ranges(columns: Columns, ranges: NDArray[np.int64]) -> _Part:
 
 
 def _merged(rows: Rows, order: NDArray[np.intp], more: list[_Part]) -> Rows:
-    """By the order of the events they come from."""
+    """Merge the parts by the order of the events that they come from."""
     more = [part for part in more if len(part[1])]
     if not more:
         return Rows(*map(np.ascontiguousarray, rows))
@@ -131,4 +151,5 @@ def _merged(rows: Rows, order: NDArray[np.intp], more: list[_Part]) -> Rows:
 def _tick_ns(columns: Columns) -> int:
     gaps = np.diff(columns.at_ns[columns.op == Op.TICK])
     gaps = gaps[gaps > 0]
-    return int(np.median(gaps)) if len(gaps) else TICK_NS
+    # The median, because the broker makes no passes while its cache is empty.
+    return int(np.median(gaps)) if len(gaps) else _TICK_NS

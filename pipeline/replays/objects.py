@@ -1,7 +1,8 @@
-"""The same replay by the broker's own objects: for policies without machine code, and to hold the machine code to.
+"""Replays an access record through the broker's own cache objects, under other settings.
 
-`broker.entry_cache.observe.replay.Replay` repeats what was; this one asks what would have been. Where cursors stand, when
-they ask and what they hand over is as recorded. What is cached, and so what comes from storage, is not.
+It serves policies without machine code, and tests compare the machine code with it.
+`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Positions of cursors, times of reads and
+deliveries are as recorded; the cache's contents, and so reads from storage, are not.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from broker.entry_cache.observe.replay import OUTPUTS, REPEAT, Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
-from broker.recorder.record_reader import RunOfBroker, events
+from broker.recorder.record_reader import BrokerLifetime, events
 from broker.recorder.row_encoder import RUN_OPS
 from broker.recorder.sampling import in_sample
 from pipeline.replays.accesses import LOOKS_ONLY, TURN_NS
 from pipeline.replays.replay import Outcome
 
 Place = tuple[int, int]
-"""(ledger id, entry id)"""
+"""(ledger id, entry id)."""
 _RUNS: Final = frozenset(RUN_OPS)
 _CATCHES_UP: Final = frozenset(
     (
@@ -41,30 +42,42 @@ _CATCHES_UP: Final = frozenset(
         Op.SETTINGS,
     )
 )
-"""Events before which passes that are due run: those that the machine code sees as well."""
+"""Events before which due passes run.
+
+The ones that the machine code has rows for.
+"""
 
 
 class WhatIf(Replay):
+    """A replay with settings other than the recorded ones."""
+
     def __init__(self, settings: EntryCacheSettings, tick_ns: int) -> None:
-        """`settings` hold from the beginning to the end, whatever the record says."""
+        """`settings` hold from start to end, whatever SETTINGS events say.
+
+        `tick_ns`: between two periodic passes.
+        """
         super().__init__(settings)
         self.peak_bytes = 0
+        """The largest use of the cache so far."""
         self.new_misses = 0
+        """Misses of entries that the recorded cache had."""
         self.manager.eviction.on_size_check = self._size_check_wanted
         self._tick_ns = tick_ns
         self._last_tick_ns: int | None = None
         self._asked_ns = 0
         self._sizes: dict[Place, int] = {}
         self._pending: set[Place] = set()
-        """Asked of storage in this replay and not come yet."""
+        """Requested from storage in this replay, and not arrived yet."""
         self._found: dict[tuple[str, str], set[Place]] = {}
-        """By log and reader: what was asked of storage in the record and is cached here."""
+        """By log and reader, entries that the broker requested from storage and this cache has."""
 
     @property
     def outcome(self) -> Outcome:
+        """The counters so far."""
         return Outcome(self.totals, self.peak_bytes, self.new_misses)
 
     def feed(self, record: Iterable[Recorded]) -> None:
+        """Replay the next events, in order; recorded decisions are skipped."""
         for event in record:
             if event.op in OUTPUTS:
                 continue
@@ -83,7 +96,7 @@ class WhatIf(Replay):
         self._asked_ns = self._now_ns
 
     def _catch_up(self, event: Recorded) -> None:
-        """As in the kernel."""
+        """Run the passes that were due before the event, by the rules of `kernel._catch_up`."""
         now_ns = event.at_ns
         if self._last_tick_ns is None:
             self._last_tick_ns = now_ns
@@ -110,7 +123,7 @@ class WhatIf(Replay):
         return entry
 
     def _insert(self, event: Recorded, entry_ids: list[int], expected_reads: int | None) -> None:
-        """Those of the event's entries, in runs of neighbours."""
+        """Insert some of the event's entries, in runs of neighbours."""
         cache = self.logs[event.log].cache
         mean = event.size_bytes // max(event.entries, 1)
         for run in _neighbours(entry_ids):
@@ -118,22 +131,22 @@ class WhatIf(Replay):
             cache.insert_run(entries, expected_reads, event.at_ns)
         self.peak_bytes = max(self.peak_bytes, self.manager.used_bytes)
 
-    def _know_sizes(self, event: Recorded) -> None:
+    def _remember_sizes(self, event: Recorded) -> None:
         size = event.size_bytes // max(event.entries, 1)
         for entry_id in range(event.first, event.first + event.entries):
             self._sizes[event.ledger_id, entry_id] = size
 
-    # What is otherwise
+    # Events whose outcome differs from the recorded one
 
     def _append_otherwise(self, event: Recorded) -> None:
-        self._know_sizes(event)
+        self._remember_sizes(event)
         log = self._log_of(event)
         if log.cursors.should_cache_added(event.at_ns):
             expected_reads = len(log.cursors) if log.counts_reads else None
             self._insert(event, list(_ids(event)), expected_reads)
 
     def _fetch_otherwise(self, event: Recorded) -> None:
-        self._know_sizes(event)
+        self._remember_sizes(event)
         wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
         self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
         if event.detail >= 0 and self.manager.policy.counts.fills_cache(event.detail):
@@ -142,7 +155,7 @@ class WhatIf(Replay):
     def _read_otherwise(self, event: Recorded) -> None:
         log = self._log_of(event)
         reader = log.cache.reader(event.reader)
-        expected_reads = self._readers_to_come(event)
+        expected_reads = self._expected_reads(event)
         present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
         if event.detail == HIT_AGAIN:
             for entry in present:
@@ -160,8 +173,11 @@ class WhatIf(Replay):
         if event.detail == HIT_MOVES:
             log.stand(event.reader, Position(event.ledger_id, event.first + event.entries))
 
-    def _readers_to_come(self, event: Recorded) -> int:
-        """-1 = they fill no cache."""
+    def _expected_reads(self, event: Recorded) -> int:
+        """Return the expected reads of an entry from storage, or -1.
+
+        -1: the read does not fill the cache.
+        """
         log = self.logs[event.log]
         position = log.cursors.position(event.reader)
         if not log.counts_reads or position is None or event.reader == LOOKS_ONLY:
@@ -202,7 +218,7 @@ class WhatIf(Replay):
     def _deliver_otherwise(self, event: Recorded) -> None:
         self.manager.policy.counts.mark_read(self._run_of(event))
 
-    def _put_back_otherwise(self, event: Recorded) -> None:
+    def _redeliver_otherwise(self, event: Recorded) -> None:
         self.manager.expect_redelivery(self._reader_of(event), self._run_of(event))
 
     def _keep_back_otherwise(self, event: Recorded) -> None:
@@ -212,7 +228,7 @@ class WhatIf(Replay):
         self.manager.eviction.tick(event.at_ns)
 
     def _nothing_otherwise(self, event: Recorded) -> None:
-        """Follows from what this cache does, or from its settings."""
+        """Ignore the event: it follows from this cache's contents or from its settings."""
 
 
 _OTHERWISE: Final = MappingProxyType[Op, Callable[[WhatIf, Recorded], None]](
@@ -224,7 +240,7 @@ _OTHERWISE: Final = MappingProxyType[Op, Callable[[WhatIf, Recorded], None]](
         Op.COALESCED: WhatIf._ask_otherwise,
         Op.ARRIVED: WhatIf._arrive_otherwise,
         Op.DELIVER: WhatIf._deliver_otherwise,
-        Op.REPLAY: WhatIf._put_back_otherwise,
+        Op.REPLAY: WhatIf._redeliver_otherwise,
         Op.KEPT_BACK: WhatIf._keep_back_otherwise,
         Op.TICK: WhatIf._tick_otherwise,
         Op.SIZE_CHECK: WhatIf._nothing_otherwise,
@@ -246,18 +262,23 @@ def _neighbours(entry_ids: list[int]) -> Iterator[list[int]]:
 
 
 def replay_objects(
-    run: RunOfBroker, settings: EntryCacheSettings, tick_ns: int, rate: float = 1.0
+    lifetime: BrokerLifetime, settings: EntryCacheSettings, tick_ns: int, rate: float = 1.0
 ) -> Outcome:
-    """`settings`: of a cache for so large a share of the entries. RecordError where the files are damaged or names
-    are missing."""
+    """Replay a broker lifetime, or the share `rate` of its entries.
+
+    `settings`: of a cache for that share (`replay.scaled`). RecordError for damaged files or missing names.
+    """
     replay = WhatIf(settings, tick_ns)
-    for batch in events(run):
+    for batch in events(lifetime):
         replay.feed(batch if rate >= 1 else _sampled(batch, rate))
     return replay.outcome
 
 
 def _sampled(batch: Iterable[Recorded], rate: float) -> Iterator[Recorded]:
-    """Runs cut to the entries that are in the sample; each keeps its size."""
+    """Yield the events with the entries that are in the sample.
+
+    Each entry keeps its size.
+    """
     for event in batch:
         if event.op not in _RUNS:
             yield event
@@ -269,10 +290,10 @@ def _sampled(batch: Iterable[Recorded], rate: float) -> Iterator[Recorded]:
             yield event._replace(first=run[0], entries=len(run), size_bytes=each * len(run))
 
 
-def own_totals(run: RunOfBroker) -> Outcome:
-    """With the broker's own settings, exactly as it was: any policy."""
-    replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
-    for batch in events(run):
+def own_totals(lifetime: BrokerLifetime) -> Outcome:
+    """Replay a broker lifetime as recorded, with the broker's own settings and any policy."""
+    replay = Replay(EntryCacheSettings.from_text(lifetime.files[0].facts.settings))
+    for batch in events(lifetime):
         replay.feed(batch)
-    replay.finish(cut_off=run.files[-1].facts.totals is None)
+    replay.finish(cut_off=lifetime.files[-1].facts.totals is None)
     return Outcome(replay.totals, 0, replay.differences)

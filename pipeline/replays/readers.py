@@ -1,7 +1,9 @@
-"""Readers: how many were to come for each entry that was appended or read, as the broker worked it out.
+"""Computes the expected reads of each appended or read entry.
 
-Where cursors stand does not depend on what is cached, so this is done once for all settings: `ActiveCursors`
-over arrays. Topics whose cache was closed are passed over until they are opened again, as the broker does.
+It follows the broker's `ActiveCursors`, over arrays.
+
+Positions of cursors are recorded and independent of the cache's contents, so this is done once for all settings. Rows
+of a topic whose cache was closed are ignored until it is opened again, as the broker ignores them.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ _UNCOUNTED, _UNOFFERED = int(NOT_COUNTED), int(NOT_OFFERED)
 
 @compiled
 def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """False for what came late, after its topic's cache was closed: it counts for nobody."""
+    """Return False for each event after its topic's cache was closed.
+
+    The broker ignores such events.
+    """
     closed = np.zeros(topic.max() + 1 if len(topic) else 1, np.bool_)
     stays = np.ones(len(op), np.bool_)
     for i in range(len(op)):
@@ -38,52 +43,40 @@ def rows_of_open_topics(op: NDArray[np.int8], topic: NDArray[np.int32]) -> NDArr
 
 
 def cursor_numbers(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(dense number of each row's reader; by topic, the number of its first one, and behind the last topic all)"""
+    """Return the dense number of each row's reader, and of each topic's first one.
+
+    The second array ends with the number of all readers.
+    """
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
-    most = np.zeros(topics, np.int32)  # Of the same type, or numpy takes ten times as long.
+    most = np.zeros(topics, np.int32)  # numpy takes ten times as long for another type than the values'.
     np.maximum.at(most, columns.topic, columns.sub)
     begins = np.zeros(topics + 1, np.int64)
     np.cumsum(most + 1, out=begins[1:])
     return begins[columns.topic] + columns.sub, begins
 
 
-def readers_to_come(
+def expected_reads(
     columns: Columns, cursors: NDArray[np.int64], begins: NDArray[np.int64], looks_only: NDArray[np.int64]
 ) -> NDArray[np.int32]:
-    """By row: for APPEND the expected reads, for HIT those that it would have had from storage. `looks_only`: numbers
-    of readers that fill no cache."""
+    """Return by row the expected reads of an APPEND or a HIT.
+
+    For a HIT they are those that its entries would have if they came from storage.
+
+    `looks_only`: numbers of readers that do not fill the cache.
+    """
     only = np.zeros(int(begins[-1]), np.bool_)
     only[looks_only] = True
-    return _readers_to_come(
-        columns.op,
-        columns.at_ns,
-        columns.topic,
-        cursors,
-        begins,
-        columns.ledger,
-        columns.entry,
-        columns.entries,
-        columns.bytes,
-        columns.detail,
-        only,
-    )
+    return _expected_reads(columns, cursors, begins, only)
 
 
 @compiled
-def _readers_to_come(
-    op: NDArray[np.int8],
-    at_ns: NDArray[np.int64],
-    topic: NDArray[np.int32],
-    cursors: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    ledger: NDArray[np.int64],
-    entry: NDArray[np.int64],
-    count: NDArray[np.int32],
-    size: NDArray[np.int64],
-    detail: NDArray[np.int32],
-    only: NDArray[np.bool_],
+def _expected_reads(
+    columns: Columns, cursors: NDArray[np.int64], begins: NDArray[np.int64], only: NDArray[np.bool_]
 ) -> NDArray[np.int32]:
-    answer = np.zeros(len(op), np.int32)
+    """Follow the cursors of each topic through the events; `only`: by reader, True if it does not fill the cache."""
+    op, at_ns, topic, detail = columns.op, columns.at_ns, columns.topic, columns.detail
+    ledger, entry, count, size = columns.ledger, columns.entry, columns.entries, columns.bytes
+    result = np.zeros(len(op), np.int32)
     active = np.zeros(begins[-1], np.bool_)
     at_ledger = np.zeros(begins[-1], np.int64)
     at_entry = np.zeros(begins[-1], np.int64)
@@ -96,15 +89,15 @@ def _readers_to_come(
         kind, t, c = op[i], topic[i], cursors[i]
         if kind == _APPEND:
             if how_many[t] or at_ns[i] - changed_ns[t] < continue_ns[t]:
-                answer[i] = how_many[t] if flags[t] & _COUNTS else _UNCOUNTED
+                result[i] = how_many[t] if flags[t] & _COUNTS else _UNCOUNTED
             else:
-                answer[i] = _UNOFFERED
+                result[i] = _UNOFFERED
         elif kind == _HIT:
-            answer[i] = _if_missed(
+            result[i] = _if_missed(
                 flags[t], active, at_ledger, at_entry, begins[t], begins[t + 1], c, ledger[i], entry[i]
             )
             if only[c]:
-                answer[i] = _UNOFFERED
+                result[i] = _UNOFFERED
             if detail[i] == _MOVES and active[c] and not flags[t] & _BY_MARK:
                 at_ledger[c], at_entry[c] = ledger[i], entry[i] + count[i]
         elif kind == _OPEN:
@@ -121,7 +114,7 @@ def _readers_to_come(
             at_ledger[c], at_entry[c] = ledger[i], entry[i]
         elif (kind == _MOVED and not flags[t] & _BY_MARK) or (kind == _ACK and flags[t] & _BY_MARK):
             at_ledger[c], at_entry[c] = ledger[i], entry[i]
-    return answer
+    return result
 
 
 @compiled
@@ -136,8 +129,11 @@ def _if_missed(
     ledger: int,
     entry: int,
 ) -> int:
-    """Cursors where the reader stands or before it, as the broker asks when a storage read has ended; one for what
-    lies behind the reader, which is a replay."""
+    """Return the expected reads of an entry that comes from storage.
+
+    The broker counts the cursors at or before the reader's position when a storage read has ended. An entry that the
+    reader has passed is a redelivery, with one read.
+    """
     if not flags & _COUNTS or not active[mine]:
         return _UNOFFERED
     if at_ledger[mine] > ledger or (at_ledger[mine] == ledger and at_entry[mine] > entry):

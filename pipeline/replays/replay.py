@@ -1,4 +1,4 @@
-"""Replays Accesses under given settings, and answers what the cache would have counted."""
+"""Replays Accesses under given settings by machine code."""
 
 from __future__ import annotations
 
@@ -17,26 +17,30 @@ from pipeline.replays.accesses import Accesses, Rows
 from pipeline.replays.cache_arrays import ENTRY, Cache
 from pipeline.replays.kernel import replay_rows
 
-SLOTS_MIN = 1 << 16
+_SLOTS_MIN = 1 << 16
 BY_KERNEL = (PIP430, FIFO_TTL)
-"""Policies that have machine code; the others are replayed by the broker's own objects."""
+"""Policies with machine code; the broker's own objects replay the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """The counters of a replayed cache."""
+
     totals: Mapping[str, int]
     """By the names of `broker.entry_cache.observe.totals`."""
     peak_bytes: int
+    """The largest use of the cache."""
     new_misses: int
-    """Entries that the recorded cache had and this one does not."""
+    """Misses of entries that the recorded cache had."""
 
     @property
     def reads(self) -> int:
+        """Entries read."""
         return self.totals["hits"] + self.totals["misses"] + self.totals["coalesced"]
 
     @property
     def hit_ratio(self) -> float:
-        """Hits among all entries read; 0 where nothing was."""
+        """Hits among entries read; 0 without reads."""
         return self.totals["hits"] / self.reads if self.reads else 0.0
 
     @property
@@ -46,47 +50,59 @@ class Outcome:
 
 
 def replay_as_recorded(accesses: Accesses) -> Outcome:
-    """With the settings that the broker had, passes and storage reads where they were: its own counters exactly, if
-    the record is complete."""
+    """Replay with the recorded settings, passes and storage reads.
+
+    A complete access record gives exactly the broker's own counters.
+    """
     own = [EntryCacheSettings.from_text(text) for text in accesses.settings]
     return _replay(accesses, own, as_recorded=True)
 
 
 def replay_with(accesses: Accesses, settings: EntryCacheSettings) -> Outcome:
-    """With other settings. Readers ask at the times at which they asked; what is missed comes at once."""
+    """Replay with other settings.
+
+    Readers read at the recorded times, and a missed entry arrives at once.
+    """
     return _replay(accesses, [scaled(settings, accesses)], as_recorded=False)
 
 
 def scaled(settings: EntryCacheSettings, accesses: Accesses) -> EntryCacheSettings:
-    """A sample meets in its share of the cache what everything meets in all of it."""
+    """Return settings with the sample's share of the size.
+
+    Its hit ratio is about that of all entries.
+    """
     if accesses.rate >= 1:
         return settings
     return replace(settings, size_bytes_max=round(settings.size_bytes_max * accesses.bytes_rate))
 
 
 def _replay(accesses: Accesses, settings: Sequence[EntryCacheSettings], *, as_recorded: bool) -> Outcome:
-    cache = new_cache(accesses, settings[0])
-    values = np.array([setting_values(one) for one in settings], np.int64)
+    cache = _new_cache(accesses, settings[0])
+    values = np.array([_setting_values(one) for one in settings], np.int64)
     rows = Rows(*map(np.ascontiguousarray, accesses.rows))
     done = 0
+    # The machine code allocates nothing; it returns when the ring is full.
     while (done := replay_rows(rows, done, cache, values, as_recorded)) < len(rows.op):
         used = cache.s[c.TAIL] - cache.s[c.HEAD]
-        cache = cache.with_room(int(used + rows.entries[done]))
+        cache = cache.with_slots(int(used + rows.entries[done]))
     s = cache.s.tolist()
     totals = {name: s[place] for name, place in c.TOTALS.items()}
     return Outcome(totals, s[c.PEAK_BYTES], s[c.NEW_MISSES])
 
 
-def profile_of(settings: EntryCacheSettings) -> Profile:
-    """ValueError for a policy that has no machine code."""
+def _profile_of(settings: EntryCacheSettings) -> Profile:
+    """Return the decisions of the policy.
+
+    ValueError for a policy without machine code.
+    """
     if settings.policy not in BY_KERNEL:
-        raise ValueError(f"the policy {settings.policy} is replayed by its object")
+        raise ValueError(f"the policy {settings.policy} has no machine code: replay it with replay_objects")
     return BEFORE_PIP_430 if settings.policy == FIFO_TTL else PROFILES[settings.profile]
 
 
-def setting_values(settings: EntryCacheSettings) -> list[int]:
-    """In the order of the counters from ENABLED on."""
-    protects = profile_of(settings).protects
+def _setting_values(settings: EntryCacheSettings) -> list[int]:
+    """Return the settings in the order of the counters from ENABLED on."""
+    protects = _profile_of(settings).protects
     return [
         settings.size_bytes_max > 0,
         int(settings.size_bytes_max * TRIGGER),
@@ -97,16 +113,16 @@ def setting_values(settings: EntryCacheSettings) -> list[int]:
     ]
 
 
-def new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
-    profile = profile_of(settings)
+def _new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
+    profile = _profile_of(settings)
     s: NDArray[np.int64] = np.zeros(c.LENGTH, np.int64)
     s[c.TICK_NS] = accesses.tick_ns
     as_5_0 = isinstance(profile.counts, CountsOf50)
     s[c.COUNTS_FROM] = 0 if as_5_0 else 1
     s[c.RENEWS] = as_5_0
-    s[c.ONE_LAP] = profile.protects_once
+    s[c.ONE_PROTECTED_PASS] = profile.protects_once
     s[c.STOPS_AT_ZERO] = as_5_0
     entries = np.zeros(accesses.entries, ENTRY)
     entries["size"] = accesses.sizes
     low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)
-    return Cache(entries, np.empty(SLOTS_MIN, np.int32), np.empty(SLOTS_MIN, np.int64), low, s)
+    return Cache(entries, np.empty(_SLOTS_MIN, np.int32), np.empty(_SLOTS_MIN, np.int64), low, s)

@@ -1,6 +1,8 @@
-"""How entries were used again: after what time, after how many other bytes, and why what was missed was missed.
+"""Measures the reuse of entries.
 
-The distance between two uses of an entry is what came into the log or from storage in between, in bytes: the size
+The time and the distance between two uses, and the cause of each miss.
+
+The distance is the bytes that were appended or arrived from storage between two uses of an entry: the size
 that a first-in-first-out cache without a time limit would have needed.
 """
 
@@ -14,23 +16,23 @@ from numpy.typing import NDArray
 
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.observe.cache_events import REASONS, STILL_EXPECTED, Op
-from broker.recorder.record_reader import RunOfBroker
+from broker.recorder.record_reader import BrokerLifetime
 from pipeline.machine_code import compiled
-from pipeline.replays.columns import read_columns
+from pipeline.replays.columns import Columns, read_columns
 from pipeline.replays.numbering import number_entries, sizes_of
 from pipeline.replays.readers import rows_of_open_topics
 
 BUCKETS: Final = 48
-"""Powers of two: microseconds, and bytes."""
+"""Number of buckets; bucket n has values below 2 ** n microseconds or bytes."""
 
-CAUSES: Final = (
+MISS_CAUSES: Final = (
     "never cached",
     "evicted by time",
     "evicted by size",
     "evicted otherwise",
     "restarted cursor",
 )
-"""Restarted: the reader had read the entry before."""
+"""Causes of misses. Restarted: the reader had read the entry before."""
 _NEVER, _TIME, _SIZE, _OTHERWISE, _RESTARTED = range(5)
 _CACHED = 5
 _OPS: Final = (Op.APPEND, Op.FETCHED, Op.HIT, Op.MISS, Op.COALESCED, Op.ARRIVED, Op.INSERT, Op.EVICT)
@@ -42,36 +44,28 @@ _BY_TTL, _BY_SIZE = REASONS.index(Reason.TTL), REASONS.index(Reason.SIZE)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reuse:
+    """The reuse of entries in one broker lifetime."""
+
     reads: NDArray[np.int64]
-    """By bucket of time and bucket of distance: how many entries were read."""
+    """Entries read, by bucket of time and bucket of distance."""
     causes: NDArray[np.int64]
-    """By topic and number of the cause: entries read from storage."""
+    """Entries read from storage, by topic and index in MISS_CAUSES."""
     cause_bytes: NDArray[np.int64]
+    """Their bytes."""
 
 
-def reuse_of(run: RunOfBroker) -> Reuse:
-    columns = read_columns(run, (*_OPS, Op.OPEN, Op.CLOSE))
+def reuse_of(lifetime: BrokerLifetime) -> Reuse:
+    """Read a broker lifetime and measure its reuse. RecordError for damaged files."""
+    columns = read_columns(lifetime, (*_OPS, Op.OPEN, Op.CLOSE))
     columns = columns.take(rows_of_open_topics(columns.op, columns.topic))
     columns = columns.take(~np.isin(columns.op, (Op.OPEN, Op.CLOSE)))
     _, first, _, entries = number_entries(columns)
     sizes = sizes_of(columns, first, entries, np.isin(columns.op, (Op.APPEND, Op.FETCHED)))
     reads = np.zeros((BUCKETS, BUCKETS), np.int64)
     topics = int(columns.topic.max()) + 1 if len(columns.topic) else 1
-    causes = np.zeros((topics, len(CAUSES)), np.int64)
+    causes = np.zeros((topics, len(MISS_CAUSES)), np.int64)
     cause_bytes = np.zeros_like(causes)
-    _look(
-        columns.op,
-        columns.at_ns,
-        columns.topic,
-        columns.sub,
-        first,
-        columns.entries,
-        columns.detail,
-        sizes,
-        reads,
-        causes,
-        cause_bytes,
-    )
+    _measure(columns, first, sizes, reads, causes, cause_bytes)
     return Reuse(reads, causes, cause_bytes)
 
 
@@ -85,19 +79,17 @@ def _bucket(value: int) -> int:
 
 
 @compiled
-def _look(
-    op: NDArray[np.int8],
-    at_ns: NDArray[np.int64],
-    topic: NDArray[np.int32],
-    sub: NDArray[np.int32],
+def _measure(
+    columns: Columns,
     first: NDArray[np.int32],
-    count: NDArray[np.int32],
-    detail: NDArray[np.int32],
     sizes: NDArray[np.int32],
     reads: NDArray[np.int64],
     causes: NDArray[np.int64],
     cause_bytes: NDArray[np.int64],
 ) -> None:
+    """Add each read to the counts of `Reuse`; `first`: dense number of each run's first entry."""
+    op, at_ns, topic, sub = columns.op, columns.at_ns, columns.topic, columns.sub
+    count, detail = columns.entries, columns.detail
     state = np.zeros(len(sizes), np.uint8)
     asked = np.zeros(len(sizes), np.uint8)
     seen = np.zeros(len(sizes), np.uint64)
@@ -106,6 +98,7 @@ def _look(
     came = 0
     for i in range(len(op)):
         kind = op[i]
+        # One bit per reader of the topic. Readers 64 apart share one, which can only turn a cause into "restarted".
         bit = np.uint64(1) << np.uint64(sub[i] & 63)
         for x in range(first[i], first[i] + count[i]):
             if kind == _INSERT:

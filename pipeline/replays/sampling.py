@@ -1,10 +1,14 @@
-"""Samples of Accesses by entry (SHARDS): a cache of the sample's share of the size meets about the same hit ratio.
+"""Takes samples of Accesses by entry (SHARDS).
 
-Of the size, and that is the share of the bytes: one entry in a hundred has one byte in a hundred only roughly, where
+A cache with the sample's share of the size has about the same hit ratio.
+
+The share is the sample's share of the bytes. One entry in a hundred has one byte in a hundred only roughly, where
 entries of some topics are ten times as large as those of others.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +16,7 @@ from numpy.typing import NDArray
 from broker.recorder.sampling import in_sample, sample_hash
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import (
+    INVALIDATE,
     Accesses,
     Bools,
     Ints32,
@@ -21,7 +26,10 @@ from pipeline.replays.accesses import (
 
 
 def sampled(accesses: Accesses, rate: float) -> Accesses:
-    """The entries of a record's sample of that rate. ValueError for a rate that is no share."""
+    """Take the entries that a recorder with that rate would have recorded.
+
+    ValueError outside of 0 to 1.
+    """
     if not 0 < rate <= 1:
         raise ValueError(f"a sampling rate of {rate} is no share: give one above 0 and at most 1")
     if rate >= accesses.rate:
@@ -30,35 +38,33 @@ def sampled(accesses: Accesses, rate: float) -> Accesses:
 
 
 def groups(accesses: Accesses, count: int) -> NDArray[np.int64]:
-    """By entry, one of so many groups."""
+    """Return by entry one of `count` groups, for a jackknife."""
     hashes = sample_hash(*accesses.numbering.positions(accesses.entries))
+    # The highest bits decide membership in the sample, so groups come from lower ones.
     chosen: NDArray[np.int64] = ((hashes >> np.uint64(8)) & np.uint64((1 << 20) - 1)).astype(np.int64) % count
     return chosen
 
 
 def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
-    """The chosen entries, with all that happens to them."""
+    """Return the accesses of the chosen entries, which are the share `rate` of all entries."""
     numbers = np.cumsum(chosen, dtype=np.int32) - np.int32(1)
     kept = np.flatnonzero(chosen)
     old = accesses.numbering
     places = kept if old.places is None else old.places[kept]
     numbering = Numbering(old.ledgers, old.bases, old.lowest, places)
     rows = accesses.rows
-    about = rows.op < 7
+    about = rows.op <= INVALIDATE
     row, first, count = _cut(rows.first, rows.entries, about, chosen, numbers)
     taken = rows.take(row)._replace(first=first, entries=count)
     size_bytes = int(accesses.sizes.sum(dtype=np.int64))
     kept_bytes = int(accesses.sizes[kept].sum(dtype=np.int64))
-    return Accesses(
-        accesses.broker,
-        accesses.start,
-        taken,
-        accesses.sizes[kept],
-        numbering,
-        accesses.settings,
-        accesses.tick_ns,
-        rate,
-        accesses.bytes_rate * kept_bytes / size_bytes if kept_bytes else rate,
+    return replace(
+        accesses,
+        rows=taken,
+        sizes=accesses.sizes[kept],
+        numbering=numbering,
+        rate=rate,
+        bytes_rate=accesses.bytes_rate * kept_bytes / size_bytes if kept_bytes else rate,
     )
 
 
@@ -66,7 +72,11 @@ def only(accesses: Accesses, chosen: Bools, rate: float) -> Accesses:
 def _cut(
     first: Ints32, count: Ints32, about: Bools, chosen: Bools, numbers: Ints32
 ) -> tuple[Ints64, Ints32, Ints32]:
-    """Rows that are not about entries stay, runs become the runs of chosen entries in them."""
+    """Return (row, first entry, count) of each run of chosen entries.
+
+    Other rows stay whole.
+    """
+    # Count first: machine code without lists needs the length of its arrays.
     total = 0
     for i in range(len(first)):
         if not about[i]:

@@ -22,7 +22,9 @@ CLASSES = 3
 
 
 def zipf(alpha: float, objects: int, requests: int, seed: int) -> Trace:
-    """Draw independent requests; the object of rank r is requested in proportion to r ** -alpha.
+    """Draw independent requests by a Zipf law.
+
+    The object of rank r is requested in proportion to r ** -alpha.
 
     Keys are 1 to `objects` in an order drawn after the requests, so that a key says nothing about its rank.
     """
@@ -33,7 +35,7 @@ def zipf(alpha: float, objects: int, requests: int, seed: int) -> Trace:
 
 
 def broker_log(topics: int, entries: int) -> Trace:
-    """Append one entry to every topic in each round, then let every cursor read one entry.
+    """Append to every topic in each round, then read with every cursor.
 
     An append is a request too, always a miss. The upper 32 bits of a key are the topic, the lower 32 the number of
     the entry, from 1.
@@ -52,7 +54,9 @@ def broker_log(topics: int, entries: int) -> Trace:
 
 
 def lagging_readers(entries: int, topics: int, seed: int) -> Trace:
-    """Append to topics at random, with readers that lag by chance: the miss ratio curve has no cliff.
+    """Append to topics at random, with readers that lag by chance.
+
+    The miss ratio curve has no cliff.
 
     Topics get entries by a Zipf law with exponent 0.9 and have one to three cursors each. Nine cursors in ten
     read an entry about `entries` / 1000 appends after it was appended, the tenth about `entries` / 10. Reads after the

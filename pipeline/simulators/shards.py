@@ -1,4 +1,6 @@
-"""Estimates miss ratios from a sample of the objects, with error bars (SHARDS; Waldspurger et al., FAST 2015).
+"""Estimates miss ratios from a sample of the objects, with error bars.
+
+The method is SHARDS (Waldspurger et al., FAST 2015).
 
 libCacheSim's Python interface has neither samples nor error bars, so this is ours.
 
@@ -82,7 +84,7 @@ def sample(trace: Trace, rate: float, seed: int = 0) -> Sample:
 
 
 def estimate(policy: str, of: Sample, capacities: Sequence[int]) -> list[Estimate]:
-    """Estimate the miss ratio of a policy at each of the capacities of the whole cache.
+    """Estimate a policy's miss ratio at each capacity of the whole cache.
 
     ValueError where the sample is too small for a capacity; SimulatorMissing as in `simulate`.
     """
@@ -115,6 +117,7 @@ def _check(of: Sample, capacities: Sequence[int], smallest_share: int) -> None:
             f"raise the rate above {of.rate}"
         )
     smallest = min(capacities)
+    # The jackknife simulates samples without one group, in a cache smaller by as much.
     rate_of_groups = of.rate * (1 - 1 / GROUPS)
     if round(smallest * rate_of_groups) < smallest_share:
         raise ValueError(
@@ -139,7 +142,10 @@ def _estimates(misses: _Misses, of: Sample, capacities: Sequence[int]) -> list[E
 
 
 def _without_each_group(misses: _Misses, of: Sample, slopes: list[float]) -> NDArray[np.float64]:
-    """Return the ratios with one group left out: a row per group, a column per capacity."""
+    """Return the ratios with one group left out.
+
+    A row per group, a column per capacity.
+    """
     rate = of.rate * (1 - 1 / GROUPS)
     groups = xxh64(of.trace.keys, _GROUP_SEED) % np.uint64(GROUPS)
     rows = [

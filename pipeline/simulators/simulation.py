@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 from pipeline.simulators.trace import Trace, next_accesses
 
 BELADY: Final = "Belady"
-"""The bound that needs to know the future: it evicts the object whose next request is the latest."""
+"""The bound that needs to know the future.
+
+It evicts the object whose next request is the latest.
+"""
 
 POLICIES: Final = MappingProxyType(
     {
@@ -40,7 +43,7 @@ POLICIES: Final = MappingProxyType(
         BELADY: 1,
     }
 )
-"""By the library's name of a policy, the smallest capacity that it can divide into its parts."""
+"""By name of a policy, the smallest capacity that it can divide."""
 
 _NEVER: Final = 2**63 - 1
 """The library's number for "no further request"."""
@@ -51,16 +54,16 @@ class SimulatorMissing(Exception):
 
     def __init__(self) -> None:
         super().__init__(
-            "libcachesim is not installed: pip install 'magnetar[pipeline]' brings it on Linux x86_64; elsewhere run "
-            "pip install libcachesim, which may build it from source"
+            "libcachesim is not installed: pip install 'magnetar[simulators]' (Linux x86_64 and macOS have wheels)"
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """What one policy with one capacity makes of a trace."""
+    """The outcome of one policy with one capacity on a trace."""
 
     policy: str
+    """A key of POLICIES."""
     capacity: int
     """In the unit of the trace's sizes."""
     hits: NDArray[np.bool_]
@@ -76,7 +79,10 @@ class Simulation:
 
 
 def library_is_installed() -> bool:
-    """Return True where `simulate` works. The library has no wheel for every platform."""
+    """Return True where `simulate` works.
+
+    The library has no wheel for every platform.
+    """
     return importlib.util.find_spec("libcachesim") is not None
 
 

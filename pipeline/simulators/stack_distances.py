@@ -1,4 +1,6 @@
-"""Computes exact LRU miss ratio curves: one pass over a trace gives the misses of every capacity.
+"""Computes exact LRU miss ratio curves.
+
+One pass over a trace gives the misses of every capacity.
 
 The stack distance of a request is the size of everything requested since the last request for its object, the object
 included: the smallest capacity with which LRU has a hit (Mattson et al., 1970). It holds for objects of different
@@ -37,7 +39,7 @@ def miss_ratios(distances: NDArray[np.int64], capacities: ArrayLike) -> NDArray[
 
 @compiled
 def _stack_distances(ids: NDArray[np.int32], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Keep the sizes of cached objects in a Fenwick tree, each at the time of its object's last request."""
+    """Keep sizes in a Fenwick tree, each at its object's last request."""
     requests = len(ids)
     distances = np.empty(requests, np.int64)
     tree = np.zeros(requests + 1, np.int64)

@@ -1,4 +1,6 @@
-"""Reads and writes trace files as cache research exchanges them: oracleGeneral records, and tables of text.
+"""Reads and writes trace files as cache research exchanges them.
+
+OracleGeneral records, and tables of text.
 
 An oracleGeneral record has 24 bytes, little-endian and packed: time (32 bits), object (64), size (32) and the
 number of the next request for the object, counted from 1, or -1 (64). The last field is written and not read:
@@ -18,15 +20,21 @@ from pipeline.simulators.trace import Trace, next_accesses, trace_of
 
 _RECORD = np.dtype([("time", "<u4"), ("object", "<u8"), ("size", "<u4"), ("next", "<i8")])
 _REQUESTS_PER_TICK = 1000
-"""The time written grows by 1 per this many requests: a trace has no times, and other readers expect some."""
+"""The time written grows by 1 per this many requests.
 
-OBJECT_COLUMNS = ("object", "obj_id", "obj-id", "object_id", "key", "lbn")
-SIZE_COLUMNS = ("size", "obj_size", "obj-size", "object_size")
+A trace has no times, and other readers expect some.
+"""
+
+_OBJECT_COLUMNS = ("object", "obj_id", "obj-id", "object_id", "key", "lbn")
+_SIZE_COLUMNS = ("size", "obj_size", "obj-size", "object_size")
 """Names that a header may use, in the order in which they are looked for."""
 
 
 class TraceFileError(ValueError):
-    """A file is not a trace; the message names the file, the place and the remedy."""
+    """A file is not a trace.
+
+    The message names the file, the place and the remedy.
+    """
 
 
 def read_trace(path: Path) -> Trace:
@@ -53,16 +61,16 @@ def read_oracle_general(path: Path) -> Trace:
 
 
 def read_csv(path: Path) -> Trace:
-    """Read a table whose header names the column of the object and perhaps of the size.
+    """Read a table with a header that names the column of the object.
 
-    TraceFileError where no column is one of OBJECT_COLUMNS.
+    TraceFileError where no column is one of _OBJECT_COLUMNS.
     """
     with path.open(encoding="utf-8", errors="replace") as file:
         header = [name.strip().lower() for name in file.readline().lstrip("# ").split(",")]
-    objects, sizes = (_column(header, names) for names in (OBJECT_COLUMNS, SIZE_COLUMNS))
+    objects, sizes = (_column(header, names) for names in (_OBJECT_COLUMNS, _SIZE_COLUMNS))
     if objects is None:
         raise TraceFileError(
-            f"{path}: no column for the object in the header {', '.join(header)!r}: call one {OBJECT_COLUMNS[0]!r}"
+            f"{path}: no column for the object in the header {', '.join(header)!r}: call one {_OBJECT_COLUMNS[0]!r}"
         )
     if sizes is None:
         return _read_table(path, [("object", "u8")], (objects,), lines_before=1)

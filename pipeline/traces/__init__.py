@@ -1,1 +1,4 @@
-"""Access records as the jobs see them: which files can be trusted, and their rows as DataFrames and as columns."""
+"""Access records for the jobs.
+
+Files are checked first, then read as DataFrames.
+"""

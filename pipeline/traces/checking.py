@@ -1,7 +1,7 @@
-"""Checks of record files before any job reads them: each file is sound, or is set aside with one clear reason.
+"""Checks the files of an access record before any job reads them.
 
-The ends of the files are looked at here (`broker.recorder.record_reader`), their pages and rows where Spark runs the
-check: a file is read once, in whole, with its checksums. What is odd but readable is a remark, not a reason.
+A sound file is read, a damaged one is rejected with one reason, and a readable oddity becomes a remark. `find_files`
+reads the ends of the files; `check_file` then reads each whole file once, with its checksums, as a Spark task.
 """
 
 from __future__ import annotations
@@ -16,68 +16,92 @@ import pyarrow as pa
 
 from broker.entry_cache.observe.cache_events import COUNTS_READS, Op
 from broker.recorder.errors import RecordError
-from broker.recorder.record_reader import FileOnDisk, Found, RunOfBroker, SetAside, find, look_at, read_table
-
-CLOCK_STEP_US: Final = 1_000_000
-"""`ts` may step back by less than a turn of the broker's loop; more than this is a clock that jumped."""
-
-UNCOUNTED: Final = (
-    "recorded with cacheEvictionByExpectedReadCount=false, and every replay is as with false, whatever else it changes: "
-    "nobody's reads are counted, and what stands before the slowest cursor is dropped; set it to true and record again "
-    "to see what that brings"
+from broker.recorder.record_reader import (
+    BrokerLifetime,
+    FileOnDisk,
+    Found,
+    RejectedFile,
+    find,
+    look_at,
+    read_table,
 )
 
-KNOWN_OPS: Final = frozenset(op.value for op in Op)
+CLOCK_STEP_US: Final = 1_000_000
+"""The step back in `ts`, in microseconds, that counts as a clock jump.
+
+Smaller steps are normal: rows of one turn of the broker's loop are not in the order of their times.
+"""
+
+_UNCOUNTED: Final = (
+    "recorded with cacheEvictionByExpectedReadCount=false, and every replay is as with false, whatever else it changes: "
+    "reads are not counted, and entries before the slowest cursor are invalidated; set it to true and record again "
+    "to see the difference"
+)
+
+_KNOWN_OPS: Final = frozenset(op.value for op in Op)
 
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
+    """The result of reading one whole file."""
+
     path: str
+    """Of the file, as given to `check_file`."""
     reason: str
-    """Why it cannot be read; empty for a sound file."""
+    """The defect that makes the file unusable; empty for a sound file."""
     rows: int = 0
+    """Events in the file."""
     first_us: int = 0
+    """The lowest `ts`, in microseconds since 1970."""
     last_us: int = 0
+    """The highest `ts`."""
     steps_back: int = 0
-    """How often the clock went back by more than a second from one row to the next."""
+    """How often `ts` falls by more than CLOCK_STEP_US from one row to the next."""
     doubled: int = 0
-    """Entries that it says were appended twice."""
+    """Entries with two APPEND rows, which no broker writes."""
     uncounted: bool = False
-    """Whether a topic was opened without counting expected reads."""
+    """True where a topic was opened without counting expected reads."""
 
 
 @dataclass(slots=True)
 class Checked:
-    """What a job may read, and what it may not."""
+    """The sound files of an access record, and the rejected ones."""
 
-    runs: list[RunOfBroker] = field(default_factory=list)
-    set_aside: list[SetAside] = field(default_factory=list)
+    lifetimes: list[BrokerLifetime] = field(default_factory=list)
+    """Each with its sound files; a lifetime without any is left out."""
+    rejected: list[RejectedFile] = field(default_factory=list)
+    """Files that no job reads, each with the reason."""
     remarks: list[str] = field(default_factory=list)
+    """Oddities of sound files, a sentence each."""
     span_us: tuple[int, int] = (0, 0)
-    """The first and the last time in all files."""
+    """The lowest and the highest `ts` of all files, in microseconds since 1970."""
     counts_reads: bool = True
-    """False for a record made with `cacheEvictionByExpectedReadCount=false`, at least in part."""
+    """False where at least a part was recorded with `cacheEvictionByExpectedReadCount=false`."""
 
     @property
     def rows(self) -> int:
-        return sum(run.rows for run in self.runs)
+        """Rows of all sound files."""
+        return sum(lifetime.rows for lifetime in self.lifetimes)
 
     @property
     def files(self) -> list[FileOnDisk]:
-        return [file for run in self.runs for file in run.files]
+        """All sound files, by lifetime and in order."""
+        return [file for lifetime in self.lifetimes for file in lifetime.files]
 
     def summary(self) -> list[str]:
-        """Text for people, a line each: what there is, and what was not read and why."""
-        brokers = len({run.broker for run in self.runs})
-        lines = [f"{self.rows:,} rows in {len(self.files)} files, {len(self.runs)} runs of {brokers} brokers"]
-        if self.set_aside:
-            lines.append(f"{len(self.set_aside)} files set aside:")
-            lines += [f"  {one.path}: {one.reason}" for one in self.set_aside]
+        """Return lines for a report: counts, rejected files with their reasons, remarks."""
+        brokers = len({lifetime.broker for lifetime in self.lifetimes})
+        lines = [
+            f"{self.rows:,} rows in {len(self.files)} files, {len(self.lifetimes)} lifetimes of {brokers} brokers"
+        ]
+        if self.rejected:
+            lines.append(f"{len(self.rejected)} files rejected:")
+            lines += [f"  {one.path}: {one.reason}" for one in self.rejected]
         return lines + [f"note: {remark}" for remark in self.remarks]
 
 
 def check_file(path: Path) -> FileCheck:
-    """Read the whole file and say what is wrong with it."""
+    """Read a whole file and return its defect or its facts."""
     try:
         table = read_table(look_at(path))
     except RecordError as error:
@@ -85,9 +109,10 @@ def check_file(path: Path) -> FileCheck:
     if not table.num_rows:
         return FileCheck(str(path), "it has no rows")
     ops, times = _column(table, "op"), _column(table, "ts")
-    unknown = sorted(set(np.unique(ops).tolist()) - KNOWN_OPS)
+    unknown = sorted(set(np.unique(ops).tolist()) - _KNOWN_OPS)
     if unknown:
         return FileCheck(str(path), f"it has events of a kind that is not known here: op {unknown[0]}")
+    # Rows are in the order of the events, so `ts` should hardly ever fall.
     steps = int(np.count_nonzero(np.diff(times) < -CLOCK_STEP_US))
     span = (int(times.min()), int(times.max()))
     uncounted = bool(((_column(table, "detail")[ops == Op.OPEN] & COUNTS_READS) == 0).any())
@@ -100,11 +125,15 @@ def _column(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.in
 
 
 def _appended_twice(table: pa.Table, ops: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
-    """Ledgers are appended to in order, so a run that begins before the end of the one before is there again."""
+    """Count entries appended twice.
+
+    Entries are appended in the order of their ids, so a run that begins before the end of the last one repeats entries.
+    """
     appended = np.flatnonzero(ops == Op.APPEND)
     if not len(appended):
         return 0
     ledgers, firsts, counts = (_column(table, name)[appended] for name in ("ledger", "entry", "count"))
+    # Stable, so that each ledger keeps the order of its appends.
     order = np.argsort(ledgers, kind="stable")
     ledgers, firsts, ends = ledgers[order], firsts[order], (firsts + counts)[order]
     again = (ledgers[1:] == ledgers[:-1]) & (firsts[1:] < ends[:-1])
@@ -112,37 +141,40 @@ def _appended_twice(table: pa.Table, ops: np.ndarray[tuple[int], np.dtype[np.int
 
 
 def find_files(paths: Sequence[Path]) -> Checked:
-    """By the ends of the files alone. RecordError where a path does not exist."""
+    """Find the files below the paths, reading their ends alone.
+
+    RecordError for a path that does not exist.
+    """
     for path in paths:
         if not path.exists():
             raise RecordError(f"there is no {path}")
     found = find(paths)
-    checked = Checked(found.runs, found.set_aside)
-    for run in checked.runs:
-        _set_doubles_aside(run, checked.set_aside)
+    checked = Checked(found.lifetimes, found.rejected)
+    for lifetime in checked.lifetimes:
+        _reject_duplicates(lifetime, checked.rejected)
     return checked
 
 
-def _set_doubles_aside(run: RunOfBroker, set_aside: list[SetAside]) -> None:
-    """A file that is there twice, under two names, would count twice."""
+def _reject_duplicates(lifetime: BrokerLifetime, rejected: list[RejectedFile]) -> None:
+    """Reject second copies of a file, whose events would count twice."""
     seen: dict[int, FileOnDisk] = {}
-    for file in run.files:
+    for file in lifetime.files:
         first = seen.setdefault(file.facts.sequence, file)
         if first is not file:
-            set_aside.append(SetAside(file.path, f"the same part of the same run as {first.path}"))
-    run.files[:] = seen.values()
+            rejected.append(RejectedFile(file.path, f"the same part of the same lifetime as {first.path}"))
+    lifetime.files[:] = seen.values()
 
 
 def apply_checks(checked: Checked, checks: Iterable[FileCheck]) -> None:
-    """Take out what the full reading has found wrong, and keep what it found odd."""
+    """Reject the files that `check_file` found damaged, and add its remarks."""
     by_path = {check.path: check for check in checks}
-    for run in checked.runs:
-        for file in list(run.files):
+    for lifetime in checked.lifetimes:
+        for file in list(lifetime.files):
             check = by_path[str(file.path)]
             if check.reason:
-                run.files.remove(file)
-                checked.set_aside.append(SetAside(file.path, check.reason))
-    checked.runs[:] = [run for run in checked.runs if run.files]
+                lifetime.files.remove(file)
+                checked.rejected.append(RejectedFile(file.path, check.reason))
+    checked.lifetimes[:] = [lifetime for lifetime in checked.lifetimes if lifetime.files]
     sound = [by_path[str(file.path)] for file in checked.files]
     if sound:
         checked.span_us = (min(one.first_us for one in sound), max(one.last_us for one in sound))
@@ -158,14 +190,14 @@ def _remarks(checked: Checked, by_path: dict[str, FileCheck]) -> list[str]:
             remarks.append(f"{file.path}: the clock went back {check.steps_back} times by more than a second")
         if check.doubled:
             remarks.append(f"{file.path}: {check.doubled} entries were appended twice, which no broker does")
-    for run in checked.runs:
-        offsets = {file.facts.clock_offset_us for file in run.files}
+    for lifetime in checked.lifetimes:
+        offsets = {file.facts.clock_offset_us for file in lifetime.files}
         if len(offsets) > 1:
-            remarks.append(f"{run.broker}, started {run.start}: its files disagree about the clock")
-        if reason := run.why_not_exact():
-            remarks.append(f"{run.broker}, started {run.start}: not complete: {reason}")
+            remarks.append(f"{lifetime.broker}, started {lifetime.start}: its files disagree about the clock")
+        if reason := lifetime.why_not_exact():
+            remarks.append(f"{lifetime.broker}, started {lifetime.start}: not complete: {reason}")
     if not checked.counts_reads:
-        remarks.append(UNCOUNTED)
+        remarks.append(_UNCOUNTED)
     software = sorted({file.facts.software for file in checked.files})
     if len(software) > 1:
         remarks.append(f"recorded by several versions: {', '.join(software)}")
@@ -173,8 +205,8 @@ def _remarks(checked: Checked, by_path: dict[str, FileCheck]) -> list[str]:
 
 
 def no_record(found: Found | Checked, paths: Sequence[Path]) -> RecordError:
-    """The one sentence for a folder without a record."""
+    """Return the error for paths without a readable record."""
     where = ", ".join(map(str, paths))
-    count = len(found.set_aside)
-    seen = f"; {count} files were set aside, the first because {found.set_aside[0].reason}" if count else ""
+    count = len(found.rejected)
+    seen = f"; {count} files were rejected, the first because {found.rejected[0].reason}" if count else ""
     return RecordError(f"no access record in {where}{seen}: see entryCacheRecordDirectory in docs/record.md")

@@ -1,7 +1,9 @@
-"""A record as Spark DataFrames: its rows with broker and run, and a dictionary of the names of topics and readers.
+"""Reads an access record as Spark DataFrames.
 
-Files are checked first, in parallel; Spark then reads the sound ones and nothing else, so that a damaged file is a
-sentence in the report and never the end of a job.
+Its events, and the names of topics and readers.
+
+Files are checked first, in parallel. Spark then reads the sound ones alone, so that a damaged file is a sentence in the
+report instead of the end of a job.
 """
 
 from __future__ import annotations
@@ -24,15 +26,18 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from broker.recorder.record_reader import RunOfBroker
+from broker.recorder.record_reader import BrokerLifetime
 from broker.recorder.schema import COLUMNS
 from pipeline.traces.checking import Checked, apply_checks, check_file, find_files, no_record
 
 _KINDS: Final = {"int8": ByteType(), "int32": IntegerType(), "int64": LongType(), "bool": BooleanType()}
 ROWS: Final = StructType([StructField(name, _KINDS[kind]) for name, kind in COLUMNS.items()])
-"""The format's columns; `broker` and `start` come on top."""
+"""The columns of the files.
 
-NAMES: Final = StructType(
+`broker` and `start` are added to each row.
+"""
+
+_NAMES: Final = StructType(
     [
         StructField("broker", StringType()),
         StructField("start", StringType()),
@@ -45,48 +50,72 @@ NAMES: Final = StructType(
 
 @dataclass(frozen=True, slots=True)
 class Record:
+    """An access record as DataFrames, which are read when a job acts on them."""
+
     checked: Checked
+    """The files that the DataFrames read."""
     rows: DataFrame
-    """As in the files, with `broker` and `start`."""
+    """One row per event on a run of entries.
+
+    The columns of `ROWS` (docs/record.md), `broker`, `start`.
+    """
     topics: DataFrame
-    """broker, start, topic, topic_name"""
+    """One row per broker lifetime and topic: broker, start, topic, topic_name."""
     readers: DataFrame
-    """broker, start, topic, sub, sub_name"""
+    """One row per broker lifetime, topic and reader.
+
+    broker, start, topic, sub, sub_name.
+    """
 
 
 def read_record(spark: SparkSession, paths: Sequence[Path]) -> Record:
-    """All runs below the paths. RecordError in one sentence where there is nothing to read."""
+    """Read all broker lifetimes below the paths.
+
+    RecordError where there is no sound file.
+    """
     checked = check_record(spark, paths)
-    rows = reduce(DataFrame.unionByName, [_rows_of(spark, run) for run in checked.runs])
-    names = _names_of(spark, checked.runs)
+    rows = reduce(DataFrame.unionByName, [_rows_of(spark, lifetime) for lifetime in checked.lifetimes])
+    names = _names_of(spark, checked.lifetimes)
     topics = names.where("sub is null").drop("sub").withColumnRenamed("name", "topic_name")
     readers = names.where("sub is not null").withColumnRenamed("name", "sub_name")
     return Record(checked, rows, topics, readers)
 
 
 def check_record(spark: SparkSession, paths: Sequence[Path]) -> Checked:
-    """Read every file once and set aside what is not sound. RecordError where nothing is left."""
+    """Read every file once and reject the damaged ones.
+
+    RecordError where no sound file is left.
+    """
     checked = find_files(paths)
     files = [str(file.path) for file in checked.files]
     if files:
         slices = min(len(files), spark.sparkContext.defaultParallelism * 4)
         task = spark.sparkContext.parallelize(files, slices)
         apply_checks(checked, task.map(lambda path: check_file(Path(path))).collect())
-    if not checked.runs:
+    if not checked.lifetimes:
         raise no_record(checked, paths)
     return checked
 
 
-def _rows_of(spark: SparkSession, run: RunOfBroker) -> DataFrame:
-    rows = spark.read.schema(ROWS).parquet(*[str(file.path) for file in run.files])
-    return rows.withColumns({"broker": f.lit(run.broker), "start": f.lit(run.start)})
+def _rows_of(spark: SparkSession, lifetime: BrokerLifetime) -> DataFrame:
+    # With a given schema Spark need not open the files before the job runs.
+    rows = spark.read.schema(ROWS).parquet(*[str(file.path) for file in lifetime.files])
+    return rows.withColumns({"broker": f.lit(lifetime.broker), "start": f.lit(lifetime.start)})
 
 
-def _names_of(spark: SparkSession, runs: Sequence[RunOfBroker]) -> DataFrame:
-    """An id without a line in the file of names keeps a name made of its number."""
+def _names_of(spark: SparkSession, lifetimes: Sequence[BrokerLifetime]) -> DataFrame:
+    """Return one row per name of a topic or reader.
+
+    `sub` is null for a topic.
+    """
     found: list[tuple[str, str, int, int | None, str]] = []
-    for run in runs:
-        if run.names is not None:
-            found += [(run.broker, run.start, topic, None, name) for topic, name in run.names.topics.items()]
-            found += [(run.broker, run.start, *ids, name) for ids, name in run.names.subs.items()]
-    return spark.createDataFrame(found, NAMES)
+    for lifetime in lifetimes:
+        if lifetime.names is not None:
+            found += [
+                (lifetime.broker, lifetime.start, topic, None, name)
+                for topic, name in lifetime.names.topics.items()
+            ]
+            found += [
+                (lifetime.broker, lifetime.start, *ids, name) for ids, name in lifetime.names.subs.items()
+            ]
+    return spark.createDataFrame(found, _NAMES)

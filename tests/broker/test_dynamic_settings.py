@@ -1,4 +1,4 @@
-"""What is changed at run time: by the rules of a start, kept, and handed to every room that uses it."""
+"""A change at run time obeys the rules of a start, is stored, and reaches every room that uses the key."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from collections.abc import Mapping
 import pytest
 
 from broker.compose.dynamic_settings import DynamicSettings
-from broker.compose.room_settings import cache_settings, ledger_settings, net_settings, service_settings
-from broker.config import BROKER_KEYS, load_broker_settings
+from broker.config import load_broker_settings
+from broker.config.keys import BROKER_KEYS
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.dynamic_configuration import load_dynamic_configuration, save_dynamic_configuration
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.errors import MetadataError
+from broker.net.settings import NetSettings
+from broker.service.settings import ServiceSettings
 from settings.errors import NotDynamic, SettingsError
 from settings.settings import Settings
 from tests.fakes.metadata import FakeMetadata
@@ -23,7 +27,7 @@ MOST, PARTITIONS = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
 
 
 class Rooms:
-    """Remembers what was handed over."""
+    """Remembers the settings that the rooms get."""
 
     def __init__(self, metadata: MetadataStore, *overrides: str) -> None:
         self.handed: list[Settings] = []
@@ -37,7 +41,7 @@ async def opened(metadata: MetadataStore, *overrides: str) -> Rooms:
     return rooms
 
 
-async def test_a_change_holds_at_once_and_after_a_restart_until_it_is_taken_back() -> None:
+async def test_change_holds_at_once_and_after_a_restart_until_unset() -> None:
     metadata = FakeMetadata()
     rooms = await opened(metadata)
     assert rooms.handed == []
@@ -67,7 +71,7 @@ async def test_a_change_holds_at_once_and_after_a_restart_until_it_is_taken_back
         ("noSuchKey", "1", NotDynamic),
     ],
 )
-async def test_a_refused_change_changes_nothing(name: str, text: str, error: type[Exception]) -> None:
+async def test_refused_change_has_no_effect(name: str, text: str, error: type[Exception]) -> None:
     metadata = FakeMetadata()
     rooms = await opened(metadata)
     await rooms.dynamic.set(SIZE, "32")
@@ -78,14 +82,14 @@ async def test_a_refused_change_changes_nothing(name: str, text: str, error: typ
     assert await load_dynamic_configuration(metadata) == {SIZE: "32"}
 
 
-async def test_a_key_that_needs_a_restart_cannot_be_taken_back_either() -> None:
+async def test_unset_is_refused_when_the_key_is_not_dynamic() -> None:
     rooms = await opened(FakeMetadata())
     for name in ("managedLedgerCacheCopyEntries", "noSuchKey"):
         with pytest.raises(NotDynamic):
             await rooms.dynamic.unset(name)
 
 
-async def test_taking_back_is_refused_where_the_rest_would_contradict_it() -> None:
+async def test_unset_is_refused_when_the_other_values_exclude_the_old_one() -> None:
     rooms = await opened(FakeMetadata(), "allowAutoTopicCreationType=partitioned", f"{PARTITIONS}=8")
     await rooms.dynamic.set(PARTITIONS, "2")
     await rooms.dynamic.set(MOST, "4")
@@ -94,7 +98,7 @@ async def test_taking_back_is_refused_where_the_rest_would_contradict_it() -> No
     assert rooms.dynamic.current.int(PARTITIONS) == 2
 
 
-async def test_what_cannot_be_kept_does_not_hold() -> None:
+async def test_setting_is_rolled_back_when_the_store_write_fails() -> None:
     metadata = FakeMetadata()
     rooms = await opened(metadata)
     metadata.refusing = True
@@ -105,7 +109,7 @@ async def test_what_cannot_be_kept_does_not_hold() -> None:
     assert rooms.dynamic.texts == {}
 
 
-async def test_two_changes_at_a_time_are_both_kept() -> None:
+async def test_two_concurrent_changes_are_both_stored() -> None:
     metadata = FakeMetadata()
     rooms = await opened(metadata)
     metadata.gate = asyncio.Event()
@@ -117,7 +121,9 @@ async def test_two_changes_at_a_time_are_both_kept() -> None:
     assert (rooms.handed[-1].int(SIZE), rooms.handed[-1].int(TTL)) == (32, 500)
 
 
-async def test_what_the_file_now_contradicts_is_left_out_and_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_stored_change_is_left_out_with_a_warning_when_the_file_excludes_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     metadata = FakeMetadata()
     stored = {SIZE: "32", MOST: "4", "managedLedgerCacheCopyEntries": "true", TTL: "0"}
     await save_dynamic_configuration(metadata, stored)
@@ -132,14 +138,14 @@ async def test_what_the_file_now_contradicts_is_left_out_and_said(caplog: pytest
     ]
 
 
-async def test_a_pair_that_only_holds_together_comes_back_whatever_the_order() -> None:
+async def test_stored_pair_is_applied_when_only_both_together_are_allowed() -> None:
     metadata = FakeMetadata()
     await save_dynamic_configuration(metadata, {PARTITIONS: "8", MOST: "8"})
     rooms = await opened(metadata, "allowAutoTopicCreationType=partitioned", f"{MOST}=4")
     assert rooms.dynamic.texts == {PARTITIONS: "8", MOST: "8"}
 
 
-async def test_a_warning_is_answered_once() -> None:
+async def test_set_returns_a_warning_once() -> None:
     rooms = await opened(FakeMetadata(), "managedLedgerMaxReadsInFlightSizeInMB=5")
     (note,) = await rooms.dynamic.set("dispatcherMaxReadSizeBytes", "6000000")
     assert "less than one read may bring" in note.text
@@ -163,7 +169,7 @@ tests/broker/admin/test_configuration.py see what they change."""
     "name",
     [key.name for key in BROKER_KEYS.keys.values() if key.dynamic and key.used and key.name not in ELSEWHERE],
 )
-def test_every_dynamic_key_in_use_changes_what_a_room_is_handed(name: str) -> None:
+def test_dynamic_key_changes_the_value_of_a_room(name: str) -> None:
     partitioned = [] if name == "allowAutoTopicCreationType" else ["allowAutoTopicCreationType=partitioned"]
     started = load_broker_settings(None, environ={}, overrides=partitioned)
     key = BROKER_KEYS.keys[name]
@@ -174,8 +180,8 @@ def test_every_dynamic_key_in_use_changes_what_a_room_is_handed(name: str) -> No
 
 def handed(settings: Settings) -> tuple[object, ...]:
     return (
-        cache_settings(settings),
-        ledger_settings(settings),
-        service_settings(settings),
-        net_settings(settings),
+        EntryCacheSettings.of(settings),
+        ManagedLedgerSettings.of(settings),
+        ServiceSettings.of(settings),
+        NetSettings.of(settings),
     )

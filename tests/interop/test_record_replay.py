@@ -18,7 +18,7 @@ import pytest
 
 from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.recorder.record_reader import RunOfBroker, events, find
+from broker.recorder.record_reader import BrokerLifetime, events, find
 from tests.interop.support import Admin, numbered, publish, read, receive, wait_until
 from tests.vectors.broker_process import BrokerProcess
 
@@ -152,7 +152,7 @@ def work(broker: BrokerProcess, client: pulsar.Client, topic: str) -> None:
     assert not failures, failures
 
 
-def replayed(run: RunOfBroker) -> Replay:
+def replayed(run: BrokerLifetime) -> Replay:
     replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
     for batch in events(run):
         replay.feed(batch)
@@ -199,8 +199,8 @@ def test_the_replay_of_a_live_record_equals_the_broker(
         assert admin.metric("pulsar_ml_cache_x_record_errors_total") == 0
         assert broker.stop() == 0
     found = find([tmp_path / "record"])
-    assert found.set_aside == []
-    (run,) = found.runs
+    assert found.rejected == []
+    (run,) = found.lifetimes
     assert len(run.files) > 1
     assert run.why_not_exact() == ""
     replay = replayed(run)

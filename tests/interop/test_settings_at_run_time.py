@@ -1,6 +1,7 @@
-"""Settings that are changed while clients are connected: each change is felt at once, taken back, and outlives a restart.
+"""A change at run time takes effect for connected clients at once, can be unset, and survives a restart.
 
-Law of the place: the setting is changed over REST, as an operator does; its effect is seen by clients or in the metrics.
+Rule of this file: a test changes the setting over REST, as an operator does, and sees the effect through a client or in
+the metrics.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SETTINGS: Final = {
     TTL: "60000",
     "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis": "0",
 }
-"""Nothing leaves the cache before a setting is changed."""
+"""With these values no entry is evicted before a test changes a setting."""
 
 Connect = Callable[[str], pulsar.Client]
 
@@ -66,7 +67,7 @@ def _fill(client: pulsar.Client, topic: str, count: int = 40) -> pulsar.Consumer
 # The cache
 
 
-def test_a_smaller_cache_lets_entries_go(client: pulsar.Client, admin: Admin, topic: str) -> None:
+def test_smaller_cache_evicts_entries(client: pulsar.Client, admin: Admin, topic: str) -> None:
     consumer = _fill(client, topic)
     assert admin.metric(USED) > 4_000_000
     admin.configure(WATERMARK, "0.5")
@@ -77,7 +78,7 @@ def test_a_smaller_cache_lets_entries_go(client: pulsar.Client, admin: Admin, to
     consumer.close()
 
 
-def test_a_cache_that_is_switched_off_and_on(client: pulsar.Client, admin: Admin, topic: str) -> None:
+def test_cache_can_be_switched_off_and_on(client: pulsar.Client, admin: Admin, topic: str) -> None:
     consumer = _fill(client, topic)
     admin.configure(SIZE, "0")
     wait_until(lambda: admin.metric(ENTRIES) == 0, "the cache is empty")
@@ -89,7 +90,7 @@ def test_a_cache_that_is_switched_off_and_on(client: pulsar.Client, admin: Admin
     consumer.close()
 
 
-def test_a_shorter_life_holds_for_what_is_cached_already(
+def test_shorter_time_to_live_applies_to_cached_entries(
     client: pulsar.Client, admin: Admin, topic: str
 ) -> None:
     consumer = _fill(client, topic)
@@ -103,7 +104,9 @@ def test_a_shorter_life_holds_for_what_is_cached_already(
 # Topics and consumers
 
 
-def test_who_may_create_topics(client: pulsar.Client, admin: Admin, topic: str) -> None:
+def test_automatic_topic_creation_can_be_switched_off(
+    client: pulsar.Client, admin: Admin, topic: str
+) -> None:
     admin.configure("allowAutoTopicCreation", "false")
     with pytest.raises(pulsar.TopicNotFound):
         client.create_producer(topic)
@@ -111,7 +114,9 @@ def test_who_may_create_topics(client: pulsar.Client, admin: Admin, topic: str) 
     client.create_producer(topic).close()
 
 
-def test_partitions_of_topics_that_create_themselves(client: pulsar.Client, admin: Admin, topic: str) -> None:
+def test_partitions_of_automatic_topics_can_be_changed(
+    client: pulsar.Client, admin: Admin, topic: str
+) -> None:
     admin.configure("allowAutoTopicCreationType", "partitioned")
     admin.configure("defaultNumPartitions", "3")
     client.create_producer(topic).close()
@@ -122,7 +127,7 @@ def test_partitions_of_topics_that_create_themselves(client: pulsar.Client, admi
         admin.create_partitioned(f"{topic}-5", 5)
 
 
-def test_redeliveries_of_a_consumer_that_is_connected(
+def test_redelivery_count_can_be_switched_off_for_a_connected_consumer(
     client: pulsar.Client, admin: Admin, topic: str
 ) -> None:
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=1)
@@ -143,7 +148,7 @@ def test_redeliveries_of_a_consumer_that_is_connected(
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_restart_keeps_what_was_changed(own_broker: BrokerProcess, connected: Connect, how: str) -> None:
+def test_restart_keeps_changes(own_broker: BrokerProcess, connected: Connect, how: str) -> None:
     admin = Admin(own_broker.addresses.admin)
     admin.configure(SIZE, "2")
     admin.configure(WATERMARK, "0.5")
@@ -169,18 +174,18 @@ def _restarted(broker: BrokerProcess, how: str) -> Admin:
     return Admin(broker.addresses.admin)
 
 
-def test_what_the_new_start_contradicts_is_left_out(tmp_path: Path) -> None:
+def test_change_is_left_out_when_the_new_start_excludes_it(tmp_path: Path) -> None:
     most, partitions = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"
     partitioned: Mapping[str, str] = {"allowAutoTopicCreationType": "partitioned"}
     with BrokerProcess(tmp_path, partitioned) as broker:
         Admin(broker.addresses.admin).configure(most, "4")
     with BrokerProcess(tmp_path, {**partitioned, partitions: "8"}) as broker:
         assert _effective(Admin(broker.addresses.admin), most, partitions) == ("0", "8")
-        assert any(f"{most} (4); what was set at run time is left out" in line for line in broker.log_lines())
+        assert any(f"{most} (4); this change at run time is left out" in line for line in broker.log_lines())
 
 
-def test_how_long_a_stop_may_take(own_broker: BrokerProcess, connected: Connect) -> None:
-    """A millisecond is too short for closing a topic, whose record is written with an fsync."""
+def test_shutdown_timeout_limits_a_stop(own_broker: BrokerProcess, connected: Connect) -> None:
+    """A millisecond is too short for closing a topic, because this writes with an fsync."""
     said = "not stopped within brokerShutdownTimeoutMs"
     connected(own_broker.addresses.pulsar).create_producer("t")
     assert own_broker.stop() == 0

@@ -1,6 +1,7 @@
-"""Settings that clients feel: the same steps on a broker that has the setting and on one that has not.
+"""Settings with an effect on clients: the same steps on a broker with the setting and on one without it.
 
-Law of the place: keys that do not touch one another share a broker; a test that would pass on any broker is none.
+Rule of this file: keys that do not influence each other share a broker, and each test fails on a broker without its
+setting.
 """
 
 from __future__ import annotations
@@ -89,19 +90,19 @@ def _unbatched(client: pulsar.Client, topic: str, **options: object) -> pulsar.P
 # How many there may be
 
 
-def test_producers_of_a_topic(client_of: ClientOf, topic: str) -> None:
+def test_producers_of_a_topic_are_limited(client_of: ClientOf, topic: str) -> None:
     limited, free = client_of(LIMITED), client_of(DEFAULTS)
     assert _outcomes(lambda _: limited.create_producer(topic), 3) == ["ok", "ok", "ProducerBusy"]
     assert _outcomes(lambda _: free.create_producer(topic), 3) == ["ok"] * 3
 
 
-def test_subscriptions_of_a_topic(client_of: ClientOf, topic: str) -> None:
+def test_subscriptions_of_a_topic_are_limited(client_of: ClientOf, topic: str) -> None:
     limited, free = client_of(LIMITED), client_of(DEFAULTS)
     assert _outcomes(lambda n: limited.subscribe(topic, f"s{n}"), 3) == ["ok", "ok", "NotAllowedError"]
     assert _outcomes(lambda n: free.subscribe(topic, f"s{n}"), 3) == ["ok"] * 3
 
 
-def test_consumers_of_a_subscription_and_of_a_topic(client_of: ClientOf, topic: str) -> None:
+def test_consumers_of_subscription_and_topic_are_limited(client_of: ClientOf, topic: str) -> None:
     """Two on one subscription; a third on the topic, but no fourth."""
     limited, free = client_of(LIMITED), client_of(DEFAULTS)
     expected = ["ok", "ok", "ConsumerBusy", "ok", "ConsumerBusy"]
@@ -109,7 +110,7 @@ def test_consumers_of_a_subscription_and_of_a_topic(client_of: ClientOf, topic: 
     assert _outcomes(lambda n: free.subscribe(topic, "ssstt"[n], Type.Shared), 5) == ["ok"] * 5
 
 
-async def test_connections_of_a_broker(broker_with: BrokerWith) -> None:
+async def test_connections_of_a_broker_are_limited(broker_with: BrokerWith) -> None:
     url = broker_with({"brokerMaxConnections": "1"}).addresses.pulsar
     first, second = await RawConnection.open(url), await RawConnection.open(url)
     await first.connect()
@@ -119,7 +120,7 @@ async def test_connections_of_a_broker(broker_with: BrokerWith) -> None:
     await second.close()
 
 
-def test_unacknowledged_messages_of_a_consumer(client_of: ClientOf, topic: str) -> None:
+def test_unacknowledged_messages_of_a_consumer_are_limited(client_of: ClientOf, topic: str) -> None:
     client = client_of(LIMITED)
     consumer = client.subscribe(topic, "s", Type.Shared)
     publish(_unbatched(client, topic), numbered(40))
@@ -130,7 +131,7 @@ def test_unacknowledged_messages_of_a_consumer(client_of: ClientOf, topic: str) 
     assert receive(consumer, 33) == numbered(33, first=7)
 
 
-def test_unacknowledged_messages_of_a_subscription(client_of: ClientOf, topic: str) -> None:
+def test_unacknowledged_messages_of_a_subscription_are_limited(client_of: ClientOf, topic: str) -> None:
     """The limit stops the next read, not the one that exceeds it."""
     client = client_of(CHANGED)
     client.subscribe(topic, "s", Type.Shared).close()
@@ -147,7 +148,9 @@ def test_unacknowledged_messages_of_a_subscription(client_of: ClientOf, topic: s
 # What comes into being by itself
 
 
-def test_topics_and_subscriptions_only_by_hand(broker_with: BrokerWith, topic: str) -> None:
+def test_topics_and_subscriptions_are_not_created_when_switched_off(
+    broker_with: BrokerWith, topic: str
+) -> None:
     broker = broker_with(BY_HAND)
     client = pulsar.Client(
         broker.addresses.pulsar,
@@ -166,7 +169,7 @@ def test_topics_and_subscriptions_only_by_hand(broker_with: BrokerWith, topic: s
     client.close()
 
 
-def test_topics_come_into_being_with_partitions(
+def test_automatic_topic_has_partitions_when_so_set(
     broker_with: BrokerWith, client_of: ClientOf, topic: str
 ) -> None:
     client, plain = client_of(PARTITIONED), client_of(DEFAULTS)
@@ -185,7 +188,9 @@ def test_topics_come_into_being_with_partitions(
 
 
 @pytest.mark.parametrize(("settings", "stored"), [(DEFAULTS, [1, 2, 2, 1, 3]), (CHANGED, [1, 2, 3])])
-def test_deduplication(client_of: ClientOf, topic: str, settings: dict[str, str], stored: list[int]) -> None:
+def test_deduplication_decides_which_messages_are_stored(
+    client_of: ClientOf, topic: str, settings: dict[str, str], stored: list[int]
+) -> None:
     client = client_of(settings)
     consumer = client.subscribe(topic, "s")
     producer = _unbatched(client, topic, producer_name="always the same")
@@ -195,7 +200,7 @@ def test_deduplication(client_of: ClientOf, topic: str, settings: dict[str, str]
 
 
 @pytest.mark.parametrize(("settings", "again"), [(DEFAULTS, [2, 3, 4]), (CHANGED, [0, 1, 2, 3, 4])])
-def test_acknowledgements_inside_a_batch(
+def test_acknowledgements_inside_a_batch_hold_when_enabled(
     client_of: ClientOf, topic: str, settings: dict[str, str], again: list[int]
 ) -> None:
     client = client_of(settings)
@@ -213,7 +218,7 @@ def test_acknowledgements_inside_a_batch(
 
 
 @pytest.mark.parametrize(("settings", "count"), [(DEFAULTS, 1), (CHANGED, 0)])
-def test_redeliveries_are_counted(
+def test_redeliveries_are_counted_when_enabled(
     client_of: ClientOf, topic: str, settings: dict[str, str], count: int
 ) -> None:
     client = client_of(settings)
@@ -224,9 +229,7 @@ def test_redeliveries_are_counted(
 
 
 @pytest.mark.parametrize(("settings", "waits"), [(DEFAULTS, True), (CHANGED, False)])
-def test_a_failover_waits_before_the_next_consumer_begins(
-    client_of: ClientOf, settings: dict[str, str], waits: bool
-) -> None:
+def test_failover_waits_for_its_delay(client_of: ClientOf, settings: dict[str, str], waits: bool) -> None:
     """The default is one second, which the last consumer has for its acknowledgements to arrive."""
     topic = f"failover-delay-{waits}"
     client = client_of(settings)

@@ -23,7 +23,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_effective_values_of_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_values_of_broker_and_bookie(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "--set", "maxMessageSize=70000").splitlines()
     assert "maxMessageSize=70000" in lines
     assert "clusterName=standalone" in lines
@@ -31,7 +31,9 @@ def test_effective_values_of_both_sides(capsys: pytest.CaptureFixture[str]) -> N
     assert len({line.partition("=")[0] for line in lines}) == len(lines)
 
 
-def test_origins(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_show_prints_origins(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     conf = tmp_path / "my.conf"
     conf.write_text("clusterName=c\n")
     monkeypatch.setenv("PULSAR_PREFIX_maxProducersPerTopic", "3")
@@ -47,7 +49,7 @@ def test_origins(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch
     assert text.split() == ["maxMessageSize=70000", "#", "--set"]
 
 
-def test_the_file_of_a_role(
+def test_show_reads_the_file_of_the_role(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "conf").mkdir()
@@ -62,11 +64,13 @@ def test_the_file_of_a_role(
     ("role", "line"),
     [("bookie", "journalSyncData=true"), ("client", "brokerServiceUrl=pulsar://localhost:6650/")],
 )
-def test_other_roles(capsys: pytest.CaptureFixture[str], role: str, line: str) -> None:
+def test_show_prints_the_values_of_other_roles(
+    capsys: pytest.CaptureFixture[str], role: str, line: str
+) -> None:
     assert line in shown(capsys, "--for", role).splitlines()
 
 
-def test_the_difference_of_two_profiles(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_the_difference_of_two_profiles(capsys: pytest.CaptureFixture[str]) -> None:
     lines = shown(capsys, "--diff", "4.2", "5.0").splitlines()
     assert "dispatcherMaxReadBatchSize: 100 -> 500" in lines
     assert "managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed: true -> false" in lines
@@ -76,13 +80,13 @@ def test_the_difference_of_two_profiles(capsys: pytest.CaptureFixture[str]) -> N
     assert {"key": "dispatcherMaxReadBatchSize", "4.2": "100", "5.0": "500"} in rows
 
 
-def test_secrets_are_masked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_masks_secrets(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--set", "managedLedgerPassword=hunter2"]) == 0
     captured = capsys.readouterr()
     assert "hunter2" not in captured.out + captured.err
 
 
-def test_mistakes_are_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_is_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "--set", "maxMessageSize=lots"]) == 2
     assert capsys.readouterr().err == (
         "--set: maxMessageSize=lots: allowed is a whole number from 1024 to 2147483647\n"

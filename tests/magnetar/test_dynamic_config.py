@@ -1,4 +1,4 @@
-"""`magnetar config set` and its siblings against a broker that runs, and against none."""
+"""`magnetar config set` and its siblings with a running broker, and without one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refusal(url: str, capsys: pytest.CaptureFixture[str]) -> Config:
     return call
 
 
-def test_a_setting_is_changed_shown_and_taken_back(config: Config) -> None:
+def test_setting_is_changed_shown_and_unset(config: Config) -> None:
     assert config("set", SIZE, "32") == f"{SIZE}=32\n"
     assert config("dynamic") == f"{SIZE}=32\n"
     assert json.loads(config("dynamic", "-o", "json")) == {SIZE: "32"}
@@ -65,7 +65,7 @@ def test_a_setting_is_changed_shown_and_taken_back(config: Config) -> None:
     assert config("dynamic") == ""
 
 
-def test_the_names_and_flags_of_pulsar_admin(config: Config) -> None:
+def test_names_and_flags_of_pulsar_admin_are_accepted(config: Config) -> None:
     assert config("update-dynamic-config", "--config", SIZE, "--value", "32") == f"{SIZE}=32\n"
     assert config("get-all-dynamic-config") == f"{SIZE}=32\n"
     assert f"{SIZE}=32" in config("get-runtime-config").splitlines()
@@ -76,16 +76,14 @@ def test_the_names_and_flags_of_pulsar_admin(config: Config) -> None:
     assert json.loads(config("keys", "-o", "json")) == names
 
 
-def test_a_warning_goes_to_standard_error(
-    url: str, config: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_warning_goes_to_standard_error(url: str, config: Config, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["set", "maxConcurrentLookupRequest", "40000", "--admin-url", url]) == 0
     captured = capsys.readouterr()
     assert captured.out == "maxConcurrentLookupRequest=40000\n"
     assert captured.err == "warning: dynamic: maxConcurrentLookupRequest: accepted, not used here\n"
 
 
-def test_what_the_broker_refuses_is_one_line(url: str, refusal: Config) -> None:
+def test_refusal_of_the_broker_is_one_line(url: str, refusal: Config) -> None:
     why = "Invalid dynamic-config value"
     assert refusal("set", SIZE, "-1") == (
         f"magnetar config: {url} refused: {why}: {SIZE}=-1: allowed is a whole number from 0 to 2147483647 (412)\n"
@@ -95,20 +93,20 @@ def test_what_the_broker_refuses_is_one_line(url: str, refusal: Config) -> None:
     assert refusal("runtime", "zzz") == "magnetar config: zzz: the broker shows no such key\n"
 
 
-def test_a_value_that_holds_anything(config: Config) -> None:
+def test_value_with_special_characters_arrives_unchanged(config: Config) -> None:
     assert (
         config("set", "entryFiltersDirectory", "./a b/c?d=é%2F") == "entryFiltersDirectory=./a b/c?d=é%2F\n"
     )
     assert config("dynamic") == "entryFiltersDirectory=./a b/c?d=é%2F\n"
 
 
-def test_secrets_are_masked(config: Config) -> None:
+def test_secret_is_masked_when_it_is_set(config: Config) -> None:
     key = "brokerClientAuthenticationParameters"
     assert config("set", key, "token:hunter2") == f"{key}=********\n"
     assert config("dynamic") == f"{key}=********\n"
 
 
-def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_error_names_the_address_when_no_broker_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -119,12 +117,14 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ["localhost:8080", "ftp://localhost", "http://", "http://h:x", "http://[::"])
-def test_an_address_that_is_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_malformed_address_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dynamic", "--admin-url", text]) == 1
     assert "allowed is http://host:port" in capsys.readouterr().err
 
 
-def test_the_address_in_client_conf(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_address_is_read_from_client_conf(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/client.conf").write_text(f"webServiceUrl={url}/\n")
     assert main(["runtime", SIZE]) == 0
@@ -141,7 +141,7 @@ def test_wrong_usage_exits_with_2(words: list[str], capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err
 
 
-def test_a_start_and_a_change_are_refused_with_the_same_rule(
+def test_start_and_change_are_refused_with_the_same_rule(
     tmp_path: Path, config: Config, refusal: Config
 ) -> None:
     most, partitions = "maxNumPartitionsPerPartitionedTopic", "defaultNumPartitions"

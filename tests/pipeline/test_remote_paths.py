@@ -15,20 +15,20 @@ from pipeline.traces.record_frames import check_record
 SAMPLE = Path(__file__).resolve().parents[2] / "pipeline" / "sample"
 
 
-def test_what_has_a_scheme_stays_a_text() -> None:
+def test_place_keeps_the_text_of_a_path_with_a_scheme() -> None:
     for text in ("s3a://bucket/record", "hdfs://host:8020/record", "file:///record"):
         assert place(text) == text
     assert place("record/a:b") == Path("record/a:b")
     assert [name_of(place(text)) for text in ("s3a://bucket/record/", "a/record")] == ["record", "record"]
 
 
-def test_a_record_behind_a_scheme_is_the_same_record(spark: Any, tmp_path: Path) -> None:
+def test_record_with_a_scheme_is_copied_unchanged(spark: Any, tmp_path: Path) -> None:
     copy = fetch(spark, SAMPLE.as_uri(), tmp_path)
     assert copy == tmp_path / SAMPLE.name
     found, original = (check_record(spark, [folder]) for folder in (copy, SAMPLE))
     assert found.rows == original.rows > 0
-    assert found.set_aside == []
-    assert found.runs[0].why_not_exact() == "", "the file of names has come too"
+    assert found.rejected == []
+    assert found.lifetimes[0].why_not_exact() == "", "the file of names has come too"
     files = {path.relative_to(copy) for path in copy.rglob("*")}
     assert files == {path.relative_to(SAMPLE) for path in SAMPLE.rglob("*")}, "and nothing beside them"
 
@@ -41,7 +41,9 @@ def test_a_record_behind_a_scheme_is_the_same_record(spark: Any, tmp_path: Path)
         ("unknown://host/record", 'No FileSystem for scheme "unknown"; Spark needs the package'),
     ],
 )
-def test_what_cannot_be_fetched_is_a_sentence(spark: Any, tmp_path: Path, where: str, sentence: str) -> None:
+def test_path_that_cannot_be_fetched_is_one_sentence(
+    spark: Any, tmp_path: Path, where: str, sentence: str
+) -> None:
     with pytest.raises(CannotFetch) as caught:
         fetch(spark, where, tmp_path)
     assert sentence in str(caught.value)

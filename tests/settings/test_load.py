@@ -1,4 +1,4 @@
-"""File, environment and overrides: what wins, what is refused, what is only said."""
+"""Settings from file, environment and overrides: precedence, refusals, notes."""
 
 from __future__ import annotations
 
@@ -7,34 +7,28 @@ from pathlib import Path
 import pytest
 
 from settings.errors import NotDynamic, SettingsError
-from settings.keys import COMPUTED, MASK, Key, KeyTable
+from settings.keys import COMPUTED, MASK, Key, KeyTable, Section
 from settings.load import load_settings
 from settings.settings import Computed, Settings
+from settings.unused import UnusedKeys
 
-TABLE = KeyTable(
-    "test",
-    [
-        (
-            "All",
-            [
-                Key("magnetarProfile", "string", "4.2", "Profile.", choices=("4.0", "4.2", "5.0")),
-                Key("batchSize", "int", 100, "Entries.", v50=500, low=1, dynamic=True),
-                Key("bytesMax", "long", None, "Bytes.", low=0, computed="twice batchSize", dynamic=True),
-                Key("inFlight", "long", 0, "MiB.", v50=COMPUTED, computed="thrice batchSize"),
-                Key("share", "double", 0.9, "Share.", low=0, high=1),
-                Key("enabled", "bool", False, "On or off.", standalone=True),
-                Key("names", "list", None, "Names.", shipped=("x", "y")),
-                Key("mode", "string", "slow", "Mode.", choices=("slow", "fast")),
-                Key("storePassword", "string", None, "Secret."),
-                Key("plannedLimit", "int", 7, "Nobody reads it.", used=False),
-            ],
-        )
-    ],
-    unused="ioThreads=8|16 balancerName",
-    prefixes=("library_",),
-    removed={},
-    dynamic="balancerName",
+UNUSED = UnusedKeys(Path(__file__).with_name("unused_keys.tsv"))
+# fmt: off
+ROWS = (
+    Key("magnetarProfile", "string", "4.2", doc="Profile.", choices=("4.0", "4.2", "5.0")),
+    Key("batchSize", "int", 100, "entries", doc="Entries.", v50=500, low=1, dynamic=True),
+    Key("bytesMax", "long", None, "bytes", doc="Bytes.", low=0, computed="2 x batchSize", dynamic=True),
+    Key("inFlight", "long", 0, "MiB", doc="MiB.", v50=COMPUTED, computed="3 x batchSize"),
+    Key("share", "double", 0.9, "share", doc="Share.", low=0, high=1),
+    Key("enabled", "bool", False, doc="On or off.", standalone=True),
+    Key("names", "list", None, doc="Names.", shipped=("x", "y"), choices=("a", "b", "c", "x", "y")),
+    Key("mode", "string", "slow", doc="Mode.", choices=("slow", "fast")),
+    Key("peers", "list", None, doc="Addresses.", form=(r".+:\d+", "host:port")),
+    Key("storePassword", "string", None, doc="Secret."),
+    Key("plannedLimit", "int", 7, "things", doc="Without effect.", used=False),
 )
+# fmt: on
+TABLE = KeyTable("test", [Section("All", ROWS)], unused=UNUSED, prefixes=("library_",))
 RULES = {
     "bytesMax": lambda settings: Computed(2 * settings.int("batchSize"), "2 x batchSize"),
     "inFlight": lambda settings: Computed(3 * settings.int("batchSize"), "3 x batchSize"),
@@ -70,7 +64,7 @@ def warnings(settings: Settings) -> list[str]:
     return [note.text for note in settings.notes if note.level == "warning"]
 
 
-def test_every_kind_is_read_from_a_file(conf: Path) -> None:
+def test_file_sets_keys_of_every_kind(conf: Path) -> None:
     conf.write_text("batchSize=7\nbytesMax=9000000000\nshare=0.5\nenabled=TRUE\nnames= a, b ,,c\nmode=fast\n")
     settings = load(conf)
     assert settings.int("batchSize") == 7
@@ -83,7 +77,7 @@ def test_every_kind_is_read_from_a_file(conf: Path) -> None:
     assert settings.notes == ()
 
 
-def test_later_sources_win(conf: Path) -> None:
+def test_later_source_wins(conf: Path) -> None:
     conf.write_text("batchSize=1\n")
     assert load(conf).int("batchSize") == 1
     assert load(conf, batchSize="2").origin("batchSize") == "environment batchSize"
@@ -96,7 +90,7 @@ def test_later_sources_win(conf: Path) -> None:
     assert (by_set.int("batchSize"), by_set.origin("batchSize")) == (5, "--set")
 
 
-def test_environment_is_noted_and_secrets_are_masked() -> None:
+def test_environment_is_noted_with_secrets_masked() -> None:
     settings = load(None, PULSAR_PREFIX_storePassword="open sesame", mode="fast", HOME="/")
     assert settings.str("storePassword") == "open sesame"
     assert [note.text for note in settings.notes] == [
@@ -118,17 +112,19 @@ def test_environment_is_noted_and_secrets_are_masked() -> None:
         ("share=nan", "share=nan: allowed is a number from 0 to 1"),
         ("enabled=yes", "enabled=yes: allowed is true or false"),
         ("mode=medium", "mode=medium: allowed is one of slow, fast"),
+        ("names=a,d", "names=a,d: allowed is any of a, b, c, x, y"),
+        ("peers=h:1,h", "peers=h:1,h: allowed is host:port"),
         ("plannedLimit=x", "plannedLimit=x: allowed is a whole number from -2147483648 to 2147483647"),
     ],
 )
-def test_a_bad_value_is_one_line(conf: Path, text: str, line: str) -> None:
+def test_bad_value_is_refused_in_one_line(conf: Path, text: str, line: str) -> None:
     conf.write_text(f"# head\n{text}\n", encoding="utf-8")
     with pytest.raises(SettingsError) as caught:
         load(conf)
     assert caught.value.line == f"{conf}:2: {line}"
 
 
-def test_a_bad_value_names_its_variable_or_option(conf: Path) -> None:
+def test_bad_value_names_its_variable_or_option(conf: Path) -> None:
     with pytest.raises(SettingsError, match=r"^environment PULSAR_PREFIX_batchSize: batchSize=x: allowed"):
         load(None, PULSAR_PREFIX_batchSize="x")
     with pytest.raises(SettingsError, match=r"^--set: batchSize=x: allowed"):
@@ -137,7 +133,7 @@ def test_a_bad_value_names_its_variable_or_option(conf: Path) -> None:
         load(None, "batchSize")
 
 
-def test_files_that_cannot_be_read(conf: Path, tmp_path: Path) -> None:
+def test_file_is_refused_when_it_cannot_be_read(conf: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"test\.conf: No such file"):
         load(conf)
     with pytest.raises(SettingsError, match="directory"):
@@ -147,19 +143,19 @@ def test_files_that_cannot_be_read(conf: Path, tmp_path: Path) -> None:
         load(conf)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(conf: Path) -> None:
+def test_byte_order_mark_is_skipped(conf: Path) -> None:
     conf.write_bytes(b"\xef\xbb\xbfbatchSize=3\n")
     assert load(conf).int("batchSize") == 3
 
 
-def test_a_key_given_twice_is_named_with_both_lines(conf: Path) -> None:
+def test_repeated_key_is_noted_with_both_lines(conf: Path) -> None:
     conf.write_text("batchSize=1\nmode=fast\nbatchSize=2\n")
     settings = load(conf)
     assert settings.int("batchSize") == 2
     assert warnings(settings) == [f"{conf}: batchSize stands on lines 1 and 3; line 3 wins"]
 
 
-def test_unknown_keys_get_a_near_miss(conf: Path) -> None:
+def test_unknown_key_is_noted_with_the_nearest_known_one(conf: Path) -> None:
     conf.write_text("batchsize=1\nsomethingElse=2\n")
     assert warnings(load(conf)) == [
         f"{conf}:1: batchsize is not a key that Pulsar or Magnetar knows; did you mean batchSize?",
@@ -167,26 +163,26 @@ def test_unknown_keys_get_a_near_miss(conf: Path) -> None:
     ]
 
 
-def test_keys_that_have_no_effect_are_named_once_in_one_line(conf: Path) -> None:
+def test_keys_without_effect_are_noted_in_one_line(conf: Path) -> None:
     conf.write_text("ioThreads=4\nbalancerName=x\nlibrary_option=1\nplannedLimit=8\n")
     assert warnings(load(conf)) == [
         "set, but not used here: balancerName, ioThreads, library_option, plannedLimit"
     ]
 
 
-def test_unused_keys_left_at_a_default_are_not_worth_a_word(conf: Path) -> None:
+def test_unused_key_is_not_noted_when_it_has_a_default_value(conf: Path) -> None:
     conf.write_text("ioThreads=16\nbalancerName=\nplannedLimit=7\n")
     assert warnings(load(conf)) == []
 
 
-def test_a_neighbours_keys_are_left_alone(conf: Path) -> None:
+def test_keys_of_another_table_are_skipped(conf: Path) -> None:
     conf.write_text("journalSync=maybe\nbatchSize=2\n")
     settings = load(conf, neighbours=("journalSync", "batchSize"), PULSAR_PREFIX_journalSync="no")
     assert settings.notes == ()
     assert settings.int("batchSize") == 2
 
 
-def test_empty_is_unset(conf: Path) -> None:
+def test_empty_value_unsets_the_key(conf: Path) -> None:
     conf.write_text("batchSize=\nbytesMax=\nnames=\n")
     settings = load(conf)
     assert settings.int("batchSize") == 100
@@ -197,7 +193,7 @@ def test_empty_is_unset(conf: Path) -> None:
     assert load(conf, batchSize="5", PULSAR_PREFIX_batchSize="").int("batchSize") == 100
 
 
-def test_defaults_by_profile(conf: Path) -> None:
+def test_profile_chooses_the_defaults(conf: Path) -> None:
     assert load(None).int("batchSize") == 100
     assert load(None, "magnetarProfile=5.0").int("batchSize") == 500
     assert load(None, "magnetarProfile=5.0", profile="4.0").int("batchSize") == 100
@@ -211,21 +207,21 @@ def test_defaults_by_profile(conf: Path) -> None:
         load(None, "magnetarProfile=3.9")
 
 
-def test_standalone_has_defaults_of_its_own() -> None:
+def test_standalone_takes_its_own_defaults() -> None:
     assert load(None).bool("enabled") is False
     settings = load(None, standalone=True)
     assert settings.bool("enabled") is True
     assert settings.origin("enabled") == "default of standalone"
 
 
-def test_without_a_file_the_shipped_values_hold(conf: Path) -> None:
+def test_shipped_values_hold_when_there_is_no_file(conf: Path) -> None:
     assert load(None).list("names") == ("x", "y")
     assert load(None).origin("names") == "shipped"
     conf.write_text("")
     assert load(conf).list("names") == ()
 
 
-def test_dynamic_changes() -> None:
+def test_dynamic_change_makes_new_settings() -> None:
     before = load(None, "batchSize=50")
     after = before.with_dynamic({"batchSize": " 8 "})
     assert (before.int("batchSize"), after.int("batchSize")) == (50, 8)
@@ -235,7 +231,7 @@ def test_dynamic_changes() -> None:
         before.with_dynamic({"batchSize": "0"})
 
 
-def test_a_computed_value_follows_at_run_time_only_where_its_own_key_may_change() -> None:
+def test_computed_value_follows_at_run_time_only_when_its_own_key_is_dynamic() -> None:
     before = load(None, profile="5.0")
     after = before.with_dynamic({"batchSize": "8"})
     assert (before.int("bytesMax"), after.int("bytesMax")) == (1000, 16)
@@ -253,7 +249,7 @@ def test_a_computed_value_follows_at_run_time_only_where_its_own_key_may_change(
         ("batchSise", "no such key; did you mean batchSize?"),
     ],
 )
-def test_what_does_not_change_at_run_time(name: str, reason: str) -> None:
+def test_change_at_run_time_is_refused_when_the_key_is_not_dynamic(name: str, reason: str) -> None:
     with pytest.raises(NotDynamic) as caught:
         load(None).with_dynamic({name: "1"})
     assert caught.value.line.startswith(f"dynamic: {name}: ")
@@ -261,13 +257,13 @@ def test_what_does_not_change_at_run_time(name: str, reason: str) -> None:
     assert not TABLE.is_dynamic(name)
 
 
-def test_a_key_without_effect_may_be_set_at_run_time_where_pulsar_lets_it() -> None:
+def test_key_without_effect_may_change_at_run_time_when_pulsar_allows_it() -> None:
     assert TABLE.dynamic_names() == ["balancerName", "batchSize", "bytesMax"]
     after = load(None).with_dynamic({"balancerName": "x"})
     assert after.int("batchSize") == 100
 
 
-def test_asking_wrongly_is_a_bug() -> None:
+def test_reading_fails_when_the_key_is_missing_or_of_another_kind() -> None:
     settings = load(None)
     with pytest.raises(AssertionError, match="is a int, asked for as string"):
         settings.str("batchSize")
@@ -275,8 +271,9 @@ def test_asking_wrongly_is_a_bug() -> None:
         settings.int("nothing")
 
 
-def test_secrets_are_masked_in_error_lines() -> None:
-    table = KeyTable("t", [("s", [Key("keyPassword", "string", None, "Secret.", choices=("a", "b"))])])
+def test_error_masks_secrets() -> None:
+    key = Key("keyPassword", "string", None, doc="Secret.", choices=("a", "b"))
+    table = KeyTable("t", [Section("s", [key])], unused=UNUSED)
     with pytest.raises(SettingsError) as caught:
         load_settings(table, None, environ={}, overrides=["keyPassword=hunter2"])
     assert "hunter2" not in caught.value.line

@@ -1,4 +1,4 @@
-"""Where "direct memory" comes from."""
+"""The sources of the process's "direct memory"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def control_group(root: Path, line: str, **limits: str) -> None:
         ("-XX:MaxDirectMemorySize=1g -XX:MaxDirectMemorySize=2G", 2048 * MIB),
     ],
 )
-def test_the_option_of_a_jvm_comes_first(tmp_path: Path, options: str, size: int) -> None:
+def test_direct_memory_is_the_jvm_option_when_given(tmp_path: Path, options: str, size: int) -> None:
     control_group(tmp_path, "0::/", memory_max=str(64 * MIB))
     found = direct_memory({"PULSAR_MEM": options}, root=tmp_path)
     assert found.size == size
@@ -39,19 +39,19 @@ def test_the_option_of_a_jvm_comes_first(tmp_path: Path, options: str, size: int
 
 
 @pytest.mark.parametrize("size", ["4gb", "", "0", "-1g", "lots"])
-def test_a_size_that_is_none_is_one_line(size: str) -> None:
+def test_malformed_size_is_refused_in_one_line(size: str) -> None:
     with pytest.raises(SettingsError, match=r"^environment PULSAR_MEM: -XX:MaxDirectMemorySize="):
         direct_memory({"PULSAR_MEM": f"-XX:MaxDirectMemorySize={size}"})
 
 
-def test_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
+def test_direct_memory_is_the_lowest_limit_of_group_and_ancestors(tmp_path: Path) -> None:
     limits = {"a__memory_max": str(64 * MIB), "a__b__memory_max": "max", "a__b__c__memory_max": str(65 * MIB)}
     control_group(tmp_path, "0::/a/b/c", **limits)
     found = direct_memory({}, root=tmp_path)
     assert (found.mebibytes, found.source) == (64, "limit of the control group")
 
 
-def test_version_one_groups(tmp_path: Path) -> None:
+def test_limits_of_version_one_groups_are_read(tmp_path: Path) -> None:
     control_group(tmp_path, "7:cpu,memory:/x")
     path = tmp_path / "sys/fs/cgroup/memory/x/memory.limit_in_bytes"
     path.parent.mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_version_one_groups(tmp_path: Path) -> None:
     assert direct_memory({}, root=tmp_path).source == "memory of the machine"
 
 
-def test_no_limit_is_the_machines_memory(tmp_path: Path) -> None:
+def test_direct_memory_is_the_machines_when_there_is_no_limit(tmp_path: Path) -> None:
     found = direct_memory({"PULSAR_MEM": "-Xmx1g"}, root=tmp_path)
     assert found.source == "memory of the machine"
     assert found.mebibytes > 64

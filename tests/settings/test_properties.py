@@ -38,26 +38,26 @@ def pairs(text: str) -> list[tuple[str, str]]:
         ("=b", [("", "b")]),
     ],
 )
-def test_syntax(text: str, expected: list[tuple[str, str]]) -> None:
+def test_properties_are_parsed_as_java_does(text: str, expected: list[tuple[str, str]]) -> None:
     assert pairs(text) == expected
 
 
-def test_a_key_knows_its_line_also_after_a_continued_one() -> None:
+def test_property_has_its_line_when_it_follows_a_continued_one() -> None:
     found = parse_properties("# head\na=1,\\\n  2\n\nb=3", "x.conf")
     assert [(key, line) for key, _, line in found] == [("a", 2), ("b", 5)]
 
 
-def test_a_comment_does_not_continue() -> None:
+def test_comment_ends_with_its_line() -> None:
     assert pairs("# a comment \\\na=b") == [("a", "b")]
 
 
-def test_a_bad_escape_names_file_and_line() -> None:
+def test_malformed_escape_is_refused_with_file_and_line() -> None:
     with pytest.raises(SettingsError, match=r"^x\.conf:2: \\u12g4: allowed are four"):
         parse_properties("a=b\nc=\\u12g4", "x.conf")
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with suppress(SettingsError):
         found = parse_properties(text, "x.conf")
         assert all(1 <= one.line <= text.count("\n") + text.count("\r") + 1 for one in found)
@@ -69,6 +69,6 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         st.from_regex(r"[!-\[\]-~]{0,30}", fullmatch=True),
     )
 )
-def test_what_is_written_plainly_is_read_back(values: dict[str, str]) -> None:
+def test_plain_values_are_read_back(values: dict[str, str]) -> None:
     text = "\n".join(f"{key} = {value}" for key, value in values.items())
     assert pairs(text) == list(values.items())

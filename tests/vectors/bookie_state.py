@@ -18,7 +18,7 @@ from typing import Any
 
 from bookie_stub.base.record import KEY, LENGTH_BYTES
 from bookie_stub.compose.bookie import Bookie
-from bookie_stub.config.settings import BookieSettings
+from bookie_stub.config.settings import for_directory
 from bookie_stub.disk.entry_log import LogScan, log_ids, read_header, read_ledgers_map
 from bookie_stub.disk.ledger_index import LedgerIndex
 from bookie_stub.disk.rocks import Rocks, read_rows
@@ -211,11 +211,7 @@ def _rebuilt(root: Path, recorded: list[Row]) -> str | None:
 
 
 async def _served(root: Path, manifest: Row, answers: list[Row]) -> list[tuple[str, str | None]]:
-    settings = BookieSettings(
-        journal_directories=(root / "journal",),
-        ledger_directories=(root / "ledgers",),
-        index_directories=(root / "index",),
-    )
+    settings = for_directory(root, index_directories=(root / "index",))
     bookie = Bookie.open(settings, asyncio.get_running_loop().call_soon_threadsafe)
     keys = {ledger["ledger"]: bytes.fromhex(ledger["master_key"]) for ledger in manifest["ledgers"]}
     try:

@@ -209,8 +209,8 @@ def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
 def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
     """Says which of the expected cursors had read the entry, or had not.
 
-    `events` begin before the entry was cached, because the storage read that brought it served a reader too. The EVICT says if
-    reads were still expected.
+    `events` begin before the entry was cached, because the storage read that brought it served a reader too. The EVICT
+    says if reads were still expected.
     """
     read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
     unread = [name for name in inserted.who if name not in read]

@@ -1,8 +1,8 @@
 """Replay: feeds a complete access record to the same objects that the broker runs.
 
 Some events are inputs of the cache, the others are its outputs. The inputs are repeated one by one at their recorded times,
-and the outputs of the objects are compared with the recorded ones: event by event, each run of entries with its bytes. Either
-all are equal, or the first difference is kept with the events before it.
+and the outputs of the objects are compared with the recorded ones: event by event, each run of entries with its bytes.
+Either all are equal, or the first difference is kept with the events before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From bookkeeper.conf's keys to what the rooms take, with the units right."""
+"""The bookie's settings read the right keys in the right units."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import pytest
 
 from bookie_stub.config.keys import BOOKIE_KEYS
 from bookie_stub.config.rules import load_bookie_settings
-from bookie_stub.config.settings import BookieSettings, DiskSettings, GroupSettings, from_settings
+from bookie_stub.config.settings import BookieSettings, DiskSettings, GroupSettings
 from bookie_stub.disk.read_cache import POLICIES
 from settings.errors import SettingsError
 
 
 def load(*overrides: str) -> BookieSettings:
-    return from_settings(load_bookie_settings(None, environ={}, overrides=overrides))
+    return BookieSettings.of(load_bookie_settings(None, environ={}, overrides=overrides))
 
 
-def test_units() -> None:
+def test_values_are_converted_into_the_rooms_units() -> None:
     settings = load(
         "journalDirectories=/somewhere/journal",
         "ledgerDirectories=/somewhere/ledgers",
@@ -49,7 +49,7 @@ def test_units() -> None:
     assert not settings.journal_sync_data
 
 
-def test_reads_are_bookkeepers_as_pulsar_ships_it() -> None:
+def test_read_defaults_are_those_that_pulsar_ships() -> None:
     settings = load()
     assert (settings.readahead_entries, settings.readahead_bytes) == (1000, -1)
     assert settings.read_cache_policy == "ring"
@@ -57,7 +57,7 @@ def test_reads_are_bookkeepers_as_pulsar_ships_it() -> None:
     assert settings.read_cache_bytes == settings.write_cache_bytes  # a quarter of direct memory each
 
 
-def test_the_policies_of_the_setting_are_those_of_the_cache() -> None:
+def test_read_cache_policies_are_those_of_the_cache() -> None:
     assert set(BOOKIE_KEYS.keys["readCachePolicy"].choices) == set(POLICIES)
 
 
@@ -74,12 +74,12 @@ def test_the_policies_of_the_setting_are_those_of_the_cache() -> None:
         "dbStorage_readAheadCacheMaxSizeMb=-1",
     ],
 )
-def test_what_this_bookie_cannot_do_is_refused(bad: str) -> None:
+def test_value_is_refused_when_the_bookie_cannot_obey_it(bad: str) -> None:
     with pytest.raises(SettingsError, match=bad.split("=")[0]):
         load(bad)
 
 
-def test_units_of_upkeep() -> None:
+def test_values_of_upkeep_are_converted_into_its_units() -> None:
     settings = load(
         "gcWaitTime=1500",
         "verifyMetadataOnGC=false",
@@ -107,7 +107,7 @@ def test_units_of_upkeep() -> None:
     assert load("journalMaxGroupWaitMSec=3").journal_group.wait_s == 0
 
 
-def test_several_directories() -> None:
+def test_several_directories_are_read() -> None:
     settings = load("ledgerDirectories=/a,/b", "journalDirectories=/c,/d,/e")
     assert settings.ledger_directories == settings.index_directories == (Path("/a"), Path("/b"))
     assert settings.journal_directories == (Path("/c"), Path("/d"), Path("/e"))
@@ -122,6 +122,6 @@ def test_several_directories() -> None:
         ("diskUsageThreshold=0",),
     ],
 )
-def test_upkeep_that_makes_no_sense_is_refused(bad: tuple[str, ...]) -> None:
+def test_thresholds_are_refused_when_they_contradict_each_other(bad: tuple[str, ...]) -> None:
     with pytest.raises(SettingsError, match=bad[0].split("=")[0]):
         load(*bad)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bookie_stub.config.tls import FACTORY
+from bookie_stub.config.keys import TLS_FACTORY
 from protocol.bookie_frame import RC_OK, AddResponse, decode_response, encode_add_request, encode_read_request
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import EBADREQ, ENOLEDGER, EOK, START_TLS
@@ -31,7 +31,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 def tls_settings(certificates: Certificates, **more: object) -> dict[str, str]:
     settings = {
-        "tlsProviderFactoryClass": FACTORY,
+        "tlsProviderFactoryClass": TLS_FACTORY,
         "tlsKeyStoreType": "PEM",
         "tlsKeyStore": certificates.key(certificates.server),
         "tlsCertificatePath": certificates.server,

@@ -1,16 +1,24 @@
-"""The broker's table of keys, its computed values, and what excludes what."""
+"""The broker's table of keys, its computed values, and values that exclude each other."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from broker.config import BROKER_KEYS, changed_settings, load_broker_settings
+from bookie_stub.config.keys import BOOKIE_KEYS
+from bookie_stub.config.rules import BOOKIE_RULES
+from broker.config import changed_settings, load_broker_settings
+from broker.config.keys import BROKER_KEYS
+from broker.config.rules import BROKER_RULES
+from broker.entry_cache.policies.names import POLICY_NAMES
+from magnetar.clients.client_keys import CLIENT_KEYS
+from settings.computed import Rule
 from settings.errors import SettingsError
-from settings.keys import PROFILES, Key
+from settings.keys import PROFILES, Key, KeyTable
 from settings.settings import Settings
 
 MEMORY = {"PULSAR_MEM": "-XX:MaxDirectMemorySize=1000m"}
@@ -22,22 +30,52 @@ def load(*overrides: str, profile: str | None = None, standalone: bool = False, 
     )
 
 
-@pytest.mark.parametrize("key", BROKER_KEYS.keys.values(), ids=lambda key: key.name)
-def test_defaults_are_allowed_values(key: Key) -> None:
+EVERY_KEY = [*BROKER_KEYS.keys.values(), *BOOKIE_KEYS.keys.values(), *CLIENT_KEYS.keys.values()]
+
+
+@pytest.mark.parametrize("key", EVERY_KEY, ids=lambda key: key.name)
+def test_row_has_allowed_defaults_a_unit_and_a_sentence(key: Key) -> None:
     for profile in PROFILES:
         for value in (key.default_for(profile), key.default_for(profile, standalone=True), key.shipped):
             if value is not None:
                 text = ",".join(value) if isinstance(value, tuple) else str(value)
                 assert key.parse(text) == value
     assert key.doc.endswith((".", ")"))
-    assert key.default is not None or key.computed or key.kind in ("string", "list"), "unset means what?"
+    assert key.default is not None or key.computed or key.kind in ("string", "list"), "say which value holds"
+    assert bool(key.unit) == (key.kind in ("int", "long", "double"))
 
 
-def test_no_key_is_both_used_and_unused() -> None:
-    assert not set(BROKER_KEYS.keys) & set(BROKER_KEYS.unused)
-    assert set(BROKER_KEYS.removed) <= set(BROKER_KEYS.unused)
+@pytest.mark.parametrize(("table", "rules"), [(BROKER_KEYS, BROKER_RULES), (BOOKIE_KEYS, BOOKIE_RULES)])
+def test_each_computed_value_has_its_rule(table: KeyTable, rules: Mapping[str, Rule]) -> None:
+    computed = {key.name for key in table.keys.values() if key.computed}
+    # No code reads internalListenerName yet, so nothing computes it.
+    assert computed - {"internalListenerName"} == set(rules)
+
+
+def test_switches_of_keys_are_keys_with_that_value() -> None:
+    for key in EVERY_KEY:
+        if key.needs is not None:
+            switch, value = key.needs
+            BROKER_KEYS.keys[switch].parse(value)
+
+
+def test_cache_policies_of_the_table_are_those_of_the_cache() -> None:
+    assert set(BROKER_KEYS.keys["entryCachePolicy"].choices) == set(POLICY_NAMES)
+
+
+def test_unused_keys_have_a_reason_and_no_row_twice() -> None:
+    for table in (BROKER_KEYS, BOOKIE_KEYS, CLIENT_KEYS):
+        names = [row.name for row in table.unused.rows]
+        assert names == sorted(set(names), key=lambda name: (name.lower(), name))
+        assert all(row.reason for row in table.unused.rows)
+
+
+def test_unused_keys_have_no_row() -> None:
+    unused = BROKER_KEYS.unused.defaults
+    assert not set(BROKER_KEYS.keys) & set(unused)
+    assert set(BROKER_KEYS.removed) <= set(unused)
     for name in BROKER_KEYS.dynamic_names():
-        assert name in BROKER_KEYS.unused or BROKER_KEYS.keys[name].dynamic
+        assert name in unused or BROKER_KEYS.keys[name].dynamic
 
 
 @pytest.mark.parametrize(
@@ -64,11 +102,11 @@ def test_no_key_is_both_used_and_unused() -> None:
         ("managedLedgerCacheSizeMB", (200,) * 3),
     ],
 )
-def test_defaults_by_profile(key: str, by_profile: tuple[object, ...]) -> None:
+def test_defaults_are_those_of_the_release(key: str, by_profile: tuple[object, ...]) -> None:
     assert tuple(load(profile=profile).value(key) for profile in PROFILES) == by_profile
 
 
-def test_cache_size_is_a_fifth_of_direct_memory_and_at_least_64() -> None:
+def test_cache_size_is_a_fifth_of_direct_memory_and_at_least_64_mib() -> None:
     assert load().int("managedLedgerCacheSizeMB") == 200
     assert load().origin("managedLedgerCacheSizeMB") == (
         "computed: 20 % of 1000 MiB (-XX:MaxDirectMemorySize of PULSAR_MEM), at least 64"
@@ -77,12 +115,12 @@ def test_cache_size_is_a_fifth_of_direct_memory_and_at_least_64() -> None:
     assert load("managedLedgerCacheSizeMB=0").int("managedLedgerCacheSizeMB") == 0
 
 
-def test_reads_in_flight_admit_one_read_at_least() -> None:
+def test_budget_of_reads_in_flight_admits_one_read() -> None:
     settings = load(profile="5.0", PULSAR_MEM="-XX:MaxDirectMemorySize=10m")
     assert settings.int("managedLedgerMaxReadsInFlightSizeInMB") == 5
 
 
-def test_computed_values_follow_the_keys_they_come_from() -> None:
+def test_computed_value_follows_the_keys_it_comes_from() -> None:
     settings = load("managedLedgerCacheEvictionTimeThresholdMillis=700")
     name = "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis"
     assert settings.int(name) == 1400
@@ -93,20 +131,20 @@ def test_computed_values_follow_the_keys_they_come_from() -> None:
     assert (settings.int(name), later.int(name)) == (60, 5)
 
 
-def test_where_metadata_is_kept() -> None:
+def test_metadata_store_follows_data_directory_and_in_memory() -> None:
     assert load().str("metadataStoreUrl") == "file:data/metadata.sqlite"
     assert load("magnetarDataDirectory=/x").str("metadataStoreUrl") == "file:/x/metadata.sqlite"
     assert load("magnetarInMemory=true").str("metadataStoreUrl") == "memory:local"
 
 
-def test_standalone_and_broker_differ() -> None:
+def test_standalone_has_other_names_than_a_broker() -> None:
     assert load(standalone=True).str("clusterName") == "standalone"
     assert load(standalone=True).str("advertisedAddress") == "localhost"
     assert load().str("clusterName") == "cluster-a"
     assert load().str("advertisedAddress")
 
 
-def test_entry_metadata_is_on_in_what_we_ship_and_off_in_pulsars_default(tmp_path: Path) -> None:
+def test_entry_metadata_is_on_without_a_file_and_off_with_an_empty_one(tmp_path: Path) -> None:
     assert [name.rpartition(".")[2] for name in load().list("brokerEntryMetadataInterceptors")] == [
         "AppendBrokerTimestampMetadataInterceptor",
         "AppendIndexMetadataInterceptor",
@@ -120,7 +158,7 @@ LOW, HIGH = "pulsarChannelWriteBufferLowWaterMark", "pulsarChannelWriteBufferHig
 RECEIVE = "brokerAdaptiveRecvByteBufAllocator"
 
 
-def test_values_that_cannot_hold_together() -> None:
+def test_pair_is_refused_when_the_low_mark_is_above_the_high_one() -> None:
     with pytest.raises(SettingsError) as caught:
         load(f"{LOW}=70000")
     assert caught.value.line == f"--set: {LOW}=70000: {LOW} (70000) may not be above {HIGH} (65536)"
@@ -169,7 +207,7 @@ def test_values_that_cannot_hold_together() -> None:
         ),
     ],
 )
-def test_what_a_start_refuses(overrides: list[str], line: str) -> None:
+def test_start_refuses_values(overrides: list[str], line: str) -> None:
     with pytest.raises(SettingsError) as caught:
         load(*overrides)
     assert caught.value.line.startswith("--set: ")
@@ -186,11 +224,11 @@ def test_what_a_start_refuses(overrides: list[str], line: str) -> None:
         ["allowAutoTopicCreationType=partitioned", "defaultNumPartitions=3"],
     ],
 )
-def test_a_relation_that_does_not_apply_stops_nobody(overrides: list[str]) -> None:
+def test_pair_is_allowed_when_its_condition_does_not_hold(overrides: list[str]) -> None:
     assert load(*overrides).notes == ()
 
 
-def test_the_same_rules_hold_at_run_time() -> None:
+def test_change_at_run_time_obeys_the_rules_of_a_start() -> None:
     started = load("allowAutoTopicCreationType=partitioned", "defaultNumPartitions=3")
     with pytest.raises(SettingsError) as caught:
         changed_settings(started, {"maxNumPartitionsPerPartitionedTopic": "2"})
@@ -202,7 +240,7 @@ def test_the_same_rules_hold_at_run_time() -> None:
         changed_settings(started, {"managedLedgerCacheEvictionWatermark": "1.5"})
 
 
-def test_a_budget_below_one_read_is_said_at_start_and_at_run_time() -> None:
+def test_budget_below_one_read_is_noted_at_start_and_at_run_time() -> None:
     name = "managedLedgerMaxReadsInFlightSizeInMB"
     (note,) = load(f"{name}=4").notes
     assert note.text.startswith(
@@ -214,13 +252,13 @@ def test_a_budget_below_one_read_is_said_at_start_and_at_run_time() -> None:
     assert "(dispatcherMaxReadSizeBytes=6000000)" in note.text
 
 
-def test_a_key_without_effect_is_named_when_it_is_set_at_run_time() -> None:
+def test_key_without_effect_is_noted_when_it_is_set_at_run_time() -> None:
     for name in ("maxConcurrentLookupRequest", "loadBalancerSheddingEnabled"):
         (note,) = changed_settings(load(), {name: "1"}).notes
         assert note == ("warning", f"dynamic: {name}: accepted, not used here")
 
 
-def test_relations_of_keys_without_effect_stop_nobody() -> None:
+def test_unused_key_is_not_compared_with_others() -> None:
     assert not BROKER_KEYS.keys["dispatcherMinReadBatchSize"].used
     assert load("dispatcherMinReadBatchSize=200").int("dispatcherMinReadBatchSize") == 200
 
@@ -252,7 +290,7 @@ EXPECTED_READS, POLICY = "cacheEvictionByExpectedReadCount", "entryCachePolicy"
         ("managedLedgerCacheEvictionTimeThresholdMillisMax=7000", POLICY, "fifo-ttl", "pip430-stash"),
     ],
 )
-def test_a_key_that_another_one_switches_off_is_said(
+def test_key_is_noted_when_another_key_switches_it_off(
     override: str, switch: str, without: str, needed: str
 ) -> None:
     (note,) = load(override, f"{switch}={without}").notes
@@ -260,13 +298,13 @@ def test_a_key_that_another_one_switches_off_is_said(
     assert load(override, f"{switch}={needed}").notes == ()
 
 
-def test_pulsars_removed_key_says_what_to_do() -> None:
+def test_removed_key_is_noted_with_its_replacement() -> None:
     (note,) = load("managedLedgerCacheEvictionFrequency=50").notes
     assert note.text.endswith("set managedLedgerCacheEvictionIntervalMs, in milliseconds")
     assert load("managedLedgerCacheEvictionFrequency=100.0").notes == ()
 
 
-def test_reading_the_tables_and_a_file_imports_no_library() -> None:
+def test_loading_imports_no_library() -> None:
     """They are read before the port opens; `python -m bench --only start` has the time that counts."""
     program = (
         "import sys; from broker.config import load_broker_settings;"
@@ -283,18 +321,18 @@ def test_reading_the_tables_and_a_file_imports_no_library() -> None:
 @pytest.mark.parametrize(
     ("override", "allowed"),
     [
-        ("brokerEntryMetadataInterceptors=foo", "org.apache.pulsar"),
+        ("brokerEntryMetadataInterceptors=foo", "any of org.apache.pulsar"),
         ("bookieAddress=foo", "embedded or host:port"),
         ("bookieAddress=foo:bar", "embedded or host:port"),
         ("advertisedListeners=garbage", "name:pulsar://host:port"),
     ],
 )
-def test_a_text_without_its_form_is_refused(override: str, allowed: str) -> None:
+def test_text_is_refused_when_it_has_not_its_form(override: str, allowed: str) -> None:
     with pytest.raises(SettingsError, match=f"^--set: {override}: allowed is {allowed}"):
         load_broker_settings(None, environ={}, overrides=[override])
 
 
-def test_texts_of_the_right_form() -> None:
+def test_texts_of_the_right_form_are_accepted() -> None:
     overrides = ["bookieAddress=[::1]:3181", "advertisedListeners=a:pulsar://h:1, b:pulsar+ssl://h:2"]
     settings = load_broker_settings(None, environ={}, overrides=overrides)
     assert settings.list("bookieAddress") == ("[::1]:3181",)
@@ -307,7 +345,7 @@ def quorums(*overrides: str) -> tuple[int, ...]:
     return tuple(settings.int(f"managedLedgerDefault{name}") for name in names)
 
 
-def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
+def test_quorums_are_two_when_there_are_as_many_bookies() -> None:
     assert quorums() == (1, 1, 1)
     assert quorums("bookieAddress=a:1,b:1,c:1") == (2, 2, 2)
     assert quorums("bookieAddress=registered", "metadataStoreUrl=zk:h:1") == (2, 2, 2)
@@ -315,7 +353,7 @@ def test_the_ensemble_is_of_two_bookies_where_there_are_as_many() -> None:
     assert quorums("bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=1") == (2, 1, 1)
 
 
-def test_the_quorums_of_a_cluster_with_one_bookie_are_noted() -> None:
+def test_quorums_are_noted_when_there_is_one_bookie() -> None:
     names = ("EnsembleSize", "WriteQuorum", "AckQuorum")
     overrides = [f"managedLedgerDefault{name}=2" for name in names]
     settings = load_broker_settings(None, environ={}, overrides=overrides)
@@ -338,6 +376,6 @@ def test_the_quorums_of_a_cluster_with_one_bookie_are_noted() -> None:
         (["bookieAddress=a:1,b:1,c:1", "managedLedgerDefaultWriteQuorum=3"], "may not be above"),
     ],
 )
-def test_quorums_that_cannot_be_had_are_refused(overrides: list[str], words: str) -> None:
+def test_quorums_and_bookies_are_refused_when_they_do_not_fit(overrides: list[str], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         load_broker_settings(None, environ={}, overrides=overrides)

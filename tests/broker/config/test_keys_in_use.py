@@ -1,4 +1,4 @@
-"""A table of keys promises an effect: every key in use is read somewhere, and no key that is read says it is not."""
+"""Every key in use is read somewhere, and no key that is read says `used=False`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bookie_stub.config.keys import BOOKIE_KEYS
-from broker.config import BROKER_KEYS
+from broker.config.keys import BROKER_KEYS
 from magnetar.clients.client_keys import CLIENT_KEYS
 from settings.keys import KeyTable
 from settings.load import PROFILE_KEY
@@ -22,12 +22,12 @@ TABLES = (
     "magnetar/clients/client_keys.py",
     "magnetar/commands/generate.py",
 )
-"""Where keys are listed, computed and compared; being named there is not being used."""
+"""Files in which the name of a key is no use of it: tables, computed values, comparisons."""
 
 
 @cache
 def texts_in(*folders: str) -> set[str]:
-    """Every string constant of the code, which is how a setting is asked for."""
+    """Returns every string constant of the code: reading a setting takes its name."""
     found: set[str] = set()
     for folder in folders:
         for path in (ROOT / folder).rglob("*.py"):
@@ -49,11 +49,11 @@ READ_IN = {
 # Read by the loader itself, to choose the defaults of all others.
 BY_THE_LOADER = {PROFILE_KEY}
 RULES = ("broker/config/rules.py", "bookie_stub/config/rules.py")
-GETTERS = {"int", "optional_int", "float", "bool", "str", "list"}
+GETTERS = {"int", "float", "bool", "str", "list"}
 
 
 def asked_for_by_rules() -> set[str]:
-    """Keys that other keys' values are computed from."""
+    """Returns the keys that other keys' values are computed from."""
     calls = [
         node
         for path in RULES
@@ -65,14 +65,14 @@ def asked_for_by_rules() -> set[str]:
 
 
 @pytest.mark.parametrize("table", READ_IN, ids=lambda table: table.name)
-def test_keys_in_use_are_read(table: KeyTable) -> None:
+def test_key_in_use_is_read(table: KeyTable) -> None:
     used = {key.name for key in table.keys.values() if key.used} - BY_THE_LOADER - asked_for_by_rules()
     unread = sorted(used - texts_in(*READ_IN[table]))
-    assert not unread, f"nobody reads these; read them or give them used=False: {', '.join(unread)}"
+    assert not unread, f"no code reads these; read them or give them used=False: {', '.join(unread)}"
 
 
 @pytest.mark.parametrize("table", READ_IN, ids=lambda table: table.name)
-def test_keys_that_are_read_are_in_use(table: KeyTable) -> None:
+def test_key_that_is_read_is_in_use(table: KeyTable) -> None:
     unused = {key.name for key in table.keys.values() if not key.used}
     # A key that another table answers for is read through that one.
     others = {name for other in READ_IN if other is not table for name in other.keys}

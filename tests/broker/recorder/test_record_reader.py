@@ -88,10 +88,10 @@ def test_a_bad_file_is_set_aside_with_the_reason(
     bad = files(record)[1]
     spoil(bad)
     found = find([record])
-    ((path, said),) = [(aside.path, aside.reason) for aside in found.set_aside]
+    ((path, said),) = [(aside.path, aside.reason) for aside in found.rejected]
     assert path == bad
     assert re.fullmatch(f"{reason}.*", said)
-    (run,) = found.runs
+    (run,) = found.lifetimes
     assert len(run.files) == 2
     assert run.why_not_exact() == f"file 1 of it is missing, the next one there is {files(record)[2].name}"
 
@@ -110,23 +110,23 @@ def test_damage_inside_of_a_file_is_noticed_by_whoever_reads_it(record: Path) ->
     bad = files(record)[1]
     flip_a_bit(bad)
     found = find([record])
-    assert found.set_aside == []
+    assert found.rejected == []
     assert tables_read(found) == [files(record)[0], files(record)[2]]
-    assert [aside.path for aside in found.set_aside] == [bad]
-    assert "damaged" in found.set_aside[0].reason
+    assert [aside.path for aside in found.rejected] == [bad]
+    assert "damaged" in found.rejected[0].reason
     with pytest.raises(RecordError, match=f"{bad.name}: damaged"):
-        list(events(found.runs[0]))
+        list(events(found.lifetimes[0]))
 
 
 def test_a_single_file_is_found_by_its_name(record: Path) -> None:
     found = find([files(record)[0], record / "nowhere"])
-    assert [file.path for file in found.runs[0].files] == [files(record)[0]]
-    assert [aside.reason for aside in found.set_aside] == ["there is no such file"]
+    assert [file.path for file in found.lifetimes[0].files] == [files(record)[0]]
+    assert [aside.reason for aside in found.rejected] == ["there is no such file"]
 
 
 def test_a_run_without_names_cannot_be_replayed(record: Path) -> None:
     next(record.rglob("_names-*")).unlink()
-    (run,) = find([record]).runs
+    (run,) = find([record]).lifetimes
     assert run.why_not_exact().startswith("its file of names is missing: _names-")
 
 
@@ -134,7 +134,7 @@ def test_an_id_without_a_name_is_an_error(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     writer.write([settings_row(), row(Op.HIT, reader=9, count=1)], 0.0)
     writer.close(0.0, None)
-    (run,) = find([tmp_path]).runs
+    (run,) = find([tmp_path]).lifetimes
     with pytest.raises(RecordError, match="has no line in the file of names"):
         list(events(run))
 
@@ -143,5 +143,5 @@ def test_a_sample_cannot_be_replayed_exactly(tmp_path: Path) -> None:
     writer = new_writer(tmp_path, sample=0.25)
     writer.write([settings_row()], 0.0)
     writer.close(0.0, None)
-    (run,) = find([tmp_path]).runs
+    (run,) = find([tmp_path]).lifetimes
     assert run.why_not_exact() == "it is a sample of 0.25 of the entries (entryCacheRecordSample)"

@@ -14,7 +14,7 @@ import pytest
 
 from broker.entry_cache.observe.cache_events import Op
 from broker.entry_cache.observe.recorded import Recorded
-from broker.recorder.record_reader import RunOfBroker, events, find
+from broker.recorder.record_reader import BrokerLifetime, events, find
 from broker.recorder.record_writer import RETRY_S
 from broker.recorder.schema import file_name, part_name
 from tests.broker.recorder.record_fakes import (
@@ -31,12 +31,12 @@ HOUR_US = 3_600_000_000
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def only_run(folder: Path) -> RunOfBroker:
-    (run,) = find([folder]).runs
+def only_run(folder: Path) -> BrokerLifetime:
+    (run,) = find([folder]).lifetimes
     return run
 
 
-def recorded(run: RunOfBroker) -> list[Recorded]:
+def recorded(run: BrokerLifetime) -> list[Recorded]:
     return [event for batch in events(run) for event in batch]
 
 
@@ -96,16 +96,16 @@ def test_a_file_ends_by_age_by_size_and_when_settings_change(tmp_path: Path) -> 
     assert found[3].settings == other
 
 
-def test_a_crash_leaves_whole_files_and_one_that_is_set_aside(tmp_path: Path) -> None:
+def test_a_crash_leaves_whole_files_and_one_that_is_rejected(tmp_path: Path) -> None:
     writer = new_writer(tmp_path, file_seconds=10)
     writer.write([settings_row(), hit(0, 1)], 0.0)
     writer.tick(10.0)
     writer.write([hit(1, 1)], 11.0)
     found = find([tmp_path])  # As if the process had ended here.
-    assert [(aside.path.name, aside.reason) for aside in found.set_aside] == [
+    assert [(aside.path.name, aside.reason) for aside in found.rejected] == [
         (part_name(file_name(START, 1)), "it is being written, or its writer did not end it")
     ]
-    (run,) = found.runs
+    (run,) = found.lifetimes
     assert run.why_not_exact() == ""
     assert [event.op for event in recorded(run)] == [Op.SETTINGS, Op.HIT]
 
@@ -195,12 +195,12 @@ def test_the_oldest_files_go_when_there_are_too_many_bytes(tmp_path: Path) -> No
     new = new_writer(tmp_path, file_seconds=10, kept_bytes=int(size * 2.5))
     new.write([settings_row(), hit(0, 1)], 0.0)
     new.tick(10.0)
-    assert len(find([tmp_path]).runs) == 2
-    assert len(find([tmp_path]).set_aside) == 1
+    assert len(find([tmp_path]).lifetimes) == 2
+    assert len(find([tmp_path]).rejected) == 1
     for number in range(2, 6):
         new.write([hit(number, 1, at_us=number * HOUR_US)], number * 10.0)
     new.close(70.0, None)
-    assert find([tmp_path]).set_aside == []
+    assert find([tmp_path]).rejected == []
     run = only_run(tmp_path)
     assert [file.facts.sequence for file in run.files] == [3, 4]
     assert run.why_not_exact() == f"file 0 of it is missing, the next one there is {file_name(START, 3)}"

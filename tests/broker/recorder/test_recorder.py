@@ -27,7 +27,7 @@ def test_what_the_buffer_has_no_room_for_is_dropped_and_counted(tmp_path: Path) 
     assert recorder.dropped == 5
     recorder.open()
     recorder.close({"hits": 14})
-    (run,) = find([tmp_path]).runs
+    (run,) = find([tmp_path]).lifetimes
     assert sum(len(batch) for batch in events(run)) == 10
     assert run.why_not_exact().startswith("5 rows were dropped")
     assert (recorder.rows, recorder.files, recorder.errors) == (10, 1, 0)
@@ -40,7 +40,7 @@ def test_closing_writes_all_that_was_taken(tmp_path: Path) -> None:
     for number in range(20_000):
         recorder.record(hit(number, 1, reader=0))
     recorder.close({"hits": 20_000})
-    (run,) = find([tmp_path]).runs
+    (run,) = find([tmp_path]).lifetimes
     assert run.rows == 20_001
     assert run.why_not_exact() == ""
     assert run.files[-1].facts.totals == {"hits": 20_000}

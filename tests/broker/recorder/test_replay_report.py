@@ -53,7 +53,7 @@ def test_a_record_without_an_end_is_repeated_as_far_as_it_goes(
     writer.write(recording.rows[-5:], 11.0)
     assert main(["cache", "replay", str(tmp_path)]) == 0
     lines = said(capsys)
-    assert lines[0].startswith("set aside: ")
+    assert lines[0].startswith("rejected: ")
     assert lines[0].endswith("parquet.part: it is being written, or its writer did not end it")
     assert lines[-2:] == [
         "the broker's own totals and the last event are missing: it did not end in good order",

@@ -1,4 +1,4 @@
-"""From broker.conf to the recorder: each key and its unit."""
+"""The recorder's settings read the right keys in the right units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def made(*overrides: str) -> RecordSettings | None:
     return record_settings(load_broker_settings(None, environ={}, overrides=(*ADDRESS, *overrides)))
 
 
-def test_nothing_is_recorded_unless_a_folder_is_named() -> None:
+def test_there_is_no_record_without_a_folder() -> None:
     assert made() is None
 
 
@@ -52,6 +52,6 @@ def test_every_key_reaches_the_recorder() -> None:
         "entryCacheRecordKeptMB=-1",
     ],
 )
-def test_values_out_of_range_stop_the_start(override: str) -> None:
+def test_value_out_of_range_is_refused(override: str) -> None:
     with pytest.raises(SettingsError, match=override.partition("=")[0]):
         made(override)

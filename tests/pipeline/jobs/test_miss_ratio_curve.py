@@ -32,7 +32,7 @@ def spread() -> Accesses:
     """100,000 entries, whose readers are at all distances."""
     with TemporaryDirectory() as folder:
         make_record(Path(folder), 400_000, 1, behind_us=spread_behind)
-        return accesses_of(find([Path(folder)]).runs[0])
+        return accesses_of(find([Path(folder)]).lifetimes[0])
 
 
 def share_of(accesses: Accesses, number: int, of: int) -> Accesses:
@@ -46,7 +46,7 @@ def point(misses_without: list[float], rate: float = 0.1) -> Point:
     return Point("fifo", 1 << 20, 100.0, 50.0, reads, tuple(misses_without), rate, 100.0)
 
 
-def test_the_error_bar_is_that_of_the_jackknife() -> None:
+def test_error_bar_is_the_one_of_the_jackknife() -> None:
     """Of a mean of ten values, where it is the textbook's standard error."""
     values = np.array([0.1, 0.4, 0.2, 0.35, 0.5, 0.3, 0.25, 0.45, 0.15, 0.3])
     without = [(values.sum() - value) * 10.0 for value in values]
@@ -56,7 +56,7 @@ def test_the_error_bar_is_that_of_the_jackknife() -> None:
     assert point([45.0] * GROUPS).error_bar == 0.0
 
 
-def test_error_bars_hold_about_as_often_as_they_say() -> None:
+def test_error_bars_hold_about_19_times_in_20() -> None:
     """19 in 20 by their own account; here twenty samples of a twentieth, each with two sizes."""
     accesses = spread()
     exact = [1 - replay_with(accesses, replace(FIFO[0][1], size_bytes_max=size)).hit_ratio for size in SIZES]
@@ -71,15 +71,15 @@ def test_error_bars_hold_about_as_often_as_they_say() -> None:
     assert max(one.error_bar for points in found for one in points) < 0.1
 
 
-def test_a_point_of_everything_is_exact() -> None:
+def test_point_of_all_entries_is_exact() -> None:
     accesses = spread()
     (one,) = points_of(accesses, FIFO, SIZES[:1])
     outcome = replay_with(accesses, replace(FIFO[0][1], size_bytes_max=SIZES[0]))
     assert (one.reads, one.misses, one.error_bar) == (outcome.reads, outcome.totals["misses"], 0.0)
-    assert one.tells
+    assert one.is_meaningful
 
 
-def test_brokers_are_added_up_group_by_group() -> None:
+def test_points_of_brokers_are_added_up_group_by_group() -> None:
     first, second = point([40.0] * GROUPS), point([20.0] * GROUPS)._replace(reads=300.0, misses=10.0)
     both = added([first, second])
     assert both.miss_ratio == pytest.approx(60 / 400)
@@ -87,11 +87,11 @@ def test_brokers_are_added_up_group_by_group() -> None:
     assert both.reads_without == (180.0,) * GROUPS
 
 
-def test_a_size_whose_share_holds_next_to_nothing_does_not_tell() -> None:
+def test_point_is_meaningless_when_the_share_holds_few_entries() -> None:
     part = share_of(spread(), 0, 20)
     mean = float(part.sizes.mean())
     small, enough = (
         round(entries * mean / part.bytes_rate) for entries in (ENTRIES_MIN / 2, ENTRIES_MIN * 2)
     )
     found = points_of(part, FIFO, [small, enough])
-    assert [one.tells for one in found] == [False, True]
+    assert [one.is_meaningful for one in found] == [False, True]

@@ -1,4 +1,4 @@
-"""The jobs on the sample that ships: the commands of docs/pipeline.md, and what the answers owe one another."""
+"""The jobs on the shipped sample: the commands of docs/pipeline.md, and figures that must agree with each other."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnet
 from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import find
 from magnetar.commands.pipeline_command import JOBS, _parser
-from pipeline.jobs.answer import Answer
 from pipeline.jobs.bounds import baseline_of, requests_of
 from pipeline.jobs.hit_report import reads_by
-from pipeline.jobs.run import RUN, Session
-from pipeline.replays.grid import choices, own_settings, replay_grid
+from pipeline.jobs.recommend import POLICY_WORTH
+from pipeline.jobs.report import Report
+from pipeline.jobs.run import JOB_FUNCTIONS, Session
+from pipeline.replays.grid import override_grid, own_settings, replay_grid
 from pipeline.replays.making import accesses_of
 from pipeline.traces.record_frames import read_record
 
 ROOT = Path(__file__).resolve().parents[3]
 SAMPLE = ROOT / "pipeline" / "sample"
-TUTORIAL = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^\$? ?(?:\.venv/bin/)?magnetar pipeline (.+)$", TUTORIAL, re.M)
+MANUAL = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^\$? ?(?:\.venv/bin/)?magnetar pipeline (.+)$", MANUAL, re.M)
 
 
 class Shared(Session):
@@ -40,50 +41,50 @@ class Shared(Session):
         self._spark = spark
 
     def __exit__(self, *ended: object) -> None:
-        """Others go on with it."""
+        """Leave the session open for other tests."""
 
 
-def run(spark: Any, *words: str) -> tuple[Answer, bool, Namespace]:
+def run(spark: Any, *words: str) -> tuple[Report, bool, Namespace]:
     arguments = _parser().parse_args(list(words))
-    answer, good = RUN[arguments.job](Shared(spark), arguments)
-    return answer, good, arguments
+    report, good = JOB_FUNCTIONS[arguments.job](Shared(spark), arguments)
+    return report, good, arguments
 
 
-def test_the_sample_is_small_and_complete() -> None:
+def test_sample_is_small_and_complete() -> None:
     found = find([SAMPLE])
-    assert [run.why_not_exact() for run in found.runs] == [""]
-    assert found.set_aside == []
+    assert [run.why_not_exact() for run in found.lifetimes] == [""]
+    assert found.rejected == []
     assert sum(path.stat().st_size for path in SAMPLE.rglob("*") if path.is_file()) < 300 * 1024
 
 
-def test_the_tutorial_has_every_job() -> None:
+def test_manual_has_every_job() -> None:
     assert {command.split()[0] for command in COMMANDS} == set(JOBS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_commands_of_the_tutorial(
+def test_commands_of_the_manual_write_a_page_and_tables(
     command: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    answer, good, _ = run(spark, *shlex.split(command))
+    report, good, _ = run(spark, *shlex.split(command))
     assert good
-    page = Session.write(answer, tmp_path)
+    page = Session.write(report, tmp_path)
     text = page.read_text(encoding="utf-8")
     for wanted in (
-        f"<title>{answer.title}</title>",
+        f"<title>{report.title}</title>",
         "<table>",
-        *[escape(table.title) for table in answer.tables.values()],
+        *[escape(table.title) for table in report.tables.values()],
     ):
         assert wanted in text
-    assert text.count("<svg") == text.count("</svg>") == len(answer.plots)
-    assert not re.search(r'(?:src|href)="https?:', text), "the page needs nothing beside it"
-    for name, table in answer.tables.items():
+    assert text.count("<svg") == text.count("</svg>") == len(report.plots)
+    assert not re.search(r'(?:src|href)="https?:', text), "the page is self-contained"
+    for name, table in report.tables.items():
         if table.rows:
             assert pq.read_table(tmp_path / f"{name}.parquet").num_rows == len(table.rows)
 
 
-def test_reads_by_topic_are_those_of_the_record(spark: Any) -> None:
+def test_reads_by_topic_equal_the_events_and_the_totals(spark: Any) -> None:
     record = read_record(spark, [SAMPLE])
     rows = reads_by(record.rows, "topic").collect()
     table = ds.dataset(SAMPLE, format="parquet", exclude_invalid_files=True).to_table(
@@ -96,33 +97,59 @@ def test_reads_by_topic_are_those_of_the_record(spark: Any) -> None:
         if kind:
             sums[kind] += one["count"]
     assert {name: sum(row[name] for row in rows) for name in sums} == sums
-    totals = record.checked.runs[0].files[-1].facts.totals
+    totals = record.checked.lifetimes[0].files[-1].facts.totals
     assert totals is not None
     assert {name: totals[name] for name in sums} == sums
 
 
-def test_the_causes_add_up_to_the_misses(spark: Any) -> None:
-    answer, _, _ = run(spark, "hit-report", str(SAMPLE))
-    totals = find([SAMPLE]).runs[0].files[-1].facts.totals
+def test_causes_add_up_to_the_misses(spark: Any) -> None:
+    report, _, _ = run(spark, "hit-report", str(SAMPLE))
+    totals = find([SAMPLE]).lifetimes[0].files[-1].facts.totals
     assert totals is not None
-    assert sum(int(str(row["entries"])) for row in answer.tables["causes"].rows) == totals["misses"] > 0
-    held = [float(str(row["share"])) for row in answer.tables["cache_share"].rows]
+    assert sum(int(str(row["entries"])) for row in report.tables["causes"].rows) == totals["misses"] > 0
+    held = [float(str(row["share"])) for row in report.tables["cache_share"].rows]
     assert sum(held) == pytest.approx(1.0)
 
 
-def test_the_grid_is_the_same_in_one_task_and_in_many(spark: Any) -> None:
-    runs = find([SAMPLE]).runs
-    wanted = choices(("pip430-4.2", "fifo-ttl"), (1 << 20, 4 << 20))
+def test_grid_is_the_same_in_one_task_and_in_many(spark: Any) -> None:
+    runs = find([SAMPLE]).lifetimes
+    wanted = override_grid(("pip430-4.2", "fifo-ttl"), (1 << 20, 4 << 20))
     together = replay_grid(spark, runs, wanted)
-    alone = [replay_grid(spark, runs, [choice])[0] for choice in wanted]
+    alone = [replay_grid(spark, runs, [overrides])[0] for overrides in wanted]
     assert together == alone
     assert together[0].settings == own_settings(runs[0])
 
 
-def test_nothing_beats_belady(spark: Any) -> None:
-    (one,) = find([SAMPLE]).runs
+def test_no_general_policy_beats_belady_on_the_sample(spark: Any) -> None:
+    (one,) = find([SAMPLE]).lifetimes
     size = 2 << 20
     found = {policy: hits for policy, hits, _ in baseline_of((one, size, 1.0, ("FIFO", "LRU", "Belady")))}
     assert found["Belady"] >= max(found["FIFO"], found["LRU"])
     accesses = accesses_of(one)
-    assert requests_of(accesses).reads == replay_grid(spark, [one], choices())[0].reads
+    assert requests_of(accesses).reads == replay_grid(spark, [one], override_grid())[0].reads
+
+
+def test_recommend_proposes_magnetar_when_the_record_shows_a_gain(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sample was recorded with `pip430`, in a cache that is too small for two of three readers."""
+    report, _, _ = run(spark, "recommend", str(SAMPLE))
+    recorded, magnetar = report.tables["policies"].rows
+    assert (recorded["policy"], magnetar["policy"]) == ("pip430 4.2", "magnetar")
+    assert recorded["size"] == magnetar["size"] == "1.0 MiB"
+    gain = float(str(magnetar["hit_ratio"])) - float(str(recorded["hit_ratio"]))
+    assert gain > POLICY_WORTH
+    assert "entryCachePolicy=magnetar" in report.text
+    monkeypatch.setattr("pipeline.jobs.recommend.POLICY_WORTH", gain)
+    report, _, _ = run(spark, "recommend", str(SAMPLE))
+    assert "entryCachePolicy=magnetar" not in report.text
+    assert any(line.startswith("keep the policy pip430 4.2: magnetar, ") for line in report.text)
+
+
+def test_recommend_names_what_it_leaves_out_when_the_simulator_is_missing(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.jobs.recommend.library_is_installed", lambda: False)
+    report, _, _ = run(spark, "recommend", str(SAMPLE))
+    assert "baseline" not in report.tables
+    assert any("Belady's bound are left out: libcachesim is not installed" in line for line in report.text)

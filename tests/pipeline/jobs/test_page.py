@@ -11,16 +11,16 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="needs the extra pipeline, pip install magnetar[pipeline]")
 
-from pipeline.jobs.answer import Answer, Plot, Table
 from pipeline.jobs.page import html_of, write
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
+from pipeline.jobs.report import Plot, Report, Table
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 LIGHT = 24
 """Of 256: how dark a part of a page has to be to have something on it."""
 
 
-def answer() -> Answer:
+def report() -> Report:
     import numpy as np
 
     rows = [{"topic": f"<t{number}>", "hits": number * 1000, "ratio": number / 7} for number in range(60)]
@@ -29,7 +29,7 @@ def answer() -> Answer:
         bars_plot({"x": 1.0, "y": 2.0}, "MiB"),
         heat_map(np.arange(6).reshape(2, 3), "x", "y", ["1", "2", "3"], ["1", "2"]),
     ]
-    return Answer(
+    return Report(
         "example",
         "An example & more",
         ["first line", "second line"],
@@ -53,8 +53,8 @@ class Balanced(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_whole() -> None:
-    text = html_of(answer())
+def test_page_is_well_formed_and_escaped() -> None:
+    text = html_of(report())
     page = Balanced()
     page.feed(text)
     assert page.open == []
@@ -62,16 +62,16 @@ def test_the_page_is_whole() -> None:
     assert "&lt;t1&gt;" in text
     assert "10 more rows are in the Parquet file." in text
     assert "<t1>" not in text
-    assert text == html_of(answer()), "the same answer is the same page"
+    assert text == html_of(report()), "the same report is the same page"
 
 
 @pytest.mark.peer
-def test_a_browser_shows_it(tmp_path: Path) -> None:
+def test_browser_renders_the_page(tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
         pytest.skip(f"needs a headless browser: one of {', '.join(BROWSERS)}")
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    page = write(answer(), tmp_path)
+    page = write(report(), tmp_path)
     shot = tmp_path / "page.png"
     subprocess.run(
         [
@@ -87,4 +87,4 @@ def test_a_browser_shows_it(tmp_path: Path) -> None:
     dark = image < 256 - LIGHT
     for top in range(0, 2000, 400):  # Text, three plots, the table: nothing of the page is empty.
         assert dark[top : top + 400].mean() > 0.002
-    assert not dark[:, :20].any(), "nothing runs out of the page"
+    assert not dark[:, :20].any(), "no part is wider than the page"

@@ -1,4 +1,4 @@
-"""The model of `thrashing` beside a simulated bookie, and what is counted of a record."""
+"""The model of `thrashing` beside a simulated bookie, and its counts of an access record."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from pipeline.jobs.thrashing import (
 
 
 def simulated(batch: int, slots: int, readers: int, per_request: int, requests: int = 200) -> float:
-    """Entries read from the log for each one asked for: readers take turns, each on a ledger of its own, and what is
-    missed is read with `batch` more into a cache that forgets its oldest."""
+    """Entries read from the log per requested one: readers take turns, each on a ledger of its own, and a miss reads
+    `batch` more entries into a cache that evicts its oldest."""
     cached: OrderedDict[tuple[int, int], None] = OrderedDict()
     loaded = 0
     for number in range(requests):
@@ -40,24 +40,24 @@ def simulated(batch: int, slots: int, readers: int, per_request: int, requests: 
 
 @pytest.mark.parametrize(("batch", "per_request"), [(9, 1), (31, 8), (99, 10), (63, 32)])
 @pytest.mark.parametrize("readers", [2, 7])
-def test_the_model_is_what_a_bookie_does(batch: int, per_request: int, readers: int) -> None:
+def test_model_agrees_with_a_simulated_bookie(batch: int, per_request: int, readers: int) -> None:
     """Well within the cache, where the log is read once, and far beyond it, where each request reads anew."""
     entry_bytes = 1000.0
-    for room in (2.0, 1 / readers):
-        slots = max(int(readers * (batch + 1) * room), batch + 1)
+    for share in (2.0, 1 / readers):
+        slots = max(int(readers * (batch + 1) * share), batch + 1)
         told = amplification(batch, slots * slot_bytes(entry_bytes), readers, entry_bytes, per_request)
         # The last load of each reader goes beyond what is asked for.
         assert simulated(batch, slots, readers, per_request) == pytest.approx(told, rel=0.1)
 
 
 @pytest.mark.parametrize(("entry_bytes", "slot"), [(28, 64), (29, 128), (1000, 1088), (0, 64)])
-def test_an_entry_takes_whole_lines(entry_bytes: float, slot: float) -> None:
+def test_slot_is_a_multiple_of_64_bytes(entry_bytes: float, slot: float) -> None:
     assert slot_bytes(entry_bytes) == slot
 
 
 @pytest.mark.parametrize("readers", [0, 1, 3, 50])
 @pytest.mark.parametrize("cache_bytes", [1 << 16, 1 << 20, 16 << 20])
-def test_the_batch_that_fits_is_the_largest(cache_bytes: int, readers: int) -> None:
+def test_readahead_that_fits_is_the_largest(cache_bytes: int, readers: int) -> None:
     batch = readahead_that_fits(cache_bytes, readers, 1000.0)
     if batch:
         assert amplification(batch, cache_bytes, readers, 1000.0, 1.0) == 1.0
@@ -65,7 +65,7 @@ def test_the_batch_that_fits_is_the_largest(cache_bytes: int, readers: int) -> N
         assert amplification(batch + 1, cache_bytes, readers, 1000.0, 1.0) == batch + 2
 
 
-def test_more_is_never_read_than_is_asked_for_without_readahead() -> None:
+def test_amplification_is_one_without_readahead() -> None:
     assert amplification(0, 0, 5, 1000.0, 1.0) == 1.0
     assert amplification(0, 0, 5, 1000.0, 10.0) == 1.0, "a request for ten reads ten"
     assert amplification(1000, 0, 5, 1000.0, 10.0) == pytest.approx(100.1)
@@ -77,7 +77,7 @@ def frame(spark: Any, rows: list[tuple[int, int, int, int, int, int, int]]) -> A
     return made.selectExpr("*", "'b' broker", "'s' start", "count * 100L bytes")
 
 
-def test_what_was_asked_again_is_told_from_what_is_different(spark: Any) -> None:
+def test_storage_reads_count_requested_and_different_entries(spark: Any) -> None:
     miss = Op.MISS.value
     rows = frame(
         spark,
@@ -93,7 +93,7 @@ def test_what_was_asked_again_is_told_from_what_is_different(spark: Any) -> None
     assert (found[2]["requests"], found[2]["entries_asked"], found[2]["different"]) == (1, 3, 3)
 
 
-def test_cold_readers_are_those_of_one_second(spark: Any) -> None:
+def test_cold_readers_are_counted_within_a_second(spark: Any) -> None:
     miss = Op.MISS.value
     second = 1_000_000
     rows = frame(

@@ -1,7 +1,6 @@
-"""Random records: everything that a broker may write, in random order, with several topics, readers and ledgers.
+"""Random access records: every kind of event, in random order, with several topics, readers and ledgers.
 
-What the recorded cache would have held is of no interest here, so nothing has to fit: these are for holding two
-replays to each other.
+They compare two replays with each other, so their decisions need not be those of a real cache.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from broker.entry_cache.observe.cache_events import (
     Op,
     Row,
 )
-from broker.recorder.record_reader import RunOfBroker, find
+from broker.recorder.record_reader import BrokerLifetime, find
 from tests.broker.recorder.record_fakes import append, new_writer, row, settings_row
 
 READERS = ("a", "b", "c", "__peek")
@@ -53,8 +52,8 @@ class RandomRecord:
         kinds = [
             *[self.append] * 6,
             *[self.read] * 8,
-            *[self.ask] * 5,
-            *[self.hand_over] * 5,
+            *[self.request] * 5,
+            *[self.deliver] * 5,
             *[self.move] * 4,
             *[self.passes] * 4,
             self.forget,
@@ -92,7 +91,7 @@ class RandomRecord:
             detail = self.random.choice((HIT_MOVES, HIT_MOVES, HIT_STAYS, HIT_AGAIN))
             self.add(Op.HIT, log, reader=self.random.randint(1, 4), detail=detail, **run)
 
-    def ask(self, log: str) -> None:
+    def request(self, log: str) -> None:
         run = self.run(log)
         if not run["count"]:
             return
@@ -118,7 +117,7 @@ class RandomRecord:
         elif end is Op.FAILED:
             self.add(Op.FAILED, log, reader=reader, **{**run, "size": 0})
 
-    def hand_over(self, log: str) -> None:
+    def deliver(self, log: str) -> None:
         run = self.run(log)
         if run["count"]:
             op = self.random.choice((Op.DELIVER, Op.DELIVER, Op.DELIVER, Op.REPLAY))
@@ -143,9 +142,9 @@ class RandomRecord:
             self.add(Op.CLOSE, log, ledger=0)
             self.open_log(log)
 
-    def write(self, folder: Path) -> RunOfBroker:
+    def write(self, folder: Path) -> BrokerLifetime:
         writer = new_writer(folder)
         writer.write(self.rows, 0.0)
         writer.close(0.0, None)
-        (run,) = find([folder]).runs
-        return run
+        (lifetime,) = find([folder]).lifetimes
+        return lifetime

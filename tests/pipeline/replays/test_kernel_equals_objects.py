@@ -29,7 +29,7 @@ POLICIES = (("pip430", "4.2"), ("pip430", "5.0"), ("fifo-ttl", "4.2"))
     accessed=st.booleans(),
     watermark=st.sampled_from((0.5, 0.9)),
 )
-def test_every_counter_is_equal(
+def test_machine_code_counts_like_the_objects_on_random_records(
     seed: int,
     policy: tuple[str, str],
     size: int,
@@ -50,10 +50,10 @@ def test_every_counter_is_equal(
         profile=policy[1],
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = record.write(Path(folder))
-        accesses = accesses_of(run)
+        lifetime = record.write(Path(folder))
+        accesses = accesses_of(lifetime)
         ours = replay_with(accesses, wanted)
-        theirs = replay_objects(run, wanted, accesses.tick_ns)
+        theirs = replay_objects(lifetime, wanted, accesses.tick_ns)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}
     assert (ours.peak_bytes, ours.new_misses) == (theirs.peak_bytes, theirs.new_misses)
     assert accesses.events > STEPS

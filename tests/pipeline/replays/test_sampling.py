@@ -1,4 +1,4 @@
-"""A sample has a share of the entries with all that happens to them, and the same ones as the recorder's."""
+"""A sample of accesses has a share of the entries with all their events, the same entries as the recorder's sample."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def appended(accesses: Accesses) -> set[tuple[int, int]]:
     return set(zip(ledgers[ids].tolist(), entries[ids].tolist(), strict=True))
 
 
-def test_the_entries_are_those_that_were_appended(record: tuple[RandomRecord, Accesses, Path]) -> None:
+def test_accesses_have_the_appended_entries(record: tuple[RandomRecord, Accesses, Path]) -> None:
     made, accesses, _ = record
     assert appended(accesses) == set(made.sizes)
 
 
-def test_a_sample_is_that_of_the_recorder(record: tuple[RandomRecord, Accesses, Path]) -> None:
+def test_sample_has_the_entries_of_the_recorders_sample(record: tuple[RandomRecord, Accesses, Path]) -> None:
     made, accesses, _ = record
     part = sampled(accesses, 0.3)
     places = np.array(sorted(made.sizes), np.int64)
@@ -49,10 +49,10 @@ def test_a_sample_is_that_of_the_recorder(record: tuple[RandomRecord, Accesses, 
         sampled(accesses, 0)
 
 
-def test_a_sample_has_the_part_of_the_cache_that_its_bytes_are(
+def test_sample_is_replayed_in_a_cache_of_its_share_of_the_bytes(
     record: tuple[RandomRecord, Accesses, Path],
 ) -> None:
-    """Not the part that its entries are: those may be larger or smaller than others."""
+    """The share of the entries differs, because their sizes do."""
     _, accesses, _ = record
     large = only(accesses, accesses.sizes == 30, 0.5)
     bytes_of_large = int(large.sizes.sum())
@@ -64,7 +64,7 @@ def test_a_sample_has_the_part_of_the_cache_that_its_bytes_are(
     assert half_of_it.bytes_rate == pytest.approx(int(half_of_it.sizes.sum()) / int(accesses.sizes.sum()))
 
 
-def test_groups_share_out_the_entries(record: tuple[RandomRecord, Accesses, Path]) -> None:
+def test_groups_divide_the_entries_evenly(record: tuple[RandomRecord, Accesses, Path]) -> None:
     _, accesses, _ = record
     group = groups(accesses, 10)
     parts = [only(accesses, group == number, 0.1) for number in range(10)]
@@ -72,11 +72,13 @@ def test_groups_share_out_the_entries(record: tuple[RandomRecord, Accesses, Path
     assert min(part.entries for part in parts) > 0
 
 
-def test_the_objects_replay_the_same_sample(record: tuple[RandomRecord, Accesses, Path]) -> None:
+def test_objects_replay_the_same_sample_as_the_machine_code(
+    record: tuple[RandomRecord, Accesses, Path],
+) -> None:
     _, accesses, folder = record
     settings = EntryCacheSettings(1000, ttl_ns=40_000_000, policy="pip430")
     part = sampled(accesses, 0.3)
-    (run,) = find([folder]).runs
+    (lifetime,) = find([folder]).lifetimes
     ours = replay_with(part, settings)
-    theirs = replay_objects(run, scaled(settings, part), part.tick_ns, rate=0.3)
+    theirs = replay_objects(lifetime, scaled(settings, part), part.tick_ns, rate=0.3)
     assert ours.totals == {name: theirs.totals.get(name, 0) for name in ours.totals}

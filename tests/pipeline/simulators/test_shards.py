@@ -40,7 +40,7 @@ def test_a_sample_of_one_percent_is_within_three_thousandths_on_a_log(seed: int)
     assert abs(estimate("FIFO", sampled, [100_000])[0].miss_ratio - fifo) <= 0.003
 
 
-def test_error_bars_hold_about_as_often_as_they_say() -> None:
+def test_error_bars_hold_about_19_times_in_20() -> None:
     """19 in 20 by their own account; the ratios of one sample go together, so a few more may be out."""
     trace = lagging_readers(100_000, 2_000, 5)
     capacities = [5_000, 20_000]

@@ -1,4 +1,4 @@
-"""What is wrong with a file of a record is said in one sentence, and the rest is read."""
+"""A defect of a file is reported in one sentence, and the other files are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record(folder: Path, rows: int = 3) -> Path:
 
 
 def reasons(found: Checked) -> dict[str, str]:
-    return {one.path.name: one.reason for one in found.set_aside}
+    return {one.path.name: one.reason for one in found.rejected}
 
 
 def facts(**changed: object) -> FileFacts:
@@ -48,15 +48,15 @@ def facts(**changed: object) -> FileFacts:
     return FileFacts(**{**known, "clock_offset_us": OFFSET_US, "settings": SETTINGS_TEXT, **changed})  # type: ignore[arg-type]
 
 
-def test_a_sound_record_is_read_in_whole(tmp_path: Path) -> None:
+def test_sound_record_is_read_completely(tmp_path: Path) -> None:
     record(tmp_path)
     found = checked(tmp_path)
-    assert (found.rows, found.set_aside, found.remarks) == (4, [], [])
+    assert (found.rows, found.rejected, found.remarks) == (4, [], [])
     assert found.span_us == (OFFSET_US, OFFSET_US + 2)
-    assert found.summary() == ["4 rows in 1 files, 1 runs of 1 brokers"]
+    assert found.summary() == ["4 rows in 1 files, 1 lifetimes of 1 brokers"]
 
 
-def test_bad_files_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_bad_files_are_rejected_and_the_others_are_read(tmp_path: Path) -> None:
     good = record(tmp_path)
     whole = good.read_bytes()
     (tmp_path / "empty.parquet").write_bytes(b"")
@@ -77,27 +77,27 @@ def test_bad_files_are_set_aside_and_the_rest_is_read(tmp_path: Path) -> None:
     assert said["foreign.parquet"] == "a Parquet file, but not of an access record"
     assert said["_half.parquet.part"] == "it is being written, or its writer did not end it"
     assert "version 2" in said["newer.parquet"]
-    # Three files tell of the same part of the run; one of the sound ones stays.
-    same = [one for one in found.set_aside if "the same part of the same run" in one.reason]
+    # Three files have the same part of the lifetime; one of the sound ones stays.
+    same = [one for one in found.rejected if "the same part of the same lifetime" in one.reason]
     assert len(same) == 2
     assert [file.path for file in found.files] == [good]
     assert found.rows == 4
-    assert f"{len(found.set_aside)} files set aside:" in found.summary()
+    assert f"{len(found.rejected)} files rejected:" in found.summary()
 
 
-def test_a_damaged_page_is_found_by_the_full_reading(tmp_path: Path) -> None:
+def test_damaged_page_is_found_when_the_whole_file_is_read(tmp_path: Path) -> None:
     good = record(tmp_path, rows=5000)
     damaged = bytearray(good.read_bytes())
     damaged[60] ^= 0xFF
     good.write_bytes(damaged)
     found = checked(tmp_path)
-    assert found.runs == []
-    (one,) = found.set_aside
+    assert found.lifetimes == []
+    (one,) = found.rejected
     assert one.reason.startswith("damaged: ")
     assert "\n" not in str(no_record(found, [tmp_path]))
 
 
-def test_files_without_rows_and_with_unknown_events_are_set_aside(tmp_path: Path) -> None:
+def test_file_is_rejected_when_it_has_no_rows_or_unknown_events(tmp_path: Path) -> None:
     RecordFile(tmp_path, "without-000000.parquet").complete(facts())
     path = record(tmp_path / "other")
     table = pq.read_table(path, partitioning=None)
@@ -110,7 +110,7 @@ def test_files_without_rows_and_with_unknown_events_are_set_aside(tmp_path: Path
     assert "op 99" in said[path.name]
 
 
-def test_odd_rows_are_remarked_upon(tmp_path: Path) -> None:
+def test_clock_jumps_and_repeated_entries_become_remarks(tmp_path: Path) -> None:
     writer = new_writer(tmp_path)
     rows = [settings_row(), append(0, [10] * 5, at_us=9_000_000), append(3, [10] * 5, at_us=1_000)]
     writer.write([*rows, row(Op.TICK, "", at_us=2_000, count=5)], 0.0)
@@ -122,13 +122,13 @@ def test_odd_rows_are_remarked_upon(tmp_path: Path) -> None:
     assert found.rows == 4
 
 
-def test_no_record_is_one_sentence(tmp_path: Path) -> None:
+def test_missing_record_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="there is no "):
         find_files([tmp_path / "nowhere"])
     assert "no access record in " in str(no_record(find_files([tmp_path]), [tmp_path]))
 
 
-def test_several_versions_of_the_software_are_named(tmp_path: Path) -> None:
+def test_several_versions_of_the_software_become_a_remark(tmp_path: Path) -> None:
     path = record(tmp_path)
     table = pq.read_table(path, partitioning=None)
     other = facts(start="20251121T210001.000000", software="other").to_bytes()
@@ -136,7 +136,7 @@ def test_several_versions_of_the_software_are_named(tmp_path: Path) -> None:
     assert "recorded by several versions: other, test" in checked(tmp_path).remarks
 
 
-def test_a_record_without_expected_reads_says_what_its_replays_are(tmp_path: Path) -> None:
+def test_record_without_expected_reads_becomes_a_remark(tmp_path: Path) -> None:
     for name, detail in (("with", COUNTS_READS), ("without", BY_MARK_DELETE)):
         writer = new_writer(tmp_path / name)
         writer.write([settings_row(), row(Op.OPEN, ledger=0, detail=detail), hit(0, 2)], 0.0)

@@ -1,4 +1,4 @@
-"""An answer: what a job found, as text, as tables for Parquet and as parts of one page."""
+"""A report: the result of a job as text, tables and plots."""
 
 from __future__ import annotations
 
@@ -7,48 +7,65 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Cell: TypeAlias = "str | int | float | bool | None"
+"""A value of a table; None = unknown."""
 TableRow: TypeAlias = Mapping[str, Cell]
+"""Cells by column, in the order in which they are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
+    """A table of a page, which is a Parquet file too."""
+
     title: str
+    """Shown above the table."""
     rows: Sequence[TableRow]
-    """All of one shape: the columns are those of the first."""
+    """The first row names the columns of all."""
     note: str = ""
+    """Shown below the table."""
     shown: int = 50
     """Rows on the page; the Parquet file has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
+    """A plot of a page."""
+
     title: str
+    """Shown above the plot."""
     svg: str
+    """The element `<svg>` as text."""
     note: str = ""
+    """Shown below the plot."""
 
 
 @dataclass(slots=True)
-class Answer:
+class Report:
+    """The result of one job."""
+
     name: str
+    """Of the page's file, without its ending."""
     title: str
+    """Of the page."""
     text: list[str] = field(default_factory=list)
-    """A few lines: for the terminal, and at the head of the page."""
+    """A few lines, for the terminal and the head of the page."""
     tables: dict[str, Table] = field(default_factory=dict)
     """By the name of the Parquet file."""
     plots: list[Plot] = field(default_factory=list)
+    """In the order of the page, before the tables."""
 
 
 def percent(ratio: float) -> str:
+    """Format a ratio of 0 to 1 with two digits after the point."""
     return f"{100 * ratio:.2f} %"
 
 
 def mib(size_bytes: float) -> str:
-    """With a digit more where there is little."""
+    """Format bytes in MiB, with three digits below 1 MiB and one above."""
     return f"{size_bytes / (1 << 20):,.{1 if size_bytes >= 1 << 20 else 3}f} MiB"
 
 
 def shown(cell: Cell) -> str:
-    """As people read it."""
+    """Format a cell for people."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -59,9 +76,9 @@ def shown(cell: Cell) -> str:
 
 
 def as_text(rows: Sequence[TableRow], limit: int = 20) -> list[str]:
-    """A table for a terminal."""
+    """Return the lines of a table for a terminal, at most `limit` rows."""
     if not rows:
-        return ["(nothing)"]
+        return ["(no rows)"]
     names = list(rows[0])
     lines = [names, *[[shown(row[name]) for name in names] for row in rows[:limit]]]
     widths = [max(len(line[at]) for line in lines) for at in range(len(names))]

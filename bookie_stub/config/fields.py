@@ -1,0 +1,20 @@
+"""`bookie_key`: makes a field of the bookie's settings from a key of its table."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from bookie_stub.config.keys import BOOKIE_KEYS
+from bookie_stub.config.rules import load_bookie_settings
+from settings.fields import KeyFields
+from settings.settings import Settings
+
+
+@cache
+def default_settings() -> Settings:
+    """Returns the settings of a bookie without file, environment and options."""
+    return load_bookie_settings(None, environ={})
+
+
+bookie_key: Final = KeyFields(BOOKIE_KEYS, default_settings)

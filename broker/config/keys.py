@@ -1,0 +1,40 @@
+"""BROKER_KEYS: the table of the broker's keys, in the order of its conf file.
+
+Each key stands once, as a row in `server_keys.py`, `topic_keys.py` or `storage_keys.py`. Rooms read keys in their
+`settings.py`. Rules about several keys stand in `rules.py`, names of keys without a row in `unused_keys.tsv`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker.config.server_keys import ENTRY_METADATA, FLOW, MAGNETAR, METRICS, SERVER
+from broker.config.storage_keys import BOOKIES, CURSORS, ENTRY_CACHE, LEDGERS, RECORD
+from broker.config.topic_keys import DEDUPLICATION, DISPATCH, SUBSCRIPTIONS, TOPICS
+from settings.keys import KeyTable
+from settings.unused import UnusedKeys
+
+BROKER_KEYS = KeyTable(
+    "broker",
+    (
+        MAGNETAR,
+        SERVER,
+        FLOW,
+        ENTRY_METADATA,
+        TOPICS,
+        DEDUPLICATION,
+        SUBSCRIPTIONS,
+        DISPATCH,
+        LEDGERS,
+        CURSORS,
+        ENTRY_CACHE,
+        RECORD,
+        BOOKIES,
+        METRICS,
+    ),
+    unused=UnusedKeys(Path(__file__).with_name("unused_keys.tsv")),
+    prefixes=("bookkeeper_", "brokerClient_", "lookup."),
+    removed={
+        "managedLedgerCacheEvictionFrequency": "set managedLedgerCacheEvictionIntervalMs, in milliseconds",
+    },
+)
