@@ -1,8 +1,8 @@
 """Replays an access record through the broker's own cache objects, under other settings.
 
 It serves policies without machine code, and tests compare the machine code with it.
-`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew. Positions of cursors, times of reads and
-deliveries are as recorded; the cache's contents, and so reads from storage, are not.
+`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew.
+Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are not.
 """
 
 from __future__ import annotations
