@@ -56,7 +56,7 @@ class ComposedCache:
         self.manager = EntryCacheManager(
             settings,
             policy,
-            CombinedListener([*attached, *others, self.eviction_stats, self.decisions]),
+            CombinedListener([*attached, *others, self.decisions.logs, self.eviction_stats, self.decisions]),
             bound,
             self.decisions.now_ns,
         )

@@ -40,6 +40,8 @@ class RejectedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileOnDisk:
+    """A complete file of an access record."""
+
     path: Path
     rows: int
     size_bytes: int
@@ -59,6 +61,7 @@ class BrokerLifetime:
 
     @property
     def rows(self) -> int:
+        """The rows of all files."""
         return sum(file.rows for file in self.files)
 
     def why_not_exact(self) -> str:
@@ -78,6 +81,8 @@ class BrokerLifetime:
 
 @dataclass(slots=True)
 class Found:
+    """The access records below some folders."""
+
     lifetimes: list[BrokerLifetime] = field(default_factory=list)
     """By broker and start."""
     rejected: list[RejectedFile] = field(default_factory=list)

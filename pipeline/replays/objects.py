@@ -2,7 +2,8 @@
 
 It serves policies without machine code, and tests compare the machine code with it.
 `broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew.
-Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are not.
+Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
+not.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class RecordedRun(list[Entry]):
 class Decisions:
     """A listener that notes the cache's events for the ring and for a recorder."""
 
-    __slots__ = ("_logs", "_looks", "_record", "_removals", "now_ns", "on", "ring")
+    __slots__ = ("_looks", "_record", "_removals", "logs", "now_ns", "on", "ring")
 
     def __init__(self, keep: int, now_ns: Callable[[], int], record: Recorder | None = None) -> None:
         """`keep`: events in the ring, 0 = none. `record` must listen from the start, or its record has gaps."""
@@ -62,7 +62,8 @@ class Decisions:
         """Returns the time of an event that is noted now."""
         self.ring = DecisionRing(keep, now_ns)
         """The newest events."""
-        self._logs = LedgerLogs()
+        self.logs = LedgerLogs()
+        """Knows the log of each ledger; a listener of its own."""
         self._removals = 0
         """How often entries were removed from the cache."""
         self._looks = 0
@@ -86,14 +87,6 @@ class Decisions:
         self.ring.keep(events)
         self.on = self._record is not None or events > 0
 
-    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
-        """See `LedgerLogs.opened`."""
-        self._logs.opened(ledger_id, cache.name)
-
-    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
-        """See `LedgerLogs.closed`."""
-        self._logs.closed(ledger_id)
-
     def _note(self, row: Row) -> None:
         self.ring.append(row)
         if self._record is not None:
@@ -104,23 +97,16 @@ class Decisions:
     def appended(self, cache: CachedLog, entries: Sequence[Entry], now_ns: int) -> None:
         """APPEND, for a recorder."""
         if self._record is not None:
-            self._note_sizes(Op.APPEND, cache.name, entries, 0, now_ns, self._record)
+            self.logs.seen(entries[0].ledger_id, cache.name)
+            self._record(_sized_row(Op.APPEND, cache.name, entries, 0, now_ns))
 
     def fetched(
         self, cache: CachedLog, entries: Sequence[Entry], expected_reads: int | None, now_ns: int
     ) -> None:
         """FETCHED, for a recorder."""
         if self._record is not None and entries:
-            self._note_sizes(Op.FETCHED, cache.name, entries, detail_of(expected_reads), now_ns, self._record)
-
-    def _note_sizes(
-        self, op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int, record: Recorder
-    ) -> None:
-        """APPEND and FETCHED are the only events that tell the size of each entry."""
-        head = entries[0]
-        self._logs.seen(head.ledger_id, log)
-        sizes = [entry.size for entry in entries]
-        record((at_ns, op, log, 0, head.ledger_id, head.entry_id, len(sizes), sum(sizes), detail, (), sizes))
+            self.logs.seen(entries[0].ledger_id, cache.name)
+            self._record(_sized_row(Op.FETCHED, cache.name, entries, detail_of(expected_reads), now_ns))
 
     def inserted(
         self,
@@ -234,7 +220,7 @@ class Decisions:
         absent = [not entry.cached for entry in entries]
         for ledger_id, first, count, size_bytes, is_absent in split_runs(entries, absent):
             run = (ledger_id, first, count, size_bytes)
-            row: Row = (now_ns, op, self._logs.of(ledger_id), reader, *run, int(is_absent), (), ())
+            row: Row = (now_ns, op, self.logs.of(ledger_id), reader, *run, int(is_absent), (), ())
             if in_ring:
                 self.ring.append(row)
             if self._record is not None:
@@ -257,7 +243,7 @@ class Decisions:
         for cause in sorted(requeued, key=CAUSES_OF_REQUEUES.index, reverse=True):
             number = CAUSES_OF_REQUEUES.index(cause)
             for run in runs_of(requeued[cause]):
-                self._note((now_ns, Op.REQUEUE, self._logs.of(run[0]), 0, *run, number, (), ()))
+                self._note((now_ns, Op.REQUEUE, self.logs.of(run[0]), 0, *run, number, (), ()))
 
     def evicted(self, runs: Iterable[tuple[int, int, int, int, bool]], reason: int) -> None:
         """EVICT; each run is flagged with True if reads of it were still expected. Called by `EvictionStats`."""
@@ -268,11 +254,12 @@ class Decisions:
         for ledger_id, first, count, size_bytes, expected in runs:
             run = (ledger_id, first, count, size_bytes)
             detail = reason + STILL_EXPECTED * expected
-            self._note((now_ns, Op.EVICT, self._logs.of(ledger_id), 0, *run, detail, (), ()))
+            self._note((now_ns, Op.EVICT, self.logs.of(ledger_id), 0, *run, detail, (), ()))
 
     def invalidating(self, cache: CachedLog, position: Position, now_ns: int, *, whole_ledger: bool) -> None:
         """INVALIDATE, for a recorder."""
-        self._note_place(Op.INVALIDATE, cache.name, 0, position, int(whole_ledger), now_ns)
+        if self._record is not None:
+            self._record((now_ns, Op.INVALIDATE, cache.name, 0, *position, 0, 0, int(whole_ledger), (), ()))
 
     def pinned_looked_at(self, size_bytes: int, matters: bool) -> None:
         """PINNED, for a recorder, if a decision depends on the look.
@@ -297,18 +284,13 @@ class Decisions:
     ) -> None:
         """CURSOR_ADDED, CURSOR_MOVED, CURSOR_LEFT, CURSOR_FORGOTTEN or ACK, for a recorder."""
         if self._record is not None:
-            self._note_place(int(change), cache.name, reader.number, position, 0, at_ns)
+            now_ns = self.now_ns() if at_ns is None else at_ns
+            self._record((now_ns, int(change), cache.name, reader.number, *position, 0, 0, 0, (), ()))
 
     def cache_removed(self, cache: CachedLog) -> None:
         """CLOSE, for a recorder."""
-        self._note_place(Op.CLOSE, cache.name, 0, Position(0, 0), 0, None)
-
-    def _note_place(
-        self, op: int, log: str, reader: int, position: Position, detail: int, at_ns: int | None
-    ) -> None:
         if self._record is not None:
-            now_ns = self.now_ns() if at_ns is None else at_ns
-            self._record((now_ns, op, log, reader, *position, 0, 0, detail, (), ()))
+            self._record((self.now_ns(), Op.CLOSE, cache.name, 0, 0, 0, 0, 0, 0, (), ()))
 
     def cursors_attached(self, cache: CachedLog, cursors: ActiveCursors, detail: int, now_ns: int) -> None:
         """OPEN, for a recorder. Records hold whole microseconds, so the span is rounded up to lose nothing."""
@@ -327,3 +309,10 @@ class Decisions:
         if self._record is not None:
             text = settings.to_text()
             self._record((self.now_ns(), Op.SETTINGS, "", 0, 0, 0, 0, 0, 0, (text,), ()))
+
+
+def _sized_row(op: Op, log: str, entries: Sequence[Entry], detail: int, at_ns: int) -> Row:
+    """Returns APPEND or FETCHED, the only events that tell the size of each entry."""
+    head = entries[0]
+    sizes = [entry.size for entry in entries]
+    return (at_ns, op, log, 0, head.ledger_id, head.entry_id, len(sizes), sum(sizes), detail, (), sizes)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
+from broker.entry_cache.range_cache import CachedLog
+
 CLOSED_LEDGERS_MAX: Final = 65_536
 """Ledgers without cached entries whose logs are still known."""
 
 
 class LedgerLogs:
-    """The log of each ledger: ids are unique in a broker, so events about entries find their log by it."""
+    """A listener that knows the log of each ledger: ids are unique in a broker."""
 
     __slots__ = ("_closed", "_open")
 
@@ -21,12 +23,12 @@ class LedgerLogs:
         self._closed: OrderedDict[int, str] = OrderedDict()
         """The same of ledgers without cached entries; the newest `CLOSED_LEDGERS_MAX` of them."""
 
-    def opened(self, ledger_id: int, log: str) -> None:
+    def ledger_opened(self, cache: CachedLog, ledger_id: int) -> None:
         """A cache holds entries of the ledger from here on."""
         self._closed.pop(ledger_id, None)
-        self._open[ledger_id] = log
+        self._open[ledger_id] = cache.name
 
-    def closed(self, ledger_id: int) -> None:
+    def ledger_closed(self, cache: CachedLog, ledger_id: int) -> None:
         """Keeps the log's name for a while: entries that were read before may still be delivered."""
         log = self._open.pop(ledger_id, None)
         if log is not None:

@@ -10,9 +10,10 @@ from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
 from broker.entry_cache.listener import EVENTS, CombinedListener, NullListener
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.eviction_stats import EvictionStats
+from broker.entry_cache.observe.ledger_logs import LedgerLogs
 from broker.entry_cache.policies.magnetar.redeliveries import MagnetarListener
 
-ATTACHED = (PinnedBytes, Decisions, EvictionStats, MagnetarListener)
+ATTACHED = (PinnedBytes, Decisions, EvictionStats, LedgerLogs, MagnetarListener)
 
 
 def parameters(method: object) -> list[tuple[str, object]]:
