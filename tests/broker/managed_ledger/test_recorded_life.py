@@ -214,7 +214,7 @@ def replayed(life: Life, folder: Path) -> Replay:
         writer.write(life.rows[first : first + 300], 0.0)
     writer.close(0.0, totals_of(life.caches))
     assert (writer.errors, writer.lost) == (0, 0)
-    (run,) = find([folder]).runs
+    (run,) = find([folder]).lifetimes
     assert run.why_not_exact() == ""
     replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
     for batch in events(run):
