@@ -153,7 +153,7 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
     report.tables["readahead"] = Table(
         "The readahead to set, by the size of a bookie's read cache (one directory)",
         rows,
-        "A model: equally fast readers, all on one bookie. docs/bookie.md has measurements.",
+        "A model: equally fast readers, all on one bookie. docs/benchmarks.md has the measurements.",
     )
     svg = lines_plot(lines, "readahead, entries", "entries read per requested entry", log_x=True)
     report.plots.append(Plot("Amplification over readahead", svg))

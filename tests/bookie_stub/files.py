@@ -1,4 +1,4 @@
-"""What tests of a bookie's files share: the tools on the bench's directory, and damage."""
+"""Helpers for tests of the bookie's files: run a tool on the bench's directory, damage a file."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Crowd:
         self.topic = topic
         self.kind = kind
         self.in_order = in_order
-        """Nobody refuses messages, so each consumer gets a key's entries in order."""
+        """No consumer refuses messages, so each gets a key's entries in order."""
         self.members: list[Member] = []
         self.delivered: set[Key] = set()
         self.published = 0

@@ -122,7 +122,7 @@ def pair(classes: str, zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Pair]:
     client.close()
 
 
-async def test_both_answer_the_same(pair: Pair) -> None:
+async def test_apache_bookie_answers_the_same_on_our_files(pair: Pair) -> None:
     await write_every_state(pair)
     expected = await answers(pair)
     pair.stop_ours()
@@ -183,7 +183,7 @@ async def write_every_state(pair: Pair) -> None:
 
 
 async def answers(pair: Pair) -> dict[str, object]:
-    """What either of them says."""
+    """Returns the answers of either bookie."""
     found: dict[str, object] = {}
     for ledger in KEPT:
         found[f"entries of {ledger}"] = [await pair.read(ledger, entry) for entry in ENTRIES]

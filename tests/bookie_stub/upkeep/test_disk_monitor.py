@@ -33,7 +33,9 @@ SETTINGS = DiskSettings(full=0.9, warn=0.8, low=0.85)
         ([0.87], DiskState(), DiskState(almost_full=True)),
     ],
 )
-def test_the_rule_of_full_disks(shares: list[float], before: DiskState, after: DiskState) -> None:
+def test_judge_marks_a_directory_by_its_fullest_disk(
+    shares: list[float], before: DiskState, after: DiskState
+) -> None:
     assert judge(shares, before, SETTINGS) == after
 
 
@@ -42,25 +44,25 @@ def fill(bench: Bench, share: float) -> None:
 
 
 def disk_states_of(bookie: Bookie) -> list[DiskState]:
-    """As compactions know them."""
-    return [directory.room for directory in bookie.collection._directories]
+    """Returns the states that the compactions use."""
+    return [directory.disk for directory in bookie.upkeep.collector._directories]
 
 
-async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> None:
+async def test_bookie_is_read_only_while_its_disk_is_full(bench: Bench) -> None:
     fill(bench, 0.5)
     disk = replace(SETTINGS, interval_s=0.005)
     bookie = bench.open(disk=disk)
     told: list[bool] = []
-    bookie.when_read_only_changes = told.append
+    bookie.upkeep.when_read_only_changes = told.append
     assert await bench.add(1, 0) == OK
     fill(bench, 0.95)
-    await bench.until(lambda: bookie.read_only)
+    await bench.until(lambda: bookie.availability.read_only)
     assert await bench.add(1, 1) == READ_ONLY
     assert await bench.add(1, 1, recovery=True) == OK
     assert await bench.read(1, 0) == (OK, b"payload")
     assert disk_states_of(bookie) == [DiskState(full=True, almost_full=True)]
     fill(bench, 0.82)
-    await bench.until(lambda: not bookie.read_only)
+    await bench.until(lambda: not bookie.availability.read_only)
     assert disk_states_of(bookie) == [DiskState(almost_full=True)]
     assert await bench.add(1, 2) == OK
     fill(bench, 0.1)
@@ -68,14 +70,14 @@ async def test_a_full_disk_makes_the_bookie_read_only_and_back(bench: Bench) -> 
     assert told == [True, False]
 
 
-async def test_a_start_on_a_full_disk_is_read_only_at_once(bench: Bench) -> None:
+async def test_bookie_starts_read_only_on_a_full_disk(bench: Bench) -> None:
     fill(bench, 0.99)
     bookie = bench.open(disk=SETTINGS)
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert await bench.add(1, 0) == READ_ONLY
 
 
-async def test_a_full_disk_asks_for_a_collection_where_that_is_allowed(bench: Bench) -> None:
+async def test_full_disk_forces_a_round_when_settings_allow_it(bench: Bench) -> None:
     fill(bench, 0.99)
     bookie = bench.open(disk=SETTINGS, collection=CollectionSettings(force_when_full=True))
     await bench.until(lambda: bookie.stats.collection.majors == 1)
@@ -107,7 +109,7 @@ class Two:
         )
 
     async def fill(self, shares: Mapping[str, float]) -> None:
-        """And wait until the bookie has seen it."""
+        """Sets the shares and waits until the bookie has seen them."""
         self.shares = dict(shares)
         wanted = [
             judge([shares.get(f"{kind}-{number}", 0.1) for kind in ("ledgers", "index")], room, EACH)
@@ -122,16 +124,16 @@ def two(bench: Bench) -> Two:
 
 
 @pytest.mark.parametrize("kind", ["ledgers", "index"])
-async def test_only_ledgers_of_a_full_directory_are_refused(two: Two, kind: str) -> None:
+async def test_adds_are_refused_only_for_ledgers_of_a_full_directory(two: Two, kind: str) -> None:
     bookie, bench = two.open(EACH), two.bench
     told: list[bool] = []
-    bookie.when_read_only_changes = told.append
+    bookie.upkeep.when_read_only_changes = told.append
     for ledger in (EVEN, ODD):
         assert await bench.add(ledger, 0) == OK
     await two.fill({f"{kind}-0": 0.95})
-    assert not bookie.read_only
-    assert bookie.writable_directories == 1
-    assert "bookie_ledger_writable_dirs 1\n" in render(bookie)
+    assert not bookie.availability.read_only
+    assert bookie.availability.writable_directories == 1
+    assert b"bookie_ledger_writable_dirs 1.0\n" in render(bookie)
     assert await bench.add(ODD, 1) == OK
     assert await bench.add(ODD + 2, 0) == OK
     for ledger in (EVEN, EVEN + 2):
@@ -150,47 +152,47 @@ async def test_only_ledgers_of_a_full_directory_are_refused(two: Two, kind: str)
 async def write_lac(bench: Bench, ledger: int) -> int:
     answered = bench.loop.create_future()
     body = ledger.to_bytes(8, "big") + bytes(12)
-    bench.bookie.write_lac(ledger, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
+    bench.bookie.records.write_lac(ledger, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
     return await answered
 
 
-async def test_without_any_room_the_bookie_is_read_only(two: Two) -> None:
+async def test_bookie_is_read_only_when_all_directories_are_full(two: Two) -> None:
     bookie, bench = two.open(EACH), two.bench
     told: list[bool] = []
-    bookie.when_read_only_changes = told.append
+    bookie.upkeep.when_read_only_changes = told.append
     await two.fill({"ledgers-0": 0.95, "index-1": 0.95})
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert [await bench.add(ledger, 0) for ledger in (EVEN, ODD)] == [READ_ONLY, READ_ONLY]
     await two.fill({"ledgers-0": 0.95, "index-1": 0.84})
     assert [await bench.add(ledger, 0) for ledger in (EVEN, ODD)] == [READ_ONLY, OK]
     assert told == [True, False]
 
 
-async def test_one_full_directory_closes_all_by_default(two: Two) -> None:
+async def test_bookie_is_read_only_by_default_when_one_directory_is_full(two: Two) -> None:
     bookie, bench = two.open(replace(EACH, any_full_is_read_only=True)), two.bench
     await two.fill({"ledgers-0": 0.95})
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert [await bench.add(ledger, 0) for ledger in (EVEN, ODD)] == [READ_ONLY, READ_ONLY]
-    assert "bookie_ledger_writable_dirs 0\n" in render(bookie)
+    assert b"bookie_ledger_writable_dirs 0.0\n" in render(bookie)
 
 
-async def test_a_bookie_that_is_to_be_read_only_stays_so(two: Two) -> None:
+async def test_bookie_forced_read_only_stays_so_when_disks_empty(two: Two) -> None:
     bookie = two.open(EACH, read_only=True)
     await two.fill({"ledgers-0": 0.95})
     await two.fill({})
-    assert bookie.read_only
+    assert bookie.availability.read_only
     assert await two.bench.add(ODD, 0) == READ_ONLY
 
 
-async def test_compactions_go_on_where_there_is_room(two: Two) -> None:
-    """Only what is asked for in spite of a full disk reaches it."""
+async def test_compaction_skips_a_full_directory_unless_forced_without_free_space(two: Two) -> None:
+    """Only a round forced without free space compacts a full directory."""
     collection = CollectionSettings(wait_s=0.01, minor_interval_s=0.05, major_threshold=0)
     two.shares = {"ledgers-0": 0.95}
     bookie = two.open(EACH, collection=collection)
     first, second = bookie.stats.collection.directories
     await two.bench.until(lambda: second.minors >= 3)
-    bookie.collection.force(ForcedRound(minor=True))
-    await two.bench.until(lambda: not bookie.collection.forced)
+    bookie.upkeep.collector.force(ForcedRound(minor=True))
+    await two.bench.until(lambda: not bookie.upkeep.collector.forced)
     assert first.minors == 0
-    bookie.collection.force(ForcedRound(minor=True, without_free_space=True))
+    bookie.upkeep.collector.force(ForcedRound(minor=True, without_free_space=True))
     await two.bench.until(lambda: first.minors == 1)

@@ -19,7 +19,7 @@ from tests.bookie_stub.upkeep.test_compaction import FAST, OK, compact, logs_of
 async def index_rows_of_the_dead(bench: Bench, **settings: object) -> Bookie:
     """Ten ledgers' rows in files of the index, of which nine are deleted."""
     bookie = bench.open(**settings)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     for ledger in range(10):
         await bench.add_all(ledger, range(4000), b"")
     await bench.checkpoint()
@@ -30,12 +30,12 @@ async def index_rows_of_the_dead(bench: Bench, **settings: object) -> Bookie:
     return bookie
 
 
-async def test_rows_of_deleted_ledgers_leave_the_index(bench: Bench) -> None:
+async def test_index_compaction_drops_the_rows_of_deleted_ledgers(bench: Bench) -> None:
     bookie = await index_rows_of_the_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     tables = table_bytes(bench)
-    bookie.collection.compact_indexes([0])
-    await bench.until(lambda: not bookie.collection.is_compacting_index(0))
+    bookie.upkeep.collector.compact_indexes([0])
+    await bench.until(lambda: not bookie.upkeep.collector.is_compacting_index(0))
     assert table_bytes(bench) < 0.2 * tables
     assert bookie.stats.collection.indexes == 1
     assert storage.locations.count() == 4000
@@ -50,20 +50,20 @@ def table_bytes(bench: Bench) -> int:
     return sum(path.stat().st_size for path in (bench.directory / "ledgers/current/locations").glob("*.sst"))
 
 
-async def test_adds_and_reads_go_on_beside_it(bench: Bench) -> None:
+async def test_adds_and_reads_go_on_beside_an_index_compaction(bench: Bench) -> None:
     bookie = await index_rows_of_the_dead(bench)
-    bookie.collection.compact_indexes([0])
+    bookie.upkeep.collector.compact_indexes([0])
     number = 0
-    while bookie.collection.is_compacting_index(0) or number < 20:
+    while bookie.upkeep.collector.is_compacting_index(0) or number < 20:
         assert await bench.add(100, number) == OK
         assert await bench.read(0, number) == (OK, b"%d " % number)
         await bench.checkpoint()
         number += 1
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     assert storage.locations.last_entry(100) == number - 1
 
 
-async def test_the_index_is_compacted_when_its_time_has_come(bench: Bench) -> None:
+async def test_index_compaction_runs_at_its_interval(bench: Bench) -> None:
     settings = CollectionSettings(wait_s=0.01, minor_threshold=0, major_threshold=0, index_interval_s=0.001)
     bench.file_system.share_taken = lambda _path: 0.99
     bookie = bench.open(collection=settings, disk=DiskSettings(interval_s=0.01))
@@ -82,7 +82,7 @@ async def test_the_index_is_compacted_when_its_time_has_come(bench: Bench) -> No
 
 
 @pytest.mark.parametrize(("allowed", "compactions"), [(True, 1), (False, 0)])
-async def test_a_compaction_that_is_switched_off_may_be_asked_for(
+async def test_forced_compaction_runs_when_its_interval_is_off(
     bench: Bench, *, allowed: bool, compactions: int
 ) -> None:
     settings = CollectionSettings(minor_interval_s=-1, major_interval_s=0, force_allowed=allowed)
@@ -91,7 +91,7 @@ async def test_a_compaction_that_is_switched_off_may_be_asked_for(
     assert bookie.stats.collection.majors == compactions
 
 
-async def test_a_compaction_ends_with_its_time(bench: Bench) -> None:
+async def test_compaction_begins_no_log_after_its_time_limit(bench: Bench) -> None:
     """The log that is begun is finished, no other one is."""
     bookie = bench.open(collection=replace(FAST, minor_threshold=0.9))
     for number in range(3):
@@ -115,8 +115,10 @@ async def freed_by(bench: Bench) -> int:
 
 
 @pytest.mark.parametrize(("by_whole_logs", "logs"), [(True, 1), (False, 3)])
-async def test_small_logs_are_put_together(bench: Bench, *, by_whole_logs: bool, logs: int) -> None:
-    """A ledger in nine of each log lives no more; of the log's size that is little, of the size of a whole log much."""
+async def test_compaction_joins_small_logs_when_measured_by_whole_logs(
+    bench: Bench, *, by_whole_logs: bool, logs: int
+) -> None:
+    """One ledger in nine of each log is dead: a small share of the log, a large one of a log's full size."""
     settings = replace(FAST, minor_threshold=0.5, by_whole_logs=by_whole_logs)
     for number in range(3):
         bench.reopen(collection=settings)

@@ -1,4 +1,4 @@
-"""Garbage collection by the metadata store: what is gone there goes here, and doubt deletes nothing."""
+"""Garbage collection: ledgers that the metadata store lacks are deleted, and doubt deletes none."""
 
 from __future__ import annotations
 
@@ -102,9 +102,9 @@ class World:
         bench.bookie = self.bookie
 
     async def left(self) -> set[int]:
-        """After a round."""
+        """Returns the ledgers that are left after a round."""
         await compact(self.bench)
-        return set(self.bookie._ledgers)
+        return set(self.bookie.state.ledgers.by_id)
 
 
 LEDGERS = (1, 2, 9_999, 10_000, 123_456_789, 2**31 - 2, 2**31 - 1, 2**40)
@@ -119,7 +119,7 @@ async def world(bench: Bench) -> World:
     return world
 
 
-async def test_what_is_gone_there_goes_here(world: World) -> None:
+async def test_collection_deletes_ledgers_that_the_store_does_not_have(world: World) -> None:
     assert await world.left() == set(LEDGERS)
     for ledger_id in (2, 10_000, 2**31 - 1):
         world.store.remove(ledger_id)
@@ -131,11 +131,11 @@ async def test_what_is_gone_there_goes_here(world: World) -> None:
         world.store.remove(ledger_id)
     assert await world.left() == set()
     world.bench.reopen()
-    assert not world.bench.bookie._ledgers
+    assert not world.bench.bookie.state.ledgers.by_id
     await world.bench.checkpoint()
 
 
-async def test_space_comes_back_in_the_same_round(world: World) -> None:
+async def test_collection_removes_dead_logs_in_the_same_round(world: World) -> None:
     world.bench.reopen()
     world.bench.close()
     world = World(world.bench, [])
@@ -147,7 +147,7 @@ async def test_space_comes_back_in_the_same_round(world: World) -> None:
 
 
 @pytest.mark.parametrize("call", ["sync", "get", "get_children", "exists"])
-async def test_an_error_deletes_nothing(world: World, call: str) -> None:
+async def test_collection_deletes_no_ledger_when_the_store_fails(world: World, call: str) -> None:
     world.store.remove(1)
     world.store.fails = {call}
     assert await world.left() == set(LEDGERS)
@@ -155,7 +155,7 @@ async def test_an_error_deletes_nothing(world: World, call: str) -> None:
     assert await world.left() == set(LEDGERS) - {1}
 
 
-async def test_without_a_connection_nothing_is_deleted(world: World) -> None:
+async def test_collection_deletes_no_ledger_without_a_connection(world: World) -> None:
     world.store.remove(1)
     world.store.connected = False
     assert await world.left() == set(LEDGERS)
@@ -164,8 +164,10 @@ async def test_without_a_connection_nothing_is_deleted(world: World) -> None:
 
 @pytest.mark.parametrize("node", ["INSTANCEID", "LAYOUT"])
 @pytest.mark.parametrize("content", [None, b"another"])
-async def test_another_cluster_deletes_nothing(world: World, node: str, content: bytes | None) -> None:
-    """Also one that was made anew at the same place, and is empty."""
+async def test_collection_deletes_no_ledger_for_another_cluster(
+    world: World, node: str, content: bytes | None
+) -> None:
+    """A cluster made anew at the same place, which is empty, counts as another one."""
     world.store.nodes = {"/ledgers/INSTANCEID": b"the cluster", "/ledgers/LAYOUT": LAYOUT}
     del world.store.nodes[f"/ledgers/{node}"]
     if content is not None:
@@ -173,7 +175,7 @@ async def test_another_cluster_deletes_nothing(world: World, node: str, content:
     assert await world.left() == set(LEDGERS)
 
 
-def test_a_list_that_leaves_something_out_is_checked_by_name() -> None:
+def test_collection_asks_by_name_for_a_ledger_missing_in_the_list() -> None:
     store = Store([5, 6])
     store.hidden_from_lists = {f"/ledgers/{ledger_path(5)}"}
     ledgers = ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster")
@@ -184,7 +186,7 @@ def test_a_list_that_leaves_something_out_is_checked_by_name() -> None:
         ledgers.missing([5], verify=True)
 
 
-def test_neighbours_are_listed_once() -> None:
+def test_collection_lists_neighbouring_ledgers_once() -> None:
     store = Store(range(30_000))
     assert (
         ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster").missing(range(30_000), verify=True)
@@ -193,22 +195,22 @@ def test_neighbours_are_listed_once() -> None:
     assert store.calls.count("get_children") == 3
 
 
-async def test_a_ledger_that_is_new_is_not_mistaken(world: World) -> None:
+async def test_collection_keeps_a_ledger_created_during_the_round(world: World) -> None:
     """It is in the store before it is here, and the bookie's list was made before the store was asked."""
     world.store.nodes[f"/ledgers/{ledger_path(77)}"] = b"metadata"
     await world.bench.add_all(77, range(3))
     assert 77 in await world.left()
 
 
-async def test_a_round_that_is_forced_is_seen_until_it_ends(bench: Bench) -> None:
+async def test_forced_is_true_until_the_forced_round_ends(bench: Bench) -> None:
     bookie = bench.open()
-    bookie.collection.force(ForcedRound(major=True))
-    assert bookie.collection.forced
-    await bench.until(lambda: not bookie.collection.forced)
+    bookie.upkeep.collector.force(ForcedRound(major=True))
+    assert bookie.upkeep.collector.forced
+    await bench.until(lambda: not bookie.upkeep.collector.forced)
     assert bookie.stats.collection.majors == 1
 
 
-def test_paths_are_bookkeepers() -> None:
+def test_ledger_paths_are_those_of_bookkeeper() -> None:
     assert ledger_path(12345678) == "00/1234/L5678"
     assert ledger_path(2**31 - 1) == "000/0000/0021/4748/L3647"
     assert Path(ledger_path(0)) == Path("00/0000/L0000")
@@ -227,14 +229,14 @@ def placed(members: dict[int, str]) -> Store:
     return store
 
 
-def test_ledgers_of_a_bookie_are_found_at_any_depth() -> None:
+def test_naming_finds_ledgers_at_any_depth() -> None:
     members = {0: "a:1", 7: "b:1", 12_345_678: "a:1", 2**31: "a:1", 2**31 + 1: "b:1", 2**62: "a:1"}
     ledgers = ZooKeeperLedgers(ZookeeperNodes(placed(members)), "/ledgers", "the cluster")
     assert ledgers.naming("a:1") == [0, 12_345_678, 2**31, 2**62]
 
 
 @pytest.mark.parametrize("trouble", ["get", "get_children", "sync", "connection", "other cluster"])
-def test_a_list_in_doubt_is_none(trouble: str) -> None:
+def test_naming_raises_when_the_list_is_in_doubt(trouble: str) -> None:
     store = placed({1: "a:1"})
     store.connected = trouble != "connection"
     store.fails = {trouble}
@@ -244,7 +246,7 @@ def test_a_list_in_doubt_is_none(trouble: str) -> None:
         ZooKeeperLedgers(ZookeeperNodes(store), "/ledgers", "the cluster").naming("a:1")
 
 
-def test_a_ledger_that_goes_while_it_is_looked_at_is_none() -> None:
+def test_naming_leaves_out_a_ledger_deleted_meanwhile() -> None:
     store = placed({1: "a:1", 2: "a:1"})
     listed = store.get_children
 
