@@ -176,7 +176,7 @@ def _as_given(key: str, options: Mapping[str, str]) -> str:
 
 def _nearest(key: str, names: Mapping[str, str]) -> str:
     near = difflib.get_close_matches(key, names, 1, 0.6)
-    return f": did you mean {names[near[0]]!r}?" if near else "; docs/how-to/spark_source.md lists them"
+    return f": did you mean {names[near[0]]!r}?" if near else "; docs/reference/spark_source.md lists them"
 
 
 def _positive(text: str) -> int:

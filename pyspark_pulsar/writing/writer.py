@@ -1,7 +1,7 @@
 """What Spark calls to write: in each task the rows of one partition, in the order in which they come.
 
 Exactly once needs that a task that runs again gets the same rows in the same order: from a replayable source without
-a shuffle, or sorted within its partition. See docs/how-to/spark_source.md.
+a shuffle, or sorted within its partition. See docs/explanation/spark_source.md.
 """
 
 from __future__ import annotations
