@@ -10,17 +10,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from broker.metrics.scraper import Scraper
 from broker.net.listener import bind
 
 if TYPE_CHECKING:
+    from broker.admin.server import Admin
     from broker.admin.service_view import BrokerView
-
-
-class _Server(Protocol):
-    async def close(self) -> None: ...
+    from broker.metrics.scraper import Scraper
 
 
 class AdminPort:
@@ -29,7 +26,7 @@ class AdminPort:
     def __init__(self) -> None:
         """Binds nothing yet."""
         self._socket: socket.socket | None = None
-        self._server: _Server | None = None
+        self._server: Admin | None = None
 
     def bind(self, host: str, port: int) -> int:
         """Opens the port and returns its number; 0 means any free one. Raises OSError when it is in use."""
@@ -39,11 +36,13 @@ class AdminPort:
     async def serve(self, broker: BrokerView, scraper: Scraper) -> None:
         """Begins to answer requests."""
         assert self._socket is not None, "bind comes first"
-        server = await asyncio.to_thread(import_module, "broker.admin.server")
-        http = await asyncio.to_thread(import_module, "broker.metrics.http")
-        self._server = await server.start_admin(
-            broker, self._socket, http.metrics_routes(scraper), scraper.window_of
-        )
+        # Imported by a thread, which leaves the loop to the clients; the statements below find them loaded.
+        for module in ("broker.admin.server", "broker.metrics.http"):
+            await asyncio.to_thread(import_module, module)
+        from broker.admin.server import start_admin
+        from broker.metrics.http import metrics_routes
+
+        self._server = await start_admin(broker, self._socket, metrics_routes(scraper), scraper.window_of)
 
     async def close(self) -> None:
         """Answers the requests that have begun and closes the port."""

@@ -21,6 +21,7 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final
 
 from broker.compose.admin_port import AdminPort
@@ -29,7 +30,6 @@ from broker.compose.cache_counts import CacheCounts
 from broker.compose.cache_passes import CachePasses
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.ledger_upkeep import LedgerUpkeep
-from broker.compose.metrics_source import scraper_of
 from broker.compose.room_settings import reads_limiter, record_settings
 from broker.compose.timers import Timers
 from broker.entry_cache.compose import ComposedCache
@@ -174,6 +174,10 @@ class BrokerService:
 
     async def start_admin(self) -> None:
         """Begins to answer at the admin port, and to close windows of metrics. Call it after `start`."""
+        # In a thread and only now: clients need none of it, so it must not lengthen the start.
+        await asyncio.to_thread(import_module, "broker.compose.metrics_source")
+        from broker.compose.metrics_source import scraper_of
+
         scraper = scraper_of(self)
         await self._admin_port.serve(self, scraper)
         topics_s = self.settings.int("statsUpdateFrequencyInSecs")
