@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings
-from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.managed_ledger.storage_reads import NOT_CACHED, StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
 from broker.model.position import Position
+from broker.model.range_set import EntryRange
+from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 
 MS = 1_000_000
 STEP_NS = 10 * MS
@@ -150,7 +152,10 @@ class _Log:
         self.end = plan.backlog
         self.cache = simulation.caches.open(str(ledger_id))
         self.active = self.cache.readers = ActiveCursors(2 * TTL_NS, 0)
-        self.reads = PendingReads(self._read_storage, self.cache)
+        self.context = context_over(
+            self, name=str(ledger_id), caches=simulation.caches, now_ns=lambda: simulation.now_ns
+        )
+        self.storage_reads = StorageReads(self.context)
         self.body = bytes(plan.entry_bytes)
         self.cursors = [_Cursor(self, str(number), one) for number, one in enumerate(plan.cursors)]
         self._owed = 0.0
@@ -191,22 +196,10 @@ class _Log:
         if self.active.should_cache_added(now_ns):
             self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else -1, now_ns)
 
-    def _read_storage(
-        self,
-        ledger_id: int,
-        first: int,
-        last: int,
-        expected_reads: Callable[[], int],
-        done: EntriesRead,
-    ) -> None:
-        def arrive() -> None:
-            entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
-            expected = expected_reads()
-            if expected >= 0 and self.simulation.caches.policy.caches_storage_reads(expected):
-                self.cache.insert_run(entries, expected, self.simulation.now_ns)
-            done(entries, None)
-
-        self.simulation.at_next_step(arrive)
+    def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: EntriesRead) -> None:
+        """Storage's side: the whole range arrives in the next step."""
+        entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
+        self.simulation.at_next_step(lambda: done(entries, None))
 
     def _invalidate(self) -> None:
         """Where reads are not counted, what the slowest active cursor has passed leaves at once."""
@@ -293,14 +286,13 @@ class _Cursor:
                 self._deliver(entries)
 
         counts = log.simulation.choice.counts
-        log.reads.read(
+        request = RangeRequest(
             self.reader,
-            log.ledger_id,
-            first,
-            last,
-            lambda: log.active.rank(self.name) if counts else -1,
+            EntryRange(log.ledger_id, first, last),
             arrived,
+            lambda: log.active.rank(self.name) if counts else NOT_CACHED,
         )
+        request.begin(log.context, log.storage_reads)
 
     def _deliver(self, entries: list[Entry]) -> None:
         simulation = self.log.simulation

@@ -42,7 +42,7 @@ class BadParameter(BrokerError):
 async def levels(request: web.Request) -> web.Response:
     """What the cache holds and has done, the policy, and the settings by their names."""
     broker = request.app[BROKER]
-    caches = broker.ground.caches
+    caches = broker.environment.caches
     stats = caches.stats
     kept = Kept.by(caches.decisions)
     return answer(
@@ -61,7 +61,7 @@ async def levels(request: web.Request) -> web.Response:
                 reason.value: stats.evicted_expected_entries[reason] for reason in REASONS
             },
             "requeuedEntries": dict(caches.policy.requeues),
-            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": caches.decisions.kept},
+            "decisions": _kept(kept, broker.environment.now_ns()) | {"events": caches.decisions.kept},
             "settings": {
                 key.name: format_value(broker.settings.value(key.name))
                 for key in ENTRY_CACHE.keys
@@ -79,7 +79,7 @@ async def top(request: web.Request) -> web.Response:
     limit = _number(request.query.get("limit", str(LIMIT)), "limit")
     if not 0 < limit <= LIMIT_MAX:
         raise BadParameter(f"limit={limit}: allowed is 1 to {LIMIT_MAX}")
-    caches = request.app[BROKER].ground.caches
+    caches = request.app[BROKER].environment.caches
     usages = []
     for number, cache in enumerate(caches.caches, 1):
         usages.append(usage_of(cache))
@@ -104,15 +104,15 @@ async def why(request: web.Request) -> web.Response:
         )
     log = (await existing_persistent(broker, name)).ledger
     events: list[Event] = []
-    for some in broker.ground.caches.decisions.about(*position):
+    for some in broker.environment.caches.decisions.about(*position):
         events += some
         await asyncio.sleep(0)
     if not events:
         _check_exists(name, log, position)
-    now_ns = broker.ground.now_ns()
-    kept = Kept.by(broker.ground.caches.decisions)
+    now_ns = broker.environment.now_ns()
+    kept = Kept.by(broker.environment.caches.decisions)
     told = explain(log.cache, position, events, kept, now_ns)
-    now_ms = broker.ground.wall_ms()
+    now_ms = broker.environment.wall_ms()
     return answer(
         {
             "topic": str(name),
@@ -137,7 +137,7 @@ def _check_exists(name: TopicName, log: ManagedLedger, position: Position) -> No
     """What was deleted has a past as long as that is kept; without one it is as if it had never been."""
     ledger_id, entry_id = position
     if ledger_id not in log.ledgers:
-        ids = [info.ledger_id for info in log.ledger_infos()]
+        ids = [info.ledger_id for info in log.ledgers.infos()]
         raise NoSuchLedger(f"{name} has no ledger {ledger_id}; its ledgers are from {ids[0]} to {ids[-1]}")
     last = log.ledgers.last_entry(ledger_id)
     if entry_id > last:

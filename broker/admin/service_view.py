@@ -8,7 +8,7 @@ from typing import Protocol
 from aiohttp import web
 
 from broker.admin.stats import RatesOf
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
@@ -42,7 +42,7 @@ class DynamicSettingsView(Protocol):
 class BrokerView(Protocol):
     settings: Settings
     """Those that hold now."""
-    ground: Ground
+    environment: ManagedLedgerEnvironment
     registry: TopicRegistry
     partitioned: PartitionedTopics
     namespaces: Namespaces

@@ -29,7 +29,7 @@ from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
 from broker.loop.turn import Turn
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
@@ -91,7 +91,7 @@ class BrokerService:
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, self.decisions)
         self.caches = EntryCacheManager(EntryCacheSettings.of(settings), self.decisions)
-        self.ground = Ground(
+        self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
             ledgers=ledgers,
             ids=ids or LedgerIds(metadata),
@@ -105,7 +105,7 @@ class BrokerService:
         self.ownership = SingleBroker()
         self._loop = asyncio.get_running_loop()
         self.registry = TopicRegistry(
-            self.ground,
+            self.environment,
             ManagedLedgerSettings.of(settings),
             ServiceSettings.of(settings),
             self.namespaces,
@@ -147,7 +147,7 @@ class BrokerService:
         self.ownership.owner = TopicOwner(self.addresses.service_url, admin_url, _listeners(self.settings))
         self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
-        self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
+        self._every(FLUSH_CURSORS_S, self._look_after_ledgers)
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
         self._every(BACKLOG_CHECK_S, self._check_backlogs)
@@ -234,21 +234,28 @@ class BrokerService:
         )
         self._every(interval_s, counts.tick)
 
+    def _look_after_ledgers(self) -> None:
+        """Store cursors that are due; fail reads that wait too long for permits or for storage."""
+        now_ns = clock.monotonic_ns()
+        self.environment.unsaved_cursors.write_due(now_ns)
+        self.environment.reads_limiter.expire_due(now_ns)
+        self.environment.read_deadlines.fire_due(now_ns)
+
     def _roll_ledgers(self) -> None:
         now_ns = clock.monotonic_ns()
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                topic.ledger.roll_if_due(now_ns)
+                topic.ledger.writer.roll_if_due(now_ns)
 
     def _check_backlogs(self) -> None:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                topic.ledger.check_backlogs()
+                topic.ledger.cursors.check_backlogs()
 
     def _trim_ledgers(self) -> None:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                topic.ledger.trim(clock.wall_ms(), without_cursors=True)
+                topic.ledger.trimming.trim(clock.wall_ms(), without_cursors=True)
 
     # Stop
 

@@ -13,7 +13,7 @@ from broker.entry_cache import Reason
 from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.expected_level import ExpectedLevel, count_expected
 from broker.entry_cache.pass_stats import TimeHistogram
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.scraper import Scraper
 from broker.metrics.snapshot import (
@@ -48,7 +48,7 @@ class BrokerRooms(Protocol):
     registry: TopicRegistry
     caches: EntryCacheManager
     recorder: Recorder | None
-    ground: Ground
+    environment: ManagedLedgerEnvironment
     net: ConnectionContext
     version: str
 
@@ -70,7 +70,7 @@ def scraper_of(broker: BrokerRooms) -> Scraper:
         broker.version,
         source.topics,
         source.broker_stats,
-        broker.ground.now_ns,
+        broker.environment.now_ns,
         source.count_levels,
     )
 
@@ -85,7 +85,7 @@ class MetricsSource:
     def count_levels(self) -> Iterator[None]:
         """What takes a walk over the cache, in slices; `broker_stats` says it until the next walk."""
         caches = self._broker.caches
-        self._expected = yield from count_expected(caches.caches, self._broker.ground.now_ns())
+        self._expected = yield from count_expected(caches.caches, self._broker.environment.now_ns())
 
     def topics(self) -> Iterator[TopicStats]:
         for topic in list(self._broker.registry.topics.values()):
@@ -96,7 +96,7 @@ class MetricsSource:
 
     def _persistent(self, topic: PersistentTopic) -> TopicStats:
         log, stats = topic.ledger, topic.ledger.stats
-        entries, size = log.number_of_entries, log.total_size
+        entries, size = log.ledgers.entries, log.ledgers.size_bytes
         subscriptions = []
         slowest = backlog = consumers = msgs_out = bytes_out = 0
         for subscription in topic.subscriptions.values():
@@ -119,7 +119,7 @@ class MetricsSource:
             bytes_out=bytes_out,
             backlog=backlog,
             backlog_size=size * slowest // entries if entries else 0,
-            storage_size=size * self._broker.ground.ledgers.settings.write_quorum,
+            storage_size=size * self._broker.environment.ledgers.settings.write_quorum,
             storage_logical_size=size,
             entries_added=stats.entries_added,
             entry_bytes_added=stats.bytes_added,
@@ -228,7 +228,7 @@ class MetricsSource:
         caches = self._broker.caches
         reads, stats = caches.reads(), caches.stats
         passes = {reason.value: each for reason, each in stats.passes.items()}
-        limiter = self._broker.ground.reads_limiter
+        limiter = self._broker.environment.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
             max_bytes=caches.settings.size_bytes_max,

@@ -41,15 +41,15 @@ class DurableDeduplication:
     @classmethod
     async def open(cls, ledger: ManagedLedger, settings: ServiceSettings) -> DurableDeduplication:
         """Loads the saved ids and reads the entries behind them. Raises what reading entries raises."""
-        cursor = await ledger.open_cursor(DEDUPLICATION_CURSOR, EARLIEST)
-        known = Deduplication(cursor.properties, producers_max=settings.deduplication_producers_max)
-        position = ledger.next_valid(cursor.mark_delete_position)
+        cursor = await ledger.cursors.open(DEDUPLICATION_CURSOR, EARLIEST)
+        known = Deduplication(cursor.acks.properties, producers_max=settings.deduplication_producers_max)
+        position = ledger.ledgers.next_valid(cursor.mark_delete_position)
         while position <= ledger.last_confirmed:
             facts = facts_of(await ledger.read_entry(position))
             # All chunks carry one sequence id; the last one completes the message.
             if facts is not None and facts.chunk >= facts.chunks - 1:
                 known.stored(facts.producer_name, facts.sequence_id, facts.highest_sequence_id)
-            position = ledger.next_valid(position)
+            position = ledger.ledgers.next_valid(position)
         if known.entries_since_saved >= settings.deduplication_snapshot_entries:
             cursor.acknowledge_cumulative(ledger.last_confirmed, properties=known.sequence_ids_to_save())
         return cls(ledger, known)
@@ -88,7 +88,7 @@ class DurableDeduplication:
             self._save(entries[-1].position)
 
     def _save(self, through: Position) -> None:
-        cursor = self._ledger.cursors[DEDUPLICATION_CURSOR]
+        cursor = self._ledger.cursors.by_name[DEDUPLICATION_CURSOR]
         cursor.acknowledge_cumulative(through, properties=self._known.sequence_ids_to_save())
 
     def add_failed(self) -> None:

@@ -228,9 +228,9 @@ class Subscription:
         self.cursor.acknowledge_batch(position, ack_set, batch_size)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
-            if self.cursor.is_acknowledged(position):
+            if self.cursor.acks.is_acknowledged(position):
                 dispatcher.settled(consumer, position)
-            elif left := messages_left(self.cursor.ack_set_of(position) or ()):
+            elif left := messages_left(self.cursor.acks.ack_set_of(position) or ()):
                 dispatcher.settled(consumer, position, left)
         self._acknowledged(consumer, 1)
 
@@ -254,10 +254,10 @@ class Subscription:
         At once with `managedLedgerDefaultMarkDeleteRateLimit` above 0, as Pulsar does: with throttled writes the
         client would wait up to a second for each answer.
         """
-        if self.topic.ledger.settings.mark_delete_rate > 0:
+        if self.topic.ledger.context.settings.mark_delete_rate > 0:
             callback()
         else:
-            self.cursor.on_durable(callback)
+            self.cursor.store.on_durable(callback)
 
     def _acknowledged(self, consumer: Consumer, count: int) -> None:
         consumer.acked_messages += count

@@ -23,7 +23,7 @@ class TopicPositions:
     async def first_since(self, timestamp_ms: int) -> Position:
         """Returns the first position not older than the time; EARLIEST when no entry is older."""
         newest = await self.newest_before(timestamp_ms)
-        return EARLIEST if newest is None else self._ledger.next_valid(newest)
+        return EARLIEST if newest is None else self._ledger.ledgers.next_valid(newest)
 
     async def newest_before(self, timestamp_ms: int) -> Position | None:
         """Returns the newest entry older than the time, or None.

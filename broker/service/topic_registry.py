@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
 
-from broker.managed_ledger.ground import Ground
-from broker.managed_ledger.ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.errors import MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import PERSISTENT, TopicName
@@ -54,7 +54,7 @@ class TopicRegistry:
 
     def __init__(
         self,
-        ground: Ground,
+        environment: ManagedLedgerEnvironment,
         ledger_settings: ManagedLedgerSettings,
         settings: ServiceSettings,
         namespaces: Namespaces,
@@ -70,7 +70,7 @@ class TopicRegistry:
         """Says which broker serves a topic."""
         self.policies = EffectivePolicies(namespaces, settings)
         """Limits and permissions of all topics."""
-        self.partitions = PartitionedMetadata(ground.metadata)
+        self.partitions = PartitionedMetadata(environment.metadata)
         """Counts of partitions."""
         self.topics: dict[str, Topic] = {}
         """Open topics by full name."""
@@ -80,7 +80,7 @@ class TopicRegistry:
         """Durations of the last openings."""
         self.closed = False
         """True once the broker stops; no topic is opened any more."""
-        self._ground = ground
+        self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
         self._opening: dict[str, asyncio.Task[Topic]] = {}
@@ -125,7 +125,7 @@ class TopicRegistry:
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
         await self.ownership.check_owned(name)
-        started_ns = self._ground.now_ns()
+        started_ns = self._environment.now_ns()
         existed = await self.is_stored(name)
         if not existed:
             await self._check_may_create(name, create=create, by_admin=by_admin)
@@ -138,7 +138,7 @@ class TopicRegistry:
         self._reconfigure_topic(topic)
         self.topics[str(name)] = topic
         self.loads += 1
-        self.load_times_ms.append((self._ground.now_ns() - started_ns) / 1e6)
+        self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
             self._announce(name, exists=True)
         return topic
@@ -160,15 +160,17 @@ class TopicRegistry:
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:
         settings = self.settings
         stamp = EntryStamp(
-            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._ground.wall_ms
+            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
         )
-        ledger = await ManagedLedger.open(name.ledger_name, self._ground, self._ledger_settings, stamp=stamp)
+        ledger = await ManagedLedger.open(
+            name.ledger_name, self._environment, self._ledger_settings, stamp=stamp
+        )
         topic = PersistentTopic(
             name,
             ledger,
             settings,
             self.policies,
-            turn=self._ground.turn,
+            turn=self._environment.turn,
             call_later=self._call_later,
             on_fenced=self._close_fenced,
         )
@@ -213,7 +215,7 @@ class TopicRegistry:
     def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.settings = self._ledger_settings
+            topic.ledger.reconfigure(self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
         """Applies the namespace's deduplication policy to its open topics; other policies are read at each use."""
@@ -256,7 +258,7 @@ class TopicRegistry:
         """Returns True when the metadata store has a log for the topic."""
         if not name.is_persistent:
             return False
-        return await self._ground.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+        return await self._environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
 
     async def exists(self, name: TopicName) -> bool:
         """Returns True for an open, stored or partitioned topic, or a partition."""
@@ -282,7 +284,7 @@ class TopicRegistry:
         return sorted(found)
 
     async def _stored_names(self, namespace: str) -> list[str]:
-        locals_ = await self._ground.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
+        locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
         return [f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}" for last in locals_]
 
     def watch(self, watcher: TopicEvent) -> Callable[[], None]:

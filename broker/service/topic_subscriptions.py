@@ -33,7 +33,7 @@ class TopicSubscriptions:
         self._topic = topic
         self._call_later = call_later
         self._changing = asyncio.Lock()
-        for name, cursor in topic.ledger.cursors.items():
+        for name, cursor in topic.ledger.cursors.by_name.items():
             if name != DEDUPLICATION_CURSOR:
                 self.by_name[name] = Subscription(topic, name, cursor, call_later=call_later)
 
@@ -75,10 +75,10 @@ class TopicSubscriptions:
         if options.durable:
             if not topic.policies.may_create_subscriptions(topic.name):
                 raise SubscriptionNotFound(f"Subscription {name} does not exist and may not be created")
-            cursor = await topic.ledger.open_cursor(name, await self._start(options, default))
+            cursor = await topic.ledger.cursors.open(name, await self._start(options, default))
         else:
             start = await self._start(options, options.start or default)
-            cursor = topic.ledger.new_non_durable_cursor(name, start)
+            cursor = topic.ledger.cursors.open_non_durable(name, start)
         subscription = Subscription(topic, name, cursor, call_later=self._call_later)
         self.by_name[name] = subscription
         return subscription
@@ -86,7 +86,7 @@ class TopicSubscriptions:
     async def _start(self, options: SubscribeOptions, default: Position) -> Position:
         if not options.rollback_ms:
             return default
-        now_ms = self._topic.ledger.ground.wall_ms()
+        now_ms = self._topic.ledger.environment.wall_ms()
         return await self._topic.positions.first_since(now_ms - options.rollback_ms)
 
     async def create(self, name: str, initial: Position) -> Subscription:
@@ -96,7 +96,7 @@ class TopicSubscriptions:
             topic.check_open()
             if name in self.by_name or name == DEDUPLICATION_CURSOR:
                 raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
-            cursor = await topic.ledger.open_cursor(name, initial)
+            cursor = await topic.ledger.cursors.open(name, initial)
             subscription = Subscription(topic, name, cursor, call_later=self._call_later)
             self.by_name[name] = subscription
             return subscription
@@ -116,14 +116,14 @@ class TopicSubscriptions:
             if not subscription.durable:
                 self.forget(subscription)
             elif self.by_name.get(subscription.name) is subscription:
-                await self._topic.ledger.delete_cursor(subscription.name)
+                await self._topic.ledger.cursors.delete(subscription.name)
                 del self.by_name[subscription.name]
 
     def forget(self, subscription: Subscription) -> None:
         """Drops a non-durable subscription, which ends with its last consumer."""
         if self.by_name.get(subscription.name) is subscription:
             del self.by_name[subscription.name]
-            self._topic.ledger.drop_non_durable_cursor(subscription.cursor)
+            self._topic.ledger.cursors.drop_non_durable(subscription.cursor)
 
     async def close(self) -> None:
         """Disconnects all consumers. Waits for a subscription that is being made, and closes it too."""

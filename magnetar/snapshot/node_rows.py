@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.managed_ledger.ledger_info import decode_cursor, decode_log
+from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
 from broker.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
@@ -72,7 +72,7 @@ def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
 def _log(node: Node, where: NodePath) -> Iterator[Row]:
     """A log that is being deleted is no topic; its ledgers are references still."""
     if node.value.startswith(_OUR_BEGINNING):
-        info = decode_log(node.value)
+        info = decode_ledger_info(node.value)
         deleted, deleting = info.deleted, info.deleting
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     else:
@@ -102,7 +102,7 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
 
 def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
     if node.value.startswith(_OUR_BEGINNING):
-        snapshot = decode_cursor(node.value)
+        snapshot = decode_cursor_info(node.value)
         runs = [run for page in snapshot.acked for run in _runs(*page)]
         yield "cursors", _cursor_row(node, where, snapshot.mark_delete, runs, known=True)
         return

@@ -134,7 +134,7 @@ class Crowd:
             if len(self.delivered) == self.published and not self.members[0].held:
                 break
         [member] = self.members
-        limiter = self.stage.ground.reads_limiter
+        limiter = self.stage.environment.reads_limiter
         assert (limiter.remaining_bytes, limiter.queued) == (limiter.budget_bytes, 0)
         assert len(self.delivered) == self.published, "an entry was never delivered"
         assert member.subscription.cursor.backlog == 0

@@ -15,7 +15,7 @@ from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
 from broker.loop.turn import Turn
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import parse_topic_name
@@ -59,7 +59,7 @@ class Stage:
         self.metadata = FakeMetadata()
         self.ledgers = MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
-        self.ground = Ground(
+        self.environment = ManagedLedgerEnvironment(
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
@@ -71,7 +71,7 @@ class Stage:
         )
         self.namespaces = Namespaces(self.metadata, "standalone")
         self.registry = TopicRegistry(
-            self.ground,
+            self.environment,
             ManagedLedgerSettings(
                 entries_per_ledger_max=entries_per_ledger, rollover_ns_min=0, mark_delete_rate=0
             ),

@@ -11,7 +11,7 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.managed_ledger.ledger_info import CursorSnapshot, encode_cursor
+from broker.managed_ledger.managed_ledger_info import CursorInfo, encode_cursor_info
 from broker.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
@@ -64,7 +64,7 @@ def rows(path: str, value: bytes, table: str) -> list[tuple[object, ...]]:
 def test_acked_ranges_are_counted_across_pages() -> None:
     """3, 5-6, and 255-257 over the border of two pages."""
     pages = [(7, 0, 1 << 3 | 3 << 5 | 1 << 255), (7, 256, 3), (8, 0, 1)]
-    value = encode_cursor(CursorSnapshot(Position(7, 1), {}, pages))
+    value = encode_cursor_info(CursorInfo(Position(7, 1), {}, pages))
     path = "/managed-ledgers/a/b/persistent/c%20d/s"
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
 

@@ -71,9 +71,7 @@ class Redelivery:
     def add_sent(self, keys: Iterable[tuple[Key, int]]) -> None:
         """Queues (position, key hash) pairs whose entries were delivered before."""
         pairs = list(keys)
-        cursor = self._cursor
-        present = cursor.ledger.cache.present([key for key, _ in pairs])
-        cursor.ledger.ground.caches.put_back(cursor.reader, present)
+        self._cursor.redelivery.expect_redelivery([key for key, _ in pairs])
         self._add(pairs)
 
     def add_unsent(self, entries: Iterable[Entry]) -> None:
@@ -82,8 +80,7 @@ class Redelivery:
         self._add_unsent({(entry.ledger_id, entry.entry_id): hash_of(entry) for entry in entries})
 
     def _add_unsent(self, hashes: Mapping[Key, int]) -> None:
-        cursor = self._cursor
-        cursor.ledger.ground.caches.kept_back(cursor.reader, cursor.ledger.cache.present(hashes))
+        self._cursor.redelivery.postpone_delivery(hashes)
         self._add(hashes.items())
 
     def _add(self, pairs: Iterable[tuple[Key, int]]) -> None:
@@ -101,7 +98,7 @@ class Redelivery:
         """
         self._stopped = True
         cursor = self._cursor
-        cursor.ledger.cache.wait_no_longer(cursor.reader, self.queue.keys())
+        cursor.redelivery.drop_redeliveries(self.queue.keys())
         self.queue.clear()
         self.counts.clear()
         self._fetched.clear()
@@ -110,7 +107,7 @@ class Redelivery:
         """Forgets a position that needs no redelivery any more."""
         self.counts.pop(key, None)
         if self.queue.discard(key):
-            self._cursor.ledger.cache.wait_no_longer(self._cursor.reader, (key,))
+            self._cursor.redelivery.drop_redeliveries((key,))
 
     def read(self, entries_max: int, allowed: Callable[[Key, int], bool] | None) -> list[Entry]:
         """Returns entries to send now: those fetched before, and cached ones of the queue's first positions.
@@ -120,10 +117,10 @@ class Redelivery:
         """
         fetched, self._fetched = self._fetched, []
         # They may have been acknowledged since storage read them.
-        entries = [entry for entry in fetched if not self._cursor.is_acknowledged(entry.position)]
+        entries = [entry for entry in fetched if not self._cursor.acks.is_acknowledged(entry.position)]
         due = self.queue.remove_first(max(0, entries_max - len(self.fetching)), allowed)
         if due:
-            found, missing = self._cursor.get_positions([Position(*key) for key in due])
+            found, missing = self._cursor.redelivery.read_cached([Position(*key) for key in due])
             entries += found
             if missing:
                 self._fetch(missing, {key: due[key] for key in missing})
@@ -134,7 +131,7 @@ class Redelivery:
             self._add_unsent(hashes)
             return
         self.fetching.update(hashes)
-        self._cursor.request_positions(asked, lambda entries: self._fetch_done(asked, entries))
+        self._cursor.redelivery.request(asked, lambda entries: self._fetch_done(asked, entries))
 
     def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
         missing: dict[Key, int] = {key: self.fetching.pop(key) for key in asked}
@@ -145,7 +142,7 @@ class Redelivery:
             self._fetched += entries
             if missing:
                 self._add_unsent(missing)
-        if self._cursor.last_error is None:
+        if self._cursor.redelivery.last_error is None:
             self._retry.succeeded()
         else:
             self._retry.failed()

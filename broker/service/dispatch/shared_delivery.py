@@ -38,7 +38,7 @@ class SharedDelivery:
         """
         capacity = self._consumers.capacity_of(consumer)
         pending = consumer.pending
-        partly_acknowledged = self._cursor.partly_acknowledged
+        partly_acknowledged = self._cursor.acks.partly_acknowledged
         counts = self._redelivery.counts
         plain: list[Entry] = []
         total = messages = size = sent = 0
@@ -49,7 +49,7 @@ class SharedDelivery:
             key = (entry.ledger_id, entry.entry_id)
             left = entry.messages or messages_of(entry)
             if counts or partly_acknowledged:
-                ack_set = self._cursor.ack_set_of(entry.position) or ()
+                ack_set = self._cursor.acks.ack_set_of(entry.position) or ()
                 count = counts.get(key, 0)
                 if ack_set or count:
                     left = messages_left(ack_set) if ack_set else left

@@ -145,7 +145,7 @@ class SingleActiveDispatcher(Dispatcher):
                 break
             messages += entry.messages or messages_of(entry)
             size += entry.size
-        if self.cursor.partly_acknowledged:
+        if self.cursor.acks.partly_acknowledged:
             self._send_one_by_one(consumer, entries)
         else:
             consumer.deliver(entries, messages, size)
@@ -154,7 +154,7 @@ class SingleActiveDispatcher(Dispatcher):
     def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:
         """Sends entries with their ack sets. The client drops acknowledged messages of a batch."""
         for entry in entries:
-            ack_set = self.cursor.ack_set_of(entry.position) or ()
+            ack_set = self.cursor.acks.ack_set_of(entry.position) or ()
             messages = messages_left(ack_set) if ack_set else messages_of(entry)
             consumer.deliver_one(entry, messages, 0, ack_set)
 

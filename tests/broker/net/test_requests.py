@@ -68,7 +68,7 @@ async def test_connection_lost_during_a_request_leaves_nothing_behind(
     assert (topic.access.producers, topic.access.waiting, topic.access.exclusive) == ({}, [], None)
     assert all(found.consumers == [] for found in topic.subscriptions.values())
     assert all(found.durable for found in topic.subscriptions.values())
-    assert set(topic.ledger.cursors) == set(topic.subscriptions)
+    assert set(topic.ledger.cursors.by_name) == set(topic.subscriptions)
     assert stage.registry._watchers == []
     assert port.context.connections == set()
     assert (client.cnx.consumers, client.cnx.producers, client.cnx.outbox.frames) == ({}, {}, [])

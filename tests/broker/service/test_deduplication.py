@@ -65,7 +65,7 @@ async def test_duplicate_gets_a_receipt_without_a_position() -> None:
     assert topic.last_sequence_id("p") == 1
     receipts = await published(stage, topic, 1, 2)
     assert sorted(receipts) == [(1, -1, -1), (2, receipts[-1][1], 2)]
-    assert topic.ledger.number_of_entries == 3
+    assert topic.ledger.ledgers.entries == 3
 
 
 @pytest.mark.parametrize("snapshot_every", [1, 1000])
@@ -87,7 +87,7 @@ async def test_all_chunks_of_a_duplicate_message_are_dropped() -> None:
         for number in range(3):
             producer.publish(0, 0, 1, message(chunk=(number, 3)), chunk=True)
         await stage.settle()
-    assert topic.ledger.number_of_entries == 3
+    assert topic.ledger.ledgers.entries == 3
     assert [receipt[1:] for receipt in port_of(producer).receipts[3:]] == [(-1, -1)] * 3
 
 
@@ -113,4 +113,4 @@ async def test_deduplication_cursor_is_reserved_and_deleted_when_deduplication_e
     await stage.run(stage.registry.unload(topic.name))
     await stage.namespaces.set_policy("public/default", "deduplication", False)
     topic = await stage.open()
-    assert DEDUPLICATION_CURSOR not in topic.ledger.cursors, "it would hold back trimming for ever"
+    assert DEDUPLICATION_CURSOR not in topic.ledger.cursors.by_name, "it would hold back trimming for ever"

@@ -93,11 +93,11 @@ async def test_topic_in_opening_gets_settings_changed_meanwhile() -> None:
     topic = await stage.run(asyncio.wait_for(opening, 5))
     assert topic is stage.registry.topics[TOPIC]
     assert topic.settings.round_robin_entries_max == 3
-    assert topic.ledger.settings.backlog_cursors_min_for_caching == 2
+    assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2
 
 
 async def test_ledger_settings_change_for_an_open_topic() -> None:
     stage = Stage()
     topic = await stage.open()
     reconfigure(stage, backlog_cursors=2)
-    assert topic.ledger.settings.backlog_cursors_min_for_caching == 2
+    assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2

@@ -112,7 +112,7 @@ async def test_reader_cursor_is_dropped_when_the_reader_leaves() -> None:
     _, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=9, durable=False)
     assert len(port.got) == 3
     subscription.remove_consumer(consumer)
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
     await stage.fire()
 
 
@@ -122,7 +122,7 @@ async def test_reader_cursor_is_dropped_when_the_reader_stays_away_after_a_seek(
     subscription, _, _ = await stage.consume(topic, EXCLUSIVE, durable=False)
     await stage.run(subscription.seek(EARLIEST))
     await stage.fire()
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
 
 
 async def test_unsubscribe_is_refused_when_other_consumers_are_connected_unless_forced() -> None:
@@ -135,7 +135,7 @@ async def test_unsubscribe_is_refused_when_other_consumers_are_connected_unless_
     assert len(subscription.consumers) == 2
     await stage.run(topic.subscribing.delete(subscription, first, force=True))
     assert other.events == ["closed"]
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
 
 
 async def test_subscribe_creates_a_new_subscription_when_the_old_one_is_being_deleted() -> None:
@@ -192,7 +192,7 @@ async def test_read_entries_are_dropped_when_the_last_consumer_leaves() -> None:
     await stage.run(topic.subscribing.create("s", EARLIEST))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
-    assert subscription.cursor._ready
+    assert subscription.cursor._ready.entries
     subscription.remove_consumer(consumer)
-    assert not subscription.cursor._ready
+    assert not subscription.cursor._ready.entries
     assert not subscription.cursor.active

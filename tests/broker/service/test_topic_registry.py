@@ -50,7 +50,7 @@ async def test_topic_is_opened_again_after_its_closing_has_ended() -> None:
     assert again is not topic
     assert again is stage.registry.topics[TOPIC]
     await stage.publish(again, 1)  # type: ignore[arg-type]
-    assert again.ledger.number_of_entries == 3  # type: ignore[attr-defined]
+    assert again.ledger.ledgers.entries == 3  # type: ignore[attr-defined]
     assert stage.registry._closing == {}
 
 

@@ -78,7 +78,7 @@ class Life:
         self.topic = topic
         self.subscriptions = subscriptions
         self.dispatchers: set[SharedDispatcher] = set()
-        self.policy = stage.ground.caches.policy
+        self.policy = stage.environment.caches.policy
         self.read = stage.ledgers.batch_read
 
     async def step(self, name: str, *arguments: Any) -> None:
@@ -148,14 +148,14 @@ class Life:
             self.subscriptions[which].redeliver(consumer, keys + keys, None)
 
     async def seek(self, which: str, number: int) -> None:
-        place = self.topic.ledger.ledgers.position_at(number % max(1, self.topic.ledger.number_of_entries))
+        place = self.topic.ledger.ledgers.position_at(number % max(1, self.topic.ledger.ledgers.entries))
         await self.stage.run(self.subscriptions[which].seek(place))
 
     async def publish(self, keys: list[str]) -> None:
         await self.stage.publish(self.topic, keys=keys)
 
     async def evict(self, size_bytes: int) -> None:
-        self.stage.ground.caches.evict_bytes(size_bytes, self.stage.now_ns)
+        self.stage.environment.caches.evict_bytes(size_bytes, self.stage.now_ns)
 
     async def invalidate(self, number: int) -> None:
         self.topic.ledger.cache.invalidate_before(
@@ -211,7 +211,7 @@ async def test_redelivery_read_claims_nothing_when_all_consumers_have_left() -> 
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=10)
     await stage.publish(topic)
-    caches = stage.ground.caches
+    caches = stage.environment.caches
     caches.clear()
     held: list[Callable[[], None]] = []
     stage.ledgers.batch_read = lambda *asked: held.append(lambda: asked[-1](RC_IO_ERROR, []))  # type: ignore[method-assign]

@@ -229,7 +229,7 @@ async def three_pending(**options: int) -> tuple[Stage, Subscription, Consumer, 
 
 def take_all(stage: Stage) -> Callable[[], None]:
     """Take the whole budget of reads in flight; answers how to give it back."""
-    limiter = stage.ground.reads_limiter
+    limiter = stage.environment.reads_limiter
     permits = limiter.acquire(limiter.budget_bytes, 0, lambda permits: None)
     assert permits is not None
     return lambda: limiter.release(permits, 0)
@@ -282,7 +282,7 @@ async def test_fetched_entries_are_queued_as_positions_when_the_client_is_slow()
     await stage.settle()
     assert isinstance(subscription.dispatcher, SharedDispatcher)
     assert len(subscription.dispatcher.redelivery.queue) == 3
-    assert stage.ground.reads_limiter.remaining_bytes == 1 << 20
+    assert stage.environment.reads_limiter.remaining_bytes == 1 << 20
     port.becomes_writable()
     await stage.settle()
     assert port.keys[3:] == port.keys[:3]

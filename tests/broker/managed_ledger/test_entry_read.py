@@ -1,4 +1,4 @@
-"""Ranges of which the cache has a part: what is asked of storage, what is delivered, how it counts.
+"""EntryRead: ranges of which the cache has a part: storage reads, results, counts.
 
 The scenarios of Apache's tests of the same reads: entries 0 to 99 with some of them cached, and small ranges whose
 storage answers wrongly or not at all.
@@ -23,13 +23,14 @@ from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient
 from broker.ledger_client.stored_entries import decode_run
 from broker.managed_ledger.managed_ledger import ManagedLedger
-from broker.managed_ledger.range_reads import gaps_between
+from broker.managed_ledger.read_plan import gaps_between
 from broker.managed_ledger.settings import NS_PER_SECOND
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchEntry, PersistenceError, ReadTimedOut
 from broker.model.position import EARLIEST
 from broker.model.range_set import EntryRange
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, FakeLedgers, World, fill, numbers, read, until
+from tests.fakes.reads import RangeRequest
 
 Answer = Callable[[int, list[bytes]], tuple[int, list[bytes]]]
 READERS = 2
@@ -68,14 +69,14 @@ class Watched:
 
 
 class Shelf:
-    """A log of some entries, those cached that a test names, and every read of it."""
+    """A managed ledger of some entries, of which a test caches some, and every read of it."""
 
-    def __init__(self, world: World, log: ManagedLedger, ledgers: Watched) -> None:
+    def __init__(self, world: World, ledger: ManagedLedger, ledgers: Watched) -> None:
         self.world = world
-        self.log = log
+        self.ledger = ledger
         self.ledgers = ledgers
-        self.ledger_id = log.ledger_infos()[0].ledger_id
-        self.reader = log.cache.reader("reader")
+        self.ledger_id = ledger.ledgers.infos()[0].ledger_id
+        self.reader = ledger.cache.reader("reader")
         ledgers.asked.clear()
 
     async def cache(self, *ids: int) -> None:
@@ -88,13 +89,12 @@ class Shelf:
             await until(lambda stored=stored: stored)
             entries: list[Entry] = []
             decode_run(self.ledger_id, entry_id, stored, entries)
-            self.log.cache.insert_run(entries, READERS, self.world.clock.now)
+            self.ledger.cache.insert_run(entries, READERS, self.world.clock.now)
 
     async def read(self, first: int, last: int) -> list[Entry]:
         answers: list[tuple[list[Entry], BrokerError | None]] = []
-        self.log.reads.read(
-            self.reader, self.ledger_id, first, last, lambda: READERS, lambda *answer: answers.append(answer)
-        )
+        wanted = EntryRange(self.ledger_id, first, last)
+        self.begin(RangeRequest(self.reader, wanted, lambda *answer: answers.append(answer), lambda: READERS))
         assert answers == [], "answered inside the call"
         await until(lambda: answers)
         [(entries, error)] = answers
@@ -103,8 +103,11 @@ class Shelf:
             raise error
         return entries
 
+    def begin(self, request: RangeRequest) -> None:
+        request.begin(self.ledger.context, self.ledger.storage_reads)
+
     def cached(self, entry_id: int) -> Entry:
-        entry = self.log.cache.peek(self.ledger_id, entry_id)
+        entry = self.ledger.cache.peek(self.ledger_id, entry_id)
         assert entry is not None
         return entry
 
@@ -159,7 +162,7 @@ async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(client
     assert counts(shelf.reader.reads) == (len(cached), 100 - len(cached), 0)
     assert shelf.reader.reads.hit_bytes == sum([entry.size for entry in before])
     assert shelf.reader.reads.miss_bytes + shelf.reader.reads.hit_bytes == sum([e.size for e in entries])
-    assert shelf.log.cache.entries == 100
+    assert shelf.ledger.cache.entries == 100
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ async def test_every_gap_is_one_storage_read_and_the_range_comes_in_order(client
         ([0, 2, 5, 8], [(1, 1), (3, 4), (6, 7), (9, 9)]),
     ],
 )
-async def test_a_range_of_ten_reads_what_is_missing_and_a_second_time_nothing(client, cached, asked):
+async def test_second_read_of_a_range_asks_storage_for_nothing(client, cached, asked):
     shelf = await new_shelf(client, 10)
     await shelf.cache(*cached)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
@@ -182,29 +185,29 @@ async def test_a_range_of_ten_reads_what_is_missing_and_a_second_time_nothing(cl
     assert numbers(again) == list(range(10)), "the bytes are untouched by the first reader"
 
 
-async def test_a_gap_that_fails_makes_the_whole_range_be_read_once_past_the_cache(client):
+async def test_failed_gap_makes_the_whole_range_be_read_once_from_storage(client):
     shelf = await new_shelf(client, 100)
     await shelf.cache(50)
     shelf.ledgers.fail(51, 99)
     assert numbers(await shelf.read(0, 99)) == list(range(100))
     assert shelf.ledgers.asked == [(0, 49), (51, 99), (0, 99)]
     assert counts(shelf.reader.reads) == (1, 99, 0)
-    assert counts(shelf.log.cache.reads) == (1, 99, 0)
-    assert shelf.log.stats.read_errors == 1
+    assert counts(shelf.ledger.cache.reads) == (1, 99, 0)
+    assert shelf.ledger.stats.read_errors == 1
 
 
-async def test_reading_and_reading_again_leave_the_expected_reads_alone():
+async def test_repeated_read_leaves_expected_reads_unchanged():
     shelf = await new_shelf(FakeLedgers(), 5)
     await shelf.cache(1)
     shelf.ledgers.fail(2, 3)
     entries = await shelf.read(0, 3)
     assert shelf.ledgers.asked == [(0, 0), (2, 3), (0, 3)]
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [READERS] * 4
-    shelf.log.handed_over(entries[2:])
+    shelf.ledger.environment.caches.handed_over(entries[2:])
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [2, 2, 1, 1]
 
 
-async def test_when_the_second_read_fails_too_the_caller_hears_why(client):
+async def test_read_fails_when_its_second_pass_fails_too(client):
     shelf = await new_shelf(client, 10)
     await shelf.cache(4)
     shelf.ledgers.fail(5, 9)
@@ -215,7 +218,7 @@ async def test_when_the_second_read_fails_too_the_caller_hears_why(client):
     assert counts(shelf.reader.reads) == (1, 4, 0)
 
 
-async def test_without_a_cached_part_there_is_no_second_read(client):
+async def test_failed_read_is_not_repeated_when_the_cache_had_no_part(client):
     shelf = await new_shelf(client, 10)
     shelf.ledgers.fail(0, 9)
     with pytest.raises(PersistenceError):
@@ -223,13 +226,13 @@ async def test_without_a_cached_part_there_is_no_second_read(client):
     assert shelf.ledgers.asked == [(0, 9)]
 
 
-async def test_events_of_a_read_that_was_repeated_add_up_to_what_was_counted():
+async def test_events_of_a_repeated_read_add_up_to_its_counts():
     shelf = await new_shelf(FakeLedgers(), 10)
     shelf.world.caches.decisions.keep(1000)
     await shelf.cache(4)
     shelf.ledgers.fail(5, 9)
     await shelf.read(0, 9)
-    shelf.log.cache.clear()
+    shelf.ledger.cache.clear()
     await shelf.cache(0)
     shelf.ledgers.fail(1, 9)
     shelf.ledgers.fail(0, 9)
@@ -253,7 +256,7 @@ def instead(entry: bytes) -> Answer:
 
 @pytest.mark.parametrize("other", [0, 1, 4, "other ledger", "garbage"])
 @pytest.mark.parametrize("way", [more, instead])
-async def test_an_entry_that_was_not_asked_for_is_never_delivered(way, other):
+async def test_entry_that_was_not_asked_for_is_never_delivered(way, other):
     client = FakeLedgers()
     shelf = await new_shelf(client, 6)
     await shelf.cache(1)
@@ -270,10 +273,10 @@ async def test_an_entry_that_was_not_asked_for_is_never_delivered(way, other):
     assert shelf.ledgers.asked[:2] == [(0, 0), (2, 3)]
     assert (0, 3) not in shelf.ledgers.asked or way is instead
     assert shelf.cached(1) is present
-    assert shelf.log.cache.peek(shelf.ledger_id, 4) is None
+    assert shelf.ledger.cache.peek(shelf.ledger_id, 4) is None
 
 
-async def test_an_answer_without_entries_is_an_error_and_no_standstill():
+async def test_read_fails_when_storage_answers_without_entries():
     shelf = await new_shelf(FakeLedgers(), 3)
     shelf.ledgers.otherwise[0, 2] = lambda rc, stored: (0, [])
     with pytest.raises(PersistenceError, match="without entries"):
@@ -286,58 +289,107 @@ async def test_readers_of_overlapping_ranges_with_gaps_share_what_is_read():
     await shelf.cache(50)
     client.hold()
     answers: dict[str, list[int]] = {}
-    others = [shelf.log.cache.reader(name) for name in ("first", "second")]
+    others = [shelf.ledger.cache.reader(name) for name in ("first", "second")]
     for reader, first, last in zip(others, (0, 20), (79, 99), strict=True):
 
         def done(entries: list[Entry], error: BrokerError | None, name: str = reader.name) -> None:
             assert error is None
             answers[name] = numbers(entries)
 
-        shelf.log.reads.read(reader, shelf.ledger_id, first, last, lambda: READERS, done)
+        shelf.begin(RangeRequest(reader, EntryRange(shelf.ledger_id, first, last), done, lambda: READERS))
     assert shelf.ledgers.asked == [(0, 49), (51, 79), (80, 99)]
     client.answer_at_once_again()
     assert answers == {"first": list(range(80)), "second": list(range(20, 100))}
     assert [counts(reader.reads) for reader in others] == [(1, 79, 0), (1, 20, 59)]
 
 
-async def test_a_read_that_takes_too_long_fails_and_its_answer_comes_to_nothing():
+async def test_overdue_read_fails_and_its_late_answer_is_ignored():
     client = FakeLedgers()
     shelf = await new_shelf(client, 10, read_timeout_s=2)
     await shelf.cache(3)
     client.hold()
-    cursor = shelf.log.new_non_durable_cursor("r", EARLIEST)
+    cursor = shelf.ledger.cursors.open_non_durable("r", EARLIEST)
     ready: list[None] = []
     cursor.request(10, PLENTY, lambda: ready.append(None))
     await until(lambda: len(shelf.ledgers.asked) == 2)
     shelf.world.clock.advance(2 * NS_PER_SECOND - 1)
-    shelf.world.ground.tick(shelf.world.clock.now)
+    shelf.world.tick()
     assert ready == []
     shelf.world.clock.advance(1)
-    shelf.world.ground.tick(shelf.world.clock.now)
+    shelf.world.tick()
     assert len(ready) == 1
     assert isinstance(cursor.last_error, ReadTimedOut)
     assert cursor.last_error.retriable
     assert "2 s (managedLedgerReadEntryTimeoutSeconds)" in str(cursor.last_error)
     assert shelf.ledgers.asked == [(0, 2), (4, 9)], "no second read when the time is up"
-    assert len(shelf.world.ground.read_deadlines) == 0
+    assert len(shelf.world.environment.read_deadlines) == 0
     client.answer_at_once_again()
     assert len(ready) == 1
-    assert shelf.log.cache.entries == 1
+    assert shelf.ledger.cache.entries == 1
     assert numbers(await read(cursor)) == list(range(10))
 
 
-async def test_a_read_in_time_leaves_no_deadline_behind():
+async def test_deadline_is_removed_when_a_read_ends_in_time():
     shelf = await new_shelf(FakeLedgers(), 10, read_timeout_s=2)
     assert numbers(await shelf.read(0, 9)) == list(range(10))
-    assert len(shelf.world.ground.read_deadlines) == 0
+    assert len(shelf.world.environment.read_deadlines) == 0
+
+
+async def test_each_entry_counts_once_when_a_gap_was_joined_in_part_and_failed_in_part():
+    client = FakeLedgers()
+    shelf = await new_shelf(client, 30)
+    await shelf.cache(5)
+    client.hold()
+    answers: list[list[int]] = []
+
+    def done(entries: list[Entry], error: BrokerError | None) -> None:
+        assert error is None
+        answers.append(numbers(entries))
+
+    first, second = (shelf.ledger.cache.reader(name) for name in ("first", "second"))
+    shelf.begin(RangeRequest(first, EntryRange(shelf.ledger_id, 10, 19), done))
+    shelf.ledgers.fail(20, 29)
+    shelf.begin(RangeRequest(second, EntryRange(shelf.ledger_id, 0, 29), done))
+    assert shelf.ledgers.asked == [(10, 19), (0, 4), (6, 9), (20, 29)]
+    client.answer_at_once_again()
+    await until(lambda: len(answers) == 2)
+    assert answers == [list(range(10, 20)), list(range(30))]
+    assert shelf.ledgers.asked[4:] == [(0, 29)]
+    assert [counts(reader.reads) for reader in (first, second)] == [(0, 10, 0), (1, 19, 10)]
+
+
+async def test_overdue_read_fails_the_readers_that_joined_it():
+    client = FakeLedgers()
+    shelf = await new_shelf(client, 20, read_timeout_s=2)
+    client.hold()
+    errors: dict[str, BrokerError | None] = {}
+
+    def begin(name: str, first: int, last: int) -> None:
+        reader, wanted = shelf.ledger.cache.reader(name), EntryRange(shelf.ledger_id, first, last)
+        shelf.begin(RangeRequest(reader, wanted, lambda entries, error: errors.update({name: error})))
+
+    begin("first", 0, 9)
+    shelf.world.clock.advance(NS_PER_SECOND)
+    begin("inside", 3, 4)
+    begin("beyond", 5, 14)
+    assert shelf.ledgers.asked == [(0, 9), (10, 14)]
+    shelf.world.clock.advance(NS_PER_SECOND)
+    shelf.world.tick()
+    assert set(errors) == {"first", "inside"}
+    shelf.world.clock.advance(NS_PER_SECOND)
+    shelf.world.tick()
+    assert {name: type(error) for name, error in errors.items()} == dict.fromkeys(
+        ("first", "inside", "beyond"), ReadTimedOut
+    )
+    assert len(shelf.world.environment.read_deadlines) == 0
 
 
 @given(st.integers(0, 5), st.integers(0, 60), st.sets(st.integers(0, 70)))
-def test_gaps_and_what_is_present_are_the_range_and_no_two_gaps_touch(first, length, ids):
-    wanted = EntryRange(7, first, first + length)
-    present = sorted(entry_id for entry_id in ids if first <= entry_id <= wanted.last)
-    gaps = gaps_between(wanted, present)
-    covered = [entry_id for gap in gaps for entry_id in range(gap.first, gap.last + 1)]
-    assert sorted([*covered, *present]) == list(range(first, wanted.last + 1))
-    assert all(gap.ledger_id == 7 and gap.first <= gap.last for gap in gaps)
-    assert all(before.last + 1 < after.first for before, after in pairwise(gaps))
+def test_gaps_and_cached_entries_cover_the_range_and_gaps_are_maximal(first, length, ids):
+    last = first + length
+    present = sorted(entry_id for entry_id in ids if first <= entry_id <= last)
+    gaps = gaps_between(first, last, present)
+    covered = [entry_id for gap in gaps for entry_id in range(gap[0], gap[1] + 1)]
+    assert sorted([*covered, *present]) == list(range(first, last + 1))
+    assert all(gap[0] <= gap[1] for gap in gaps)
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(gaps))

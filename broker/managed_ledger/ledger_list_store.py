@@ -1,62 +1,83 @@
-"""LogRecord: one log in the metadata store: its list of ledgers, and when each of them begins, ends and goes.
+"""LedgerListStore: the stored list of a managed ledger's BookKeeper ledgers (Pulsar's ManagedLedgerInfo).
 
-A ledger begins together with the list that names it, in one write to the store: who opens the log either finds it
-there, and fences it, or has made sure by a write of its own that it never begins. It ends in its own metadata first,
-then in the list, so the end in a list needs no second look. It goes from the list first ("deleting"), then from the
-store. So a crash between two steps leaves something that the next open can finish, and never a ledger that nothing
-refers to. Only one call at a time; the log sees to it.
+Three rules make every crash between two writes recoverable (docs/architecture.md, "Taking a managed ledger over"):
+
+1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger
+finds
+   it there and fences it, or has made sure by a write of its own that it never begins.
+2. A ledger ends in its own metadata first, then in the list, so an end in the list needs no second look.
+3. A ledger leaves the list first ("deleting"), then the metadata store and the bookie.
+
+So there is never a ledger that no list refers to, and the next open can finish what a crash has interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.own_ledger import OwnLedger
-from broker.managed_ledger.ledger_info import LogInfo, encode_log, log_key
 from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.managed_ledger_info import (
+    ManagedLedgerInfo,
+    encode_ledger_info,
+    managed_ledger_key,
+)
 from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
 from broker.model.errors import BadVersion
 from broker.model.position import Position
 
 
-class LogRecord:
+class LedgerListStore:
+    """Writes the list by compare-and-set.
+
+    BadVersion means that another broker has the managed ledger now. Hold `lock` around a change of the list
+    and the call that stores it.
+    """
+
     def __init__(
         self,
         name: str,
         metadata: MetadataStore,
         client: Ledgers,
         ledgers: LedgerList,
-        info: LogInfo,
+        info: ManagedLedgerInfo,
         version: int,
     ) -> None:
-        """`version`: of what the store has under the log's key, or ABSENT."""
+        """`version`: of the value stored now, or ABSENT."""
         self.ledgers = ledgers
+        """The list as it is in memory; stored with the next write."""
         self.properties = info.properties
+        """Stored with the next write; `index` (PIP-70) is the managed ledger's own."""
         self.terminated: Position | None = info.terminated
+        """The last entry, if no entry may follow."""
         self.current_started = False
         """The current ledger is in the metadata store, so it may have entries."""
-        self._key = log_key(name)
+        self.lock = asyncio.Lock()
+        """One change at a time: two writes with the same version would look like two brokers."""
+        self.is_new = version == ABSENT
+        """The store had nothing of this managed ledger when it was opened."""
+        self._key = managed_ledger_key(name)
         self._name = name
         self._metadata = metadata
         self._client = client
         self._version = version
-        self.is_new = version == ABSENT
-        """The store had nothing of this log when it was opened."""
         self._deleting = list(info.deleting)
         self._unsealed: dict[int, OwnLedger] = {}
         """Ledgers whose own metadata says open."""
 
     async def save(self) -> None:
-        """Write the end of every ledger that has one by now, then the list. Raises MetadataError;
-        BadVersion means that another broker has the log."""
-        await self._seal()
+        """Store the ends of closed ledgers, then the list. Raises MetadataError."""
+        await self._seal()  # Second rule: the ledger's own metadata first.
         await self._put(self._encoded())
 
     async def start_current(self) -> OwnLedger:
-        """Make the current ledger writable: as `save`, and the ledger's own metadata. Raises NotEnoughBookies too."""
+        """Make the current ledger writable.
+
+        The list and the ledger's metadata are stored in one write. Raises MetadataError and NotEnoughBookies.
+        """
         await self._seal()
         ledger_id = self.ledgers.current.ledger_id
         list_put = Put(self._key, self._encoded(with_current=True), self._version)
@@ -65,16 +86,23 @@ class LogRecord:
         self.current_started = True
         return own
 
-    def forget(self, ledger_ids: list[int]) -> None:
-        """Ledgers that have just left the list: from its next write on they are to be removed."""
+    def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
+        """Mark ledgers that have left the list for deletion.
+
+        The next write of the list stores the marks.
+        """
         self._deleting += ledger_ids
 
-    async def remove_forgotten(self) -> None:
-        """Write that down, and do it. Raises MetadataError; the next call or the next open then goes on."""
+    async def delete_marked(self) -> None:
+        """Store the marks, then delete those ledgers.
+
+        Raises MetadataError; the next call or the next open goes on.
+        """
         if self._deleting:
-            written_down = list(self._deleting)
+            # Marks that come during the wait belong to the next call: their list is not stored yet.
+            marked = list(self._deleting)
             await self.save()
-            await self._remove(written_down)
+            await self._remove(marked)
 
     async def _remove(self, ledger_ids: list[int]) -> None:
         await self._write_together([self._client.delete(item) for item in ledger_ids])
@@ -83,17 +111,17 @@ class LogRecord:
             self._unsealed.pop(ledger_id, None)
 
     async def delete(self) -> None:
-        """Remove the log: its ledgers, its cursors, itself."""
+        """Delete the managed ledger: its ledgers, its cursors, itself. Raises MetadataError."""
         self._deleting += [info.ledger_id for info in self.ledgers.infos()]
-        await self._put(encode_log(LogInfo([], deleting=self._deleting, deleted=True)))
+        await self._put(encode_ledger_info(ManagedLedgerInfo([], deleting=self._deleting, deleted=True)))
         await self.finish_delete()
 
     async def finish_delete(self) -> None:
-        """What `delete` does after it has been written down that it is to happen."""
+        """Finish a `delete` whose beginning is stored."""
         names = await self._metadata.children(self._key)
         await self._write_together([self._metadata.delete(f"{self._key}/{name}") for name in names])
         await self._remove(self._deleting)
-        # Somebody else may have finished it, and made the log anew.
+        # Another broker may have finished the deletion and made the managed ledger anew.
         with contextlib.suppress(BadVersion):
             await self._metadata.delete(self._key, self._version)
 
@@ -105,13 +133,14 @@ class LogRecord:
                 self._unsealed.pop(ledger_id, None)
 
     def _encoded(self, with_current: bool = False) -> bytes:
+        # A current ledger that has not begun is an id in memory; the list must not name what does not exist.
         current = self.ledgers.current
         kept = [
             info
             for info in self.ledgers.infos()
             if info is not current or with_current or self.current_started or info.entries
         ]
-        return encode_log(LogInfo(kept, self.properties, self.terminated, self._deleting))
+        return encode_ledger_info(ManagedLedgerInfo(kept, self.properties, self.terminated, self._deleting))
 
     async def _put(self, value: bytes) -> None:
         self._version = await self._metadata.put(self._key, value, self._version)
@@ -127,6 +156,7 @@ class LogRecord:
         if len(writes) == 1:
             await writes[0]
             return
+        # All end before an error is raised: a write left behind could come after the next attempt.
         for outcome in await asyncio.gather(*writes, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -1,8 +1,8 @@
-"""CacheReaders: which cursors of a log read, and what its entry cache is told of them.
+"""ReadingCursors: the active cursors of a managed ledger, and the filling of its cache for them.
 
-By PIP-430 (`cacheEvictionByExpectedReadCount`, the default) an entry is cached with the number of readers that
-are to come, and leaves by the removal queue alone. Without, the older rules hold: what stands before the slowest
-active cursor is invalidated, and reads from storage fill the cache only for cursors that others follow closely.
+By PIP-430 (`cacheEvictionByExpectedReadCount`, the default) an entry is cached with the number of readers that are
+to come, and an eviction pass removes it. With that setting off, Pulsar's older rules hold: entries before the slowest
+active cursor are invalidated, and storage reads fill the cache only for cursors that others follow closely.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_events import Obstacle, Op
-from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.policies.policy import NOT_COUNTED
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.managed_ledger.storage_reads import NOT_CACHED
 from broker.model.entry import Entry
@@ -23,7 +23,7 @@ from broker.model.position import LATEST, Position
 
 
 class ReadingCursor(Protocol):
-    """What is looked at in a cursor that reports: who it is, where it stands, whether it counts."""
+    """The view of a cursor that the cache's bookkeeping needs."""
 
     name: str
     reader: Reader
@@ -31,55 +31,84 @@ class ReadingCursor(Protocol):
     caches_reads: bool
 
     @property
-    def read_position(self) -> Position: ...
+    def read_position(self) -> Position:
+        """The next entry to read."""
+        ...
 
     @property
-    def mark_delete_position(self) -> Position: ...
+    def mark_delete_position(self) -> Position:
+        """Everything up to here is acknowledged."""
+        ...
 
 
 class LaggingCursor(ReadingCursor, Protocol):
-    """And how far it is behind."""
+    """A cursor whose backlog is looked at too."""
 
     @property
-    def durable(self) -> bool: ...
+    def durable(self) -> bool:
+        """Only durable cursors make one another's reads cached."""
+        ...
 
     @property
-    def backlog(self) -> int: ...
+    def backlog(self) -> int:
+        """Entries not acknowledged yet."""
+        ...
 
 
-class CacheReaders:
-    __slots__ = ("_cache", "_counted", "_ground", "_invalidating", "_slowest", "_track_mark_delete", "active")
+class ReadingCursors:
+    """Knows the active cursors and fills the cache for them.
 
-    def __init__(self, ground: Ground, cache: EntryCache, settings: ManagedLedgerSettings) -> None:
-        self._ground = ground
-        self._cache = cache
+    Which rules hold is fixed when the managed ledger is opened; the setting cannot change at run time.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_counted",
+        "_environment",
+        "_invalidation_due",
+        "_slowest",
+        "_track_mark_delete",
+        "active",
+    )
+
+    def __init__(self, context: LedgerContext) -> None:
+        settings = context.settings
+        self._environment = context.environment
+        self._cache = cache = context.cache
         self._counted = settings.expected_reads
         self._track_mark_delete = settings.track_mark_delete
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
-        now_ns = ground.now_ns()
+        now_ns = self._environment.now_ns()
         self.active = cache.readers = ActiveCursors(continue_ns, now_ns)
+        """Their positions; the cache's policy looks at them too."""
         cache.note_opened(
             continue_ns, now_ns, counts_reads=self._counted, by_mark_delete=self._track_mark_delete
         )
         self._slowest: Position | None = None
-        """As of the last invalidation that was asked for; only where expected reads are not counted."""
-        self._invalidating = False
+        """As of the last invalidation that was asked for; used with the older rules only."""
+        self._invalidation_due = False
 
-    # What cursors report
+    # Called by cursors
 
     def activated(self, cursor: ReadingCursor) -> None:
+        """Cache entries for this cursor from now on."""
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
+        # A replay of the access record needs both positions to rebuild the order of the cursors.
         self._note(Op.CURSOR_ADDED, cursor, position)
         self._note(Op.ACK, cursor, cursor.mark_delete_position)
         self._check_slowest()
 
     def deactivated(self, cursor: ReadingCursor) -> None:
+        """The last consumer of this cursor has disconnected."""
         cursor.caches_reads = False
         self._leave(cursor)
 
     def moved(self, cursor: ReadingCursor, *, by_hit: bool = False) -> None:
-        """An active cursor has another read position; `by_hit`: behind a run that it took from the cache."""
+        """An active cursor has another read position.
+
+        `by_hit`: it stands behind a run that it read from the cache, whose event says so already.
+        """
         if not self._track_mark_delete:
             self.active.update(cursor.name, cursor.read_position)
             self._check_slowest()
@@ -97,50 +126,58 @@ class CacheReaders:
         return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
 
     def _leave(self, cursor: ReadingCursor) -> None:
-        now_ns = self._ground.now_ns()
+        now_ns = self._environment.now_ns()
         if self.active.remove(cursor.name, now_ns):
             self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position, now_ns)
             self._check_slowest()
 
     def forget(self, cursor: ReadingCursor) -> None:
-        """It was deleted: nobody comes back to where it stood."""
+        """The cursor was deleted, so it will not return to its position."""
         self.active.forget(cursor.name)
         self._note(Op.CURSOR_FORGOTTEN, cursor, cursor.mark_delete_position)
 
     def _note(self, op: Op, cursor: ReadingCursor, position: Position, at_ns: int | None = None) -> None:
-        decisions = self._ground.caches.decisions
+        decisions = self._environment.caches.decisions
         if decisions.record is not None:
             decisions.place(op, self._cache.name, cursor.reader.number, *position, at_ns=at_ns)
 
-    # What the cache is told
+    # Filling the cache
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
-        """Confirmed entries enter the cache while there are readers, or have just been some."""
+        """Cache confirmed entries while a cursor is active, or just was."""
         self._cache.note_appended(entries, now_ns)
         if self.active.should_cache_added(now_ns):
-            expected = len(self.active) if self._counted else NOT_CACHED
+            expected = len(self.active) if self._counted else NOT_COUNTED
             self._cache.insert_run(entries, expected, now_ns)
         else:
             self._cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
     def at_or_before(self, cursor: ReadingCursor) -> int:
-        """Active cursors that stand where this one does or before, itself included: so many are still to read
-        what it reads from storage; NOT_CACHED when it is not active. Where expected reads are not counted, 1
-        for a cursor that others follow."""
+        """Return how many active cursors stand at this one or before.
+
+        Itself included. So many are still to read what it reads from storage; NOT_CACHED when it is not active. By the older
+        rules: 1 for a cursor that others follow closely.
+        """
         if self._counted:
             return self.active.rank(cursor.name) if cursor.active else NOT_CACHED
         return 1 if cursor.caches_reads else NOT_CACHED
 
-    def of_replay(self, cursor: ReadingCursor) -> int:
-        """The one reader to come of an entry that is read for a replay."""
+    def of_redelivery(self, cursor: ReadingCursor) -> int:
+        """Return the expected reads of an entry read for a redelivery.
+
+        Only this cursor reads it.
+        """
         wanted = cursor.active if self._counted else cursor.caches_reads
         return 1 if wanted else NOT_CACHED
 
     # The older rules
 
     def check_backlogs(self, cursors: Iterable[LaggingCursor], settings: ManagedLedgerSettings) -> None:
-        """Once a minute, where expected reads are not counted: a reader far behind does not count as one, and
-        those of a like backlog cache what they read."""
+        """Apply the older rules to cursors with a backlog.
+
+        A cursor far behind does not count as active; cursors of similar backlog cache what they read.
+        Called once a minute; does nothing unless the older rules hold.
+        """
         if self._counted:
             return
         backlogs = {cursor: cursor.backlog for cursor in cursors}
@@ -160,18 +197,19 @@ class CacheReaders:
                 self.activated(cursor)
 
     def _check_slowest(self) -> None:
-        """Ask for an invalidation if the slowest reader is another or elsewhere: one task at most per log."""
+        """Invalidate at the end of the turn if the slowest reader has changed or moved."""
         if self._counted:
             return
         slowest = self.active.slowest()
         if slowest != self._slowest:
             self._slowest = slowest
-            if not self._invalidating:
-                self._invalidating = True
-                self._ground.turn.confirm(self._invalidate)
+            if not self._invalidation_due:
+                self._invalidation_due = True
+                self._environment.turn.confirm(self._invalidate)
 
     def _invalidate(self, now_ns: int) -> None:
-        """Drop what no active reader needs: everything before the slowest, or all when there is none."""
-        self._invalidating = False
+        """Drop the entries before the slowest active cursor, or all when none is active."""
+        self._invalidation_due = False
+        # An empty cache has nothing to invalidate, and an access record needs no event of that.
         if self._cache.entries:
             self._cache.invalidate_before(LATEST if self._slowest is None else self._slowest)

@@ -1,17 +1,18 @@
-"""Coalescing: every reader gets its whole range once, whatever is under way, and storage is asked once."""
+"""Coalescing: readers share storage reads, and each receives its whole range once."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies
 
-from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings
 from broker.entry_cache import Reader as CacheReader
-from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.read_plan import plan_read
+from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, PersistenceError
+from broker.model.range_set import EntryRange
+from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 
 
 class Storage:
@@ -21,9 +22,7 @@ class Storage:
         self.asked: list[tuple[int, int]] = []
         self.open: dict[int, EntriesRead] = {}
 
-    def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
-    ) -> None:
+    def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: EntriesRead) -> None:
         self.open[len(self.asked)] = done
         self.asked.append((first, last))
 
@@ -33,14 +32,24 @@ class Storage:
         self.open.pop(number)([] if error else entries, error)
 
 
+class Reads:
+    """The storage reads of a managed ledger whose cache stays empty."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.context: LedgerContext = context_over(storage)
+        self.storage_reads = StorageReads(self.context)
+        self.stats = self.context.cache.pending_reads
+
+
 class Reader:
-    def __init__(self, reads: PendingReads, first: int, last: int) -> None:
+    def __init__(self, reads: Reads, first: int, last: int) -> None:
         self.wanted = list(range(first, last + 1))
         self.answers: list[tuple[list[Entry], BrokerError | None]] = []
         self.who = CacheReader("reader", 1)
-        reads.read(
-            self.who, 1, first, last, lambda: 1, lambda entries, error: self.answers.append((entries, error))
+        request = RangeRequest(
+            self.who, EntryRange(1, first, last), lambda entries, error: self.answers.append((entries, error))
         )
+        request.begin(reads.context, reads.storage_reads)
 
     @property
     def got(self) -> list[int]:
@@ -50,13 +59,10 @@ class Reader:
         return [entry.entry_id for entry in entries]
 
 
-def new_cache() -> EntryCache:
-    return EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
-
-
 def test_readers_of_one_range_share_the_read_and_the_objects() -> None:
-    storage, cache = Storage(), new_cache()
-    reads = PendingReads(storage.read, cache)
+    storage = Storage()
+    reads = Reads(storage)
+    cache = reads.context.cache
     readers = [Reader(reads, 10, 19), Reader(reads, 10, 19), Reader(reads, 12, 14)]
     assert storage.asked == [(10, 19)]
     storage.end(0)
@@ -68,7 +74,7 @@ def test_readers_of_one_range_share_the_read_and_the_objects() -> None:
     assert [reader.who.reads.coalesced_entries for reader in readers] == [0, 10, 3]
 
 
-def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
+def test_overlapping_request_fetches_only_entries_not_being_read() -> None:
     """Apache's own, with 100-199 under way."""
     for wanted, extra in [
         ((100, 199), []),
@@ -79,7 +85,7 @@ def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
         ((1000, 1099), [(1000, 1099)]),
     ]:
         storage = Storage()
-        reads = PendingReads(storage.read, new_cache())
+        reads = Reads(storage)
         first, second = Reader(reads, 100, 199), Reader(reads, *wanted)
         assert storage.asked == [(100, 199), *extra]
         for number in list(storage.open):
@@ -87,9 +93,9 @@ def test_the_scenarios_of_overlap_read_only_what_nobody_reads_yet() -> None:
         assert (first.got, second.got) == (first.wanted, second.wanted)
 
 
-def test_a_request_around_two_reads_joins_both() -> None:
+def test_request_joins_two_running_reads_and_fetches_the_gap() -> None:
     storage = Storage()
-    reads = PendingReads(storage.read, new_cache())
+    reads = Reads(storage)
     readers = [Reader(reads, 10, 70), Reader(reads, 80, 100), Reader(reads, 10, 100)]
     assert storage.asked == [(10, 70), (80, 100), (71, 79)]
     for number in list(storage.open):
@@ -97,11 +103,11 @@ def test_a_request_around_two_reads_joins_both() -> None:
     assert [reader.got for reader in readers] == [reader.wanted for reader in readers]
 
 
-def test_an_invalidated_ledger_is_read_anew_and_the_old_read_still_serves() -> None:
+def test_invalidated_ledger_is_read_anew_and_running_reads_still_complete() -> None:
     storage = Storage()
-    reads = PendingReads(storage.read, new_cache())
+    reads = Reads(storage)
     old = Reader(reads, 0, 9)
-    reads.invalidate_ledger(1)
+    reads.storage_reads.invalidate_ledger(1)
     new = Reader(reads, 0, 9)
     assert storage.asked == [(0, 9), (0, 9)]
     storage.end(0)
@@ -113,9 +119,9 @@ def test_an_invalidated_ledger_is_read_anew_and_the_old_read_still_serves() -> N
     assert len(storage.asked) == 2
 
 
-def test_a_failure_reaches_everybody_once_after_all_their_parts() -> None:
+def test_storage_error_reaches_each_reader_once_after_its_last_part() -> None:
     storage = Storage()
-    reads = PendingReads(storage.read, new_cache())
+    reads = Reads(storage)
     readers = [Reader(reads, 0, 9), Reader(reads, 5, 14)]
     storage.end(0, error := PersistenceError("disk"))
     assert readers[0].answers == [([], error)]
@@ -128,9 +134,9 @@ def test_a_failure_reaches_everybody_once_after_all_their_parts() -> None:
     strategies.lists(strategies.tuples(strategies.integers(0, 30), strategies.integers(0, 12)), max_size=12),
     strategies.randoms(use_true_random=False),
 )
-def test_everybody_is_served_exactly_once(wanted: list[tuple[int, int]], chance: object) -> None:
+def test_each_reader_receives_its_range_exactly_once(wanted: list[tuple[int, int]], chance: object) -> None:
     storage = Storage()
-    reads = PendingReads(storage.read, new_cache())
+    reads = Reads(storage)
     readers = []
     for first, length in wanted:
         readers.append(Reader(reads, first, first + length))
@@ -144,11 +150,40 @@ def test_everybody_is_served_exactly_once(wanted: list[tuple[int, int]], chance:
     assert stats.read + stats.not_read == sum(len(reader.wanted) for reader in readers)
 
 
-def test_a_test_of_a_reader_that_is_answered_twice_fails() -> None:
+def test_second_answer_of_storage_is_ignored() -> None:
     storage = Storage()
-    reader = Reader(PendingReads(storage.read, new_cache()), 0, 1)
+    reader = Reader(Reads(storage), 0, 1)
     done = storage.open[0]
     storage.end(0)
     done([], None)
+    done([], PersistenceError("late"))
+    assert reader.got == reader.wanted
+
+
+def test_reader_of_these_tests_fails_when_it_is_answered_twice() -> None:
+    storage = Storage()
+    reader = Reader(Reads(storage), 0, 1)
+    storage.end(0)
+    reader.answers *= 2
     with pytest.raises(AssertionError):
         _ = reader.got
+
+
+spans = strategies.tuples(strategies.integers(0, 40), strategies.integers(0, 15)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
+
+
+@given(spans, strategies.sets(strategies.integers(0, 60)), strategies.lists(spans, max_size=6, unique=True))
+def test_plan_covers_each_wanted_entry_exactly_once(wanted, ids, running) -> None:
+    cached = sorted(entry_id for entry_id in ids if wanted[0] <= entry_id <= wanted[1])
+    plan = plan_read(*wanted, cached, running)
+    covered = list(plan.have)
+    for first, last in [*((join.first, join.last) for join in plan.join), *plan.fetch]:
+        covered += range(first, last + 1)
+    assert sorted(covered) == list(range(wanted[0], wanted[1] + 1))
+    for join in plan.join:
+        assert join.running in running
+        assert join.running[0] <= join.first <= join.last <= join.running[1]
+    for first, last in plan.fetch:
+        assert not any(one[0] <= last and first <= one[1] for one in running), "it is being read already"
