@@ -36,7 +36,7 @@ LONG: Final = (
     "tests/pipeline/",
     "tests/test_cachesim_vectors.py",
     "tests/test_decision_vectors.py",
-    "tests/test_tidy.py",
+    "tests/tidy/",
     "tests/bench/",
     "tests/broker/entry_cache/",
     "tests/broker/metadata/",
