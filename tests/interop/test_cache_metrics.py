@@ -65,7 +65,9 @@ def test_what_the_cache_does_is_counted(
     broker: BrokerProcess, connected: Callable[[str], pulsar.Client], topic: str
 ) -> None:
     counted = Counted(Admin(broker.addresses.admin))
-    policy = counted.admin.get("magnetar/cache")["policy"]
+    cache = counted.admin.get("magnetar/cache")
+    assert isinstance(cache, dict)
+    policy = cache["policy"]
     client = connected(broker.addresses.pulsar)
     client.subscribe(topic, "keeper").close()
     consumers = [client.subscribe(topic, f"s{number}", receiver_queue_size=COUNT) for number in range(5)]

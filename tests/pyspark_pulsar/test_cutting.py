@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from protocol.pulsar_api_pb2 import NONE
+
 np = pytest.importorskip("numpy", reason="needs the extra spark")
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
@@ -96,8 +98,8 @@ def test_random_entries_against_protobuf(seed: int) -> None:
             payload = chance.randbytes(chance.randint(0, 500))
             metadata.partition_key = "alone"
             bodies = [(payload, "alone", 0, False)]
-        codec = chance.choice([*CompressionType.values(), 0, 0, 0])
-        if codec:
+        codec = chance.choice([*CompressionType.values(), NONE, NONE, NONE])
+        if codec != NONE:
             metadata.compression = codec
             metadata.uncompressed_size = len(payload)
             payload = bytes(pack(codec, payload))

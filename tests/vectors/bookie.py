@@ -231,8 +231,9 @@ def _comparable(frame: bytes, head: Line) -> bytes:
     response = Response.FromString(frame[4:])
     for part, fields in _VOLATILE.items():
         for field in fields:
-            if response.HasField(part) and getattr(response, part).HasField(field):
-                setattr(getattr(response, part), field, 1)
+            message = getattr(response, part)
+            if message.HasField(field):
+                setattr(message, field, 1)
     return encode_message(response)
 
 

@@ -10,7 +10,7 @@ from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY, LENGTH
 from bookie_stub.disk.entry_log import HEADER_BYTES, encode_header, file_name
 from bookie_stub.disk.inventory import IndexCounts, Inventory, read_inventory
-from bookie_stub.tools.check_files import ScannedLog
+from bookie_stub.tools.log_completeness import ScannedLog
 
 ENTRY = KEY.pack(7, 0) + bytes(100)
 RECORD = LENGTH.pack(len(ENTRY)) + ENTRY

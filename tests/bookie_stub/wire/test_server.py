@@ -157,8 +157,9 @@ async def test_server_answers_many_adds_at_once(connect: Connect) -> None:
         b"".join(encode_add_request(entry_of(2, entry, b"y" * 900), MASTER_KEY) for entry in range(total))
     )
     answers = [await answer(reader) for _ in range(total)]
-    assert {found[0] for found in answers} == {0}
-    assert sorted(found[2] for found in answers) == list(range(total))
+    adds = [found for found in answers if isinstance(found, AddResponse)]
+    assert {found.rc for found in adds} == {0}
+    assert sorted(found.entry_id for found in adds) == list(range(total))
     writer.write(encode_batch_read_request(2, 0, 77, 100, 1 << 20))
     batch = await answer(reader)
     assert isinstance(batch, BatchReadResponse)

@@ -168,7 +168,12 @@ class Life:
         if missing:
             ended: list[Entry] = []
             arrived = asyncio.Event()
-            cursor.redelivery.request(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
+
+            def done(entries: list[Entry]) -> None:
+                ended.extend(entries)
+                arrived.set()
+
+            cursor.redelivery.request(missing, done)
             await arrived.wait()
             found += ended
         ledger.environment.caches.handed_over(found)
