@@ -8,6 +8,7 @@ from typing import Protocol
 from aiohttp import web
 
 from broker.admin.stats import RatesOf
+from broker.entry_cache.compose import ComposedCache
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
@@ -42,6 +43,7 @@ class DynamicSettingsView(Protocol):
 class BrokerView(Protocol):
     settings: Settings
     """Those that hold now."""
+    cache: ComposedCache
     environment: ManagedLedgerEnvironment
     registry: TopicRegistry
     partitioned: PartitionedTopics

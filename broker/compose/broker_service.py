@@ -21,10 +21,11 @@ from broker.compose.cache_counts import CacheCounts
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.metrics_source import scraper_of
 from broker.compose.room_settings import reads_limiter, record_settings
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
@@ -90,12 +91,12 @@ class BrokerService:
         # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, self.decisions)
-        self.caches = EntryCacheManager(EntryCacheSettings.of(settings), self.decisions)
+        self.cache = ComposedCache(EntryCacheSettings.of(settings), self.decisions)
         self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
             ledgers=ledgers,
             ids=ids or LedgerIds(metadata),
-            caches=self.caches,
+            caches=self.cache.manager,
             turn=turn,
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
@@ -145,7 +146,7 @@ class BrokerService:
         admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
         self.addresses = Addresses(f"pulsar://{host}:{port}", admin_url)
         self.ownership.owner = TopicOwner(self.addresses.service_url, admin_url, _listeners(self.settings))
-        self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
+        self.cache.manager.eviction.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
         self._every(FLUSH_CURSORS_S, self._look_after_ledgers)
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
@@ -175,7 +176,7 @@ class BrokerService:
         """Hand every room its values anew: all that a setting does when it changes at run time."""
         self.settings = settings
         self.decisions.keep(settings.int("entryCacheDecisionsKept"))
-        self.caches.reconfigure(EntryCacheSettings.of(settings))
+        self.cache.manager.reconfigure(EntryCacheSettings.of(settings))
         self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
         self.net.reconfigure(NetSettings.of(settings))
 
@@ -202,22 +203,22 @@ class BrokerService:
             return
         delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
         try:
-            if not self.caches.queue_length:
+            if not self.cache.manager.queue_length:
                 delay = IDLE_CACHE_LOOK_S
-            elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
+            elif self._run_slice("periodic", self.cache.tick, clock.monotonic_ns()):
                 delay = 0.0
         finally:  # A defect in one pass must not be the last of all passes.
             self._loop.call_later(delay, self._look_after_cache)
 
     def _check_cache_size(self, now_ns: int) -> None:
         """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
-        if self._run_slice("insert", self.caches.run_pending, now_ns):
+        if self._run_slice("insert", self.cache.run_pending, now_ns):
             self._loop.call_soon(self.turn.write, self._check_cache_size)
 
     def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
         began_ns = time.perf_counter_ns()
         more = slice_of(now_ns, VISITS_PER_SLICE)
-        self.caches.stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
+        self.cache.eviction_stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
         return more
 
     def _publish_counts(self, topic: str, host: str) -> None:
@@ -272,7 +273,7 @@ class BrokerService:
             await self._admin.close()
         await self.tasks.close()
         if self.recorder is not None:
-            await asyncio.to_thread(self.recorder.close, totals_of(self.caches))
+            await asyncio.to_thread(self.recorder.close, totals_of(self.cache))
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from broker.entry_cache import Reason
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.expected_level import ExpectedLevel, count_expected
-from broker.entry_cache.pass_stats import TimeHistogram
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from broker.entry_cache.observe.pass_stats import TimeHistogram
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.scraper import Scraper
@@ -46,7 +46,7 @@ class BrokerRooms(Protocol):
 
     settings: Settings
     registry: TopicRegistry
-    caches: EntryCacheManager
+    cache: ComposedCache
     recorder: Recorder | None
     environment: ManagedLedgerEnvironment
     net: ConnectionContext
@@ -84,8 +84,9 @@ class MetricsSource:
 
     def count_levels(self) -> Iterator[None]:
         """What takes a walk over the cache, in slices; `broker_stats` says it until the next walk."""
-        caches = self._broker.caches
-        self._expected = yield from count_expected(caches.caches, self._broker.environment.now_ns())
+        cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
+        expectations = cache.eviction_stats.expectations
+        self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
 
     def topics(self) -> Iterator[TopicStats]:
         for topic in list(self._broker.registry.topics.values()):
@@ -225,15 +226,15 @@ class MetricsSource:
         )
 
     def _cache_stats(self) -> CacheStats:
-        caches = self._broker.caches
+        caches, evictions = self._broker.cache.manager, self._broker.cache.eviction_stats
         reads, stats = caches.reads(), caches.stats
-        passes = {reason.value: each for reason, each in stats.passes.items()}
+        passes = {reason.value: each for reason, each in evictions.passes.items()}
         limiter = self._broker.environment.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
             max_bytes=caches.settings.size_bytes_max,
             entries=caches.entries,
-            pinned_bytes=caches.pinned_bytes,
+            pinned_bytes=self._broker.cache.pinned_bytes,
             queue_length=caches.queue_length,
             tombstones=caches.tombstones,
             expected_entries=self._expected.entries,
@@ -248,13 +249,13 @@ class MetricsSource:
             insertions=caches.inserted_entries,
             evictions=_by_name(stats.evicted_entries),
             evicted_bytes=_by_name(stats.evicted_bytes),
-            evicted_expected=_by_name(stats.evicted_expected_entries),
-            evicted_expected_bytes=_by_name(stats.evicted_expected_bytes),
+            evicted_expected=_by_name(evictions.evicted_expected_entries),
+            evicted_expected_bytes=_by_name(evictions.evicted_expected_bytes),
             evicted_ages={reason: _histogram(each.age) for reason, each in passes.items()},
             evicted_idle={reason: _histogram(each.idle) for reason, each in passes.items()},
             passes={reason: each.passes for reason, each in passes.items()},
             visits={reason: each.visits for reason, each in passes.items()},
-            pass_slices={trigger: _histogram(times) for trigger, times in stats.slices.items()},
+            pass_slices={trigger: _histogram(times) for trigger, times in evictions.slices.items()},
             size_passes=stats.size_evictions,
             requeues=dict(caches.policy.requeues),
             joined_reads=self._joined_reads(),
@@ -277,7 +278,7 @@ class MetricsSource:
         )
 
     def _joined_reads(self) -> dict[str, int]:
-        stats = self._broker.caches.stats.pending_reads
+        stats = self._broker.cache.manager.stats.pending_reads
         overlaps = {f"matched_overlapping_miss_{side}": count for side, count in stats.overlapping.items()}
         return overlaps | {
             "entries_read": stats.read,

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple, Protocol
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.listener import StorageRead
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.inflight_reads_limiter import ReadPermits
 from broker.managed_ledger.ledger_context import LedgerContext
@@ -63,10 +63,10 @@ class ReadRequest(Protocol):
         """
         ...
 
-    def expected_reads(self) -> int:
+    def expected_reads(self) -> int | None:
         """Return how many readers of fetched entries are to come.
 
-        NOT_CACHED keeps them out of the cache. Called when the entries have arrived.
+        None keeps them out of the cache. Called when the entries have arrived.
         """
         ...
 
@@ -188,11 +188,11 @@ class EntryRead:
         self._open += len(plan.join) + len(plan.fetch)
         for join in plan.join:
             part = ReadPart(wanted, join.first, join.last)
-            self._note(Op.COALESCED, part)
+            self._note(StorageRead.COALESCED, part)
             self._storage_reads.join(join, self, part)
         for span in plan.fetch:
             part = ReadPart(wanted, *span)
-            self._note(Op.MISS, part)
+            self._note(StorageRead.MISS, part)
             self._own_reads.append(self._storage_reads.fetch(span, self, part, self._request.expected_reads))
 
     def _set_deadline(self) -> None:
@@ -216,15 +216,14 @@ class EntryRead:
         Entries of a second pass are counted at its end.
         """
         if not self._repeating:
-            cache = self._context.cache
-            count = cache.count_misses if fetched else cache.count_coalesced
-            count(self._request.reader, entries)
+            read = StorageRead.MISS if fetched else StorageRead.COALESCED
+            self._context.cache.count_arrived(read, self._request.reader, entries)
         self._gather(entries)
         self._part_ended()
 
     def part_failed(self, part: ReadPart, error: BrokerError) -> None:
         """Keep the error until the other parts have ended too."""
-        self._note(Op.FAILED, part)
+        self._note(StorageRead.FAILED, part)
         self._failed.append(_FailedPart(part, error))
         self._part_ended()
 
@@ -275,7 +274,7 @@ class EntryRead:
         self._own_reads = []
         # The failure was noted as an event, so observers need to know that the entries are asked for again.
         for part in self._missed:
-            self._note(Op.MISS, part)
+            self._note(StorageRead.MISS, part)
         self._repeating = bool(again)
         for wanted in again:
             # Past the cache, as Pulsar reads a range again after a failed gap.
@@ -291,14 +290,14 @@ class EntryRead:
         self._drop(lost)
         for part in self._missed:
             if part.wanted in lost:
-                self._note_always(Op.FAILED, part)
+                self._note_always(StorageRead.FAILED, part)
             else:
                 found = [
                     entry
                     for entry in self._entries
                     if _is_in(entry, part.wanted.ledger_id, part.first, part.last)
                 ]
-                self._context.cache.count_misses(self._request.reader, found)
+                self._context.cache.count_arrived(StorageRead.MISS, self._request.reader, found)
         if lost:
             self._error = self._error or self._failed[0].error
 
@@ -307,15 +306,14 @@ class EntryRead:
             entry for entry in self._entries if not any(_is_in(entry, *wanted) for wanted in ranges)
         ]
 
-    def _note(self, op: Op, part: ReadPart) -> None:
+    def _note(self, read: StorageRead, part: ReadPart) -> None:
         """Report to the observers of the cache what was asked for and what failed; a second pass reports nothing."""
         if not self._repeating:
-            self._note_always(op, part)
+            self._note_always(read, part)
 
-    def _note_always(self, op: Op, part: ReadPart) -> None:
-        self._context.cache.note_asked(
-            op, self._request.reader, part.wanted.ledger_id, part.first, part.last - part.first + 1
-        )
+    def _note_always(self, read: StorageRead, part: ReadPart) -> None:
+        cache, ledger_id, count = self._context.cache, part.wanted.ledger_id, part.last - part.first + 1
+        cache.listener.asked_storage(read, cache, self._request.reader, ledger_id, part.first, count)
 
 
 def _is_in(entry: Entry, ledger_id: int, first: int, last: int) -> bool:

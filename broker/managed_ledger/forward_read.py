@@ -84,7 +84,7 @@ class ForwardRead:
         place = self._cursor.range_to_read(self._entries_max, self._bytes_max)
         return () if place is None else (place,)
 
-    def expected_reads(self) -> int:
+    def expected_reads(self) -> int | None:
         """See ReadRequest."""
         return self._parts.reading_cursors.at_or_before(self._cursor)
 

@@ -157,7 +157,7 @@ class ManagedCursor:
                 last = self._ledgers.last_entry(ledger_id)
             first = self._read_entry
             last = min(last, first + entries_max - 1)
-            taken = self._cache.take_run(self.reader, ledger_id, first, last, bytes_max)
+            taken = self._cache.read_run(self.reader, ledger_id, first, last, bytes_max)
         else:
             taken = self._ready.take(entries_max, bytes_max)
         if not taken:
@@ -170,7 +170,7 @@ class ManagedCursor:
             taken, acknowledged = self.acks.split(taken)
             if acknowledged:
                 # Their read is done too, as far as the cache is concerned.
-                self.ledger.environment.caches.handed_over(acknowledged)
+                self.ledger.environment.caches.delivered(acknowledged)
         self.ledger.stats.took(taken)
         return taken
 

@@ -11,13 +11,12 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_events import Obstacle, Op
-from broker.entry_cache.policies.policy import NOT_COUNTED
+from broker.entry_cache.listener import CursorChange, Obstacle
+from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS
 from broker.entry_cache.reader import Reader
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.storage_reads import NOT_CACHED
 from broker.model.entry import Entry
 from broker.model.position import LATEST, Position
 
@@ -79,11 +78,10 @@ class ReadingCursors:
         self._track_mark_delete = settings.track_mark_delete
         continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
         now_ns = self._environment.now_ns()
-        self.active = cache.readers = ActiveCursors(continue_ns, now_ns)
-        """Their positions; the cache's policy looks at them too."""
-        cache.note_opened(
-            continue_ns, now_ns, counts_reads=self._counted, by_mark_delete=self._track_mark_delete
-        )
+        self.active = ActiveCursors(continue_ns, now_ns)
+        """Their positions; the policy `magnetar` looks at them too."""
+        rules = COUNTS_READS * self._counted + BY_MARK_DELETE * self._track_mark_delete
+        cache.attach_cursors(self.active, now_ns, rules)
         self._slowest: Position | None = None
         """As of the last invalidation that was asked for; used with the older rules only."""
         self._invalidation_due = False
@@ -95,8 +93,8 @@ class ReadingCursors:
         position = self._tracked(cursor)
         self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
         # A replay of the access record needs both positions to rebuild the order of the cursors.
-        self._note(Op.CURSOR_ADDED, cursor, position)
-        self._note(Op.ACK, cursor, cursor.mark_delete_position)
+        self._note(CursorChange.ADDED, cursor, position)
+        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
         self._check_slowest()
 
     def deactivated(self, cursor: ReadingCursor) -> None:
@@ -113,14 +111,14 @@ class ReadingCursors:
             self.active.update(cursor.name, cursor.read_position)
             self._check_slowest()
         if not by_hit:
-            self._note(Op.CURSOR_MOVED, cursor, cursor.read_position)
+            self._note(CursorChange.MOVED, cursor, cursor.read_position)
 
     def acknowledged(self, cursor: ReadingCursor) -> None:
         """An active cursor has another mark-delete position."""
         if self._track_mark_delete:
             self.active.update(cursor.name, cursor.mark_delete_position)
             self._check_slowest()
-        self._note(Op.ACK, cursor, cursor.mark_delete_position)
+        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
 
     def _tracked(self, cursor: ReadingCursor) -> Position:
         return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
@@ -128,47 +126,47 @@ class ReadingCursors:
     def _leave(self, cursor: ReadingCursor) -> None:
         now_ns = self._environment.now_ns()
         if self.active.remove(cursor.name, now_ns):
-            self._note(Op.CURSOR_LEFT, cursor, cursor.mark_delete_position, now_ns)
+            self._note(CursorChange.LEFT, cursor, cursor.mark_delete_position, now_ns)
             self._check_slowest()
 
     def forget(self, cursor: ReadingCursor) -> None:
         """The cursor was deleted, so it will not return to its position."""
         self.active.forget(cursor.name)
-        self._note(Op.CURSOR_FORGOTTEN, cursor, cursor.mark_delete_position)
+        self._note(CursorChange.FORGOTTEN, cursor, cursor.mark_delete_position)
 
-    def _note(self, op: Op, cursor: ReadingCursor, position: Position, at_ns: int | None = None) -> None:
-        decisions = self._environment.caches.decisions
-        if decisions.record is not None:
-            decisions.place(op, self._cache.name, cursor.reader.number, *position, at_ns=at_ns)
+    def _note(
+        self, change: CursorChange, cursor: ReadingCursor, position: Position, at_ns: int | None = None
+    ) -> None:
+        self._cache.listener.cursor_changed(change, self._cache, cursor.reader, position, at_ns)
 
     # Filling the cache
 
     def added(self, entries: list[Entry], now_ns: int) -> None:
         """Cache confirmed entries while a cursor is active, or just was."""
-        self._cache.note_appended(entries, now_ns)
+        self._cache.listener.appended(self._cache, entries, now_ns)
         if self.active.should_cache_added(now_ns):
-            expected = len(self.active) if self._counted else NOT_COUNTED
+            expected = len(self.active) if self._counted else None
             self._cache.insert_run(entries, expected, now_ns)
         else:
-            self._cache.note_not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
+            self._cache.not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
 
-    def at_or_before(self, cursor: ReadingCursor) -> int:
+    def at_or_before(self, cursor: ReadingCursor) -> int | None:
         """Return how many active cursors stand at this one or before.
 
-        Itself included. So many are still to read what it reads from storage; NOT_CACHED when it is not active. By the older
-        rules: 1 for a cursor that others follow closely.
+        Itself included. So many are still to read the entries that it reads from storage. None, which caches nothing,
+        when it is not active. By the older rules: 1 for a cursor that others follow closely.
         """
         if self._counted:
-            return self.active.rank(cursor.name) if cursor.active else NOT_CACHED
-        return 1 if cursor.caches_reads else NOT_CACHED
+            return self.active.rank(cursor.name) if cursor.active else None
+        return 1 if cursor.caches_reads else None
 
-    def of_redelivery(self, cursor: ReadingCursor) -> int:
+    def of_redelivery(self, cursor: ReadingCursor) -> int | None:
         """Return the expected reads of an entry read for a redelivery.
 
         Only this cursor reads it.
         """
         wanted = cursor.active if self._counted else cursor.caches_reads
-        return 1 if wanted else NOT_CACHED
+        return 1 if wanted else None
 
     # The older rules
 

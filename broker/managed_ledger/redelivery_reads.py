@@ -36,16 +36,20 @@ class RedeliveryReads:
     def expect_redelivery(self, positions: Iterable[tuple[int, int]]) -> None:
         """Expect one more read of each: they were dispatched and wait again."""
         cache = self._parts.context.cache
-        self._parts.context.environment.caches.put_back(self._cursor.reader, cache.present(positions))
+        self._parts.context.environment.caches.expect_redelivery(
+            self._cursor.reader, cache.present(positions)
+        )
 
     def postpone_delivery(self, positions: Iterable[tuple[int, int]]) -> None:
         """Keep their expected read: they wait without having been dispatched."""
         cache = self._parts.context.cache
-        self._parts.context.environment.caches.kept_back(self._cursor.reader, cache.present(positions))
+        self._parts.context.environment.caches.postpone_delivery(
+            self._cursor.reader, cache.present(positions)
+        )
 
     def drop_redeliveries(self, positions: Iterable[tuple[int, int]]) -> None:
         """Let the cache no longer hold the entries for this cursor."""
-        self._parts.context.cache.wait_no_longer(self._cursor.reader, positions)
+        self._parts.context.cache.drop_redeliveries(self._cursor.reader, positions)
 
     # Reading
 
@@ -58,7 +62,7 @@ class RedeliveryReads:
         found: list[Entry] = []
         missing: list[Position] = []
         over: list[Position] = []
-        get, reader = context.cache.get_again, self._cursor.reader
+        get, reader = context.cache.get_for_redelivery, self._cursor.reader
         for position in positions:
             if self._acks.is_acknowledged(position) or not context.ledgers.has_entry(*position):
                 over.append(position)
@@ -143,7 +147,7 @@ class _RedeliveryRead:
         """See ReadRequest."""
         return self._ranges
 
-    def expected_reads(self) -> int:
+    def expected_reads(self) -> int | None:
         """See ReadRequest."""
         return self._parts.reading_cursors.of_redelivery(self._cursor)
 

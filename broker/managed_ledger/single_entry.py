@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from broker.managed_ledger.entry_read import EntryRead
 from broker.managed_ledger.ledger_context import LedgerContext
-from broker.managed_ledger.storage_reads import NOT_CACHED, StorageReads
+from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger
 from broker.model.position import Position
@@ -31,9 +31,8 @@ class _SingleRead:
         """See ReadRequest."""
         return self._wanted
 
-    def expected_reads(self) -> int:
-        """See ReadRequest; without a cursor to come, nothing is cached."""
-        return NOT_CACHED
+    def expected_reads(self) -> None:
+        """See ReadRequest; no cursor is to read the entry, so it is not cached."""
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
         """See ReadRequest."""

@@ -10,18 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from broker.entry_cache.cache_events import Obstacle
+from broker.entry_cache.listener import Obstacle
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import Join, Match, Span
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
 from broker.model.range_set import EntryRange
 
-NOT_CACHED: Final = -1
-"""As a number of expected reads: storage reads with it stay out of the cache."""
-
-ExpectedReads = Callable[[], int]
-"""Returns the number of readers to come, or NOT_CACHED; called once when the entries have arrived."""
+ExpectedReads = Callable[[], int | None]
+"""Returns the number of readers to come; called once when the entries have arrived. None keeps them out of the cache."""
 
 _NONE_RUNNING: Final[Mapping[Span, RunningRead]] = {}
 
@@ -196,18 +193,18 @@ class StorageReads:
         context = self._context
         context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
 
-    def offer_to_cache(self, entries: list[Entry], expected_reads: int) -> None:
+    def offer_to_cache(self, entries: list[Entry], expected_reads: int | None) -> None:
         """Cache fetched entries if readers for them are to come (PIP-430)."""
         context = self._context
         stats, cache, caches = context.stats, context.cache, context.environment.caches
         stats.storage_entries_read += len(entries)
         stats.storage_bytes_read += sum([entry.size for entry in entries])
         now_ns = context.environment.now_ns()
-        cache.note_fetched(entries, expected_reads, now_ns)
-        if expected_reads >= 0 and caches.policy.caches_storage_reads(expected_reads):
+        cache.listener.fetched(cache, entries, expected_reads, now_ns)
+        if expected_reads is not None and caches.policy.counts.fills_cache(expected_reads):
             cache.insert_run(entries, expected_reads, now_ns)
         else:
-            cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
+            cache.not_cached(entries, Obstacle.NO_READER, now_ns)
 
     def failed(self, read: RunningRead) -> None:
         """The read has ended with an error."""

@@ -72,7 +72,7 @@ class PersistentTopic(Topic):
         """The topic's log."""
         self.turn = turn
         """Runs dispatchers at the end of the loop turn."""
-        self.count_delivered = ledger.environment.caches.handed_over
+        self.count_delivered = ledger.environment.caches.delivered
         """Lowers the expected reads of delivered entries in the entry cache (PIP-430)."""
         self.deduplication: DurableDeduplication | None = None
         """None where no policy asks for it; that keeps it off the path of a message."""

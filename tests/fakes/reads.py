@@ -6,7 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
-from broker.entry_cache import EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop.turn import Turn
@@ -17,7 +20,7 @@ from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
 from broker.managed_ledger.ledger_list_store import LedgerListStore
 from broker.managed_ledger.managed_ledger_info import ManagedLedgerInfo
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.managed_ledger.storage_reads import NOT_CACHED, StorageReads
+from broker.managed_ledger.storage_reads import StorageReads
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
@@ -42,7 +45,7 @@ class RangeRequest:
         reader: Reader,
         wanted: EntryRange,
         done: EntriesRead,
-        expected_reads: Callable[[], int] = lambda: NOT_CACHED,
+        expected_reads: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.reader = reader
         self._wanted = wanted
@@ -57,7 +60,7 @@ class RangeRequest:
     def ranges(self) -> Sequence[EntryRange]:
         return (self._wanted,)
 
-    def expected_reads(self) -> int:
+    def expected_reads(self) -> int | None:
         return self._counted()
 
     def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
@@ -78,7 +81,7 @@ def context_over(
         metadata,
         client,
         cast(LedgerIdSource, None),
-        caches or EntryCacheManager(EntryCacheSettings(size_bytes_max=1)),
+        caches or ComposedCache(EntryCacheSettings(size_bytes_max=1)).manager,
         Turn(deque[Callable[[], None]]().append, now_ns),
         now_ns,
         lambda: 0,

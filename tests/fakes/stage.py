@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, cast
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
@@ -32,6 +31,7 @@ from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.whole_cache import WholeCache
 
 T = TypeVar("T")
 TOPIC = "persistent://public/default/t"
@@ -63,7 +63,7 @@ class Stage:
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
-            caches=EntryCacheManager(EntryCacheSettings(cache_bytes, policy=policy)),
+            caches=WholeCache(EntryCacheSettings(cache_bytes, policy=policy)),
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
@@ -24,6 +23,7 @@ from broker.model.errors import BrokerError, MetadataError
 from broker.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import EntryStamp, decode
 from tests.fakes.ledgers import on_one_bookie
+from tests.fakes.whole_cache import WholeCache
 
 PLENTY = 1 << 30
 EVERY_CHANGE = 0.0
@@ -186,7 +186,7 @@ class World:
         self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]  # a test that brings its own client uses that one
         self.clock = Clock()
         self.wall = 1_700_000_000_000
-        self.caches = EntryCacheManager(cache)
+        self.caches = WholeCache(cache)
         self.limiter = limiter or InflightReadsLimiter(0, 0, 0)
         self.environment = ManagedLedgerEnvironment(
             self.metadata,

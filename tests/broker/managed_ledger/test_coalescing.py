@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies
 
-from broker.entry_cache import Reader as CacheReader
+from broker.entry_cache.reader import Reader as CacheReader
 from broker.managed_ledger.ledger_context import LedgerContext
 from broker.managed_ledger.read_plan import plan_read
 from broker.managed_ledger.storage_reads import StorageReads

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
-from broker.entry_cache import ReadStats
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.cache_stats import ReadStats
+from broker.entry_cache.observe.cache_events import Op
 from broker.ledger_client.embedded import EmbeddedLedgerClient
 from broker.ledger_client.ledger_client import BatchReadDone, LedgerClient
 from broker.ledger_client.stored_entries import decode_run
@@ -211,7 +211,7 @@ async def test_repeated_read_leaves_expected_reads_unchanged() -> None:
     entries = await shelf.read(0, 3)
     assert shelf.ledgers.asked == [(0, 0), (2, 3), (0, 3)]
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [READERS] * 4
-    shelf.ledger.environment.caches.handed_over(entries[2:])
+    shelf.ledger.environment.caches.delivered(entries[2:])
     assert [shelf.cached(entry_id).expected_reads for entry_id in range(4)] == [2, 2, 1, 1]
 
 
@@ -247,7 +247,7 @@ async def test_events_of_a_repeated_read_add_up_to_its_counts() -> None:
     with pytest.raises(PersistenceError):
         await shelf.read(0, 9)
     noted = dict.fromkeys(Op, 0)
-    for event in shelf.world.caches.decisions.events():
+    for event in shelf.world.caches.decisions.ring.events():
         noted[event.op] += event.entries
     hits, misses, coalesced = counts(shelf.reader.reads)
     assert (hits, misses, coalesced) == (2, 9, 0)

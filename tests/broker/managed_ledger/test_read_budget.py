@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.entry_cache import EntryCacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.ledger_context import OVERHEAD_ESTIMATE_BYTES
 from broker.managed_ledger.managed_cursor import ManagedCursor

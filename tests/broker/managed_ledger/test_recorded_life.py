@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.policies.policy import NO_LIMIT
-from broker.entry_cache.replay import Replay
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.replay import Replay
+from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.policy import NO_LIMIT
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
@@ -28,6 +27,7 @@ from broker.recorder.record_reader import events, find
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings
 from tests.broker.managed_ledger.ledger_fakes import Clock, World, recorder, until
+from tests.fakes.whole_cache import WholeCache
 
 NAMES = ("t/n/persistent/a", "t/n/persistent/b", "t/n/persistent/c")
 CURSORS = ("one", "two", "three")
@@ -57,7 +57,7 @@ class Life:
         self.rows: list = []  # type: ignore[type-arg]
         decisions = Decisions(0, self.clock)
         decisions.listen(self.rows.append)
-        self.caches = EntryCacheManager(cache, decisions)
+        self.caches = WholeCache(cache, decisions)
         self.world = world
         world.environment = replace(world.environment, caches=self.caches)
         self.log_settings = {
@@ -117,12 +117,12 @@ class Life:
             return
         split = self.rng.choice((len(entries), len(entries), self.rng.randint(0, len(entries))))
         handed, rest = entries[:split], entries[split:]
-        ledger.environment.caches.handed_over(handed)
+        ledger.environment.caches.delivered(handed)
         self.taken[ledger.name] += handed
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
         elif rest:
-            self.caches.kept_back(cursor.reader, rest)
+            self.caches.postpone_delivery(cursor.reader, rest)
             self.taken[ledger.name] += rest
 
     async def request(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
@@ -162,7 +162,7 @@ class Life:
         wanted = self.rng.sample(taken, min(len(taken), 4))
         peek = ledger.cache.peek
         cached = [entry for old in wanted if (entry := peek(*old.position)) is not None]
-        self.caches.put_back(cursor.reader, cached)
+        self.caches.expect_redelivery(cursor.reader, cached)
         self.clock.advance(self.rng.randint(0, 500) * MICROSECOND)
         found, missing = cursor.redelivery.read_cached([entry.position for entry in wanted])
         if missing:
@@ -176,7 +176,7 @@ class Life:
             cursor.redelivery.request(missing, done)
             await arrived.wait()
             found += ended
-        ledger.environment.caches.handed_over(found)
+        ledger.environment.caches.delivered(found)
 
     async def come_or_go(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
         (cursor.deactivate if cursor.active and self.rng.random() < 0.4 else cursor.activate)()
@@ -203,10 +203,10 @@ class Life:
 
     def positions(self) -> dict[tuple[str, str], Position | None]:
         return {
-            (name, cursor): ledger.cache.readers.position(cursor)
+            (name, cursor): ledger.cache.cursors.position(cursor)
             for name, ledger in self.opened.items()
-            if ledger.cache.readers is not None
-            for cursor in ledger.cache.readers
+            if ledger.cache.cursors is not None
+            for cursor in ledger.cache.cursors
         }
 
 
@@ -240,7 +240,7 @@ async def live(
     return life
 
 
-def slots(caches: EntryCacheManager) -> list[tuple[Position, int | None]]:
+def slots(caches: WholeCache) -> list[tuple[Position, int | None]]:
     """In the policy's order, with the count of what is still cached."""
     return [(entry.position, entry.expected_reads if entry.cached else None) for entry in caches.policy]
 

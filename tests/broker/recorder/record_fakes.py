@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings

@@ -1,17 +1,20 @@
-"""Totals: what a cache has counted, under names that stay the same, so that two counts can stand side by side."""
+"""Totals: the counts of a cache under fixed names, so that a record and its replay can be compared."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.compose import ComposedCache
 
 Totals = Mapping[str, int]
+"""Counts by name."""
 
 
-def totals_of(manager: EntryCacheManager) -> dict[str, int]:
-    """Since the manager was made; `entries` and `used_bytes` are levels."""
+def totals_of(cache: ComposedCache) -> dict[str, int]:
+    """Returns the counts since the cache was made; `entries` and `used_bytes` are levels."""
+    manager = cache.manager
     reads, stats = manager.reads(), manager.stats
+    still_expected = cache.eviction_stats.evicted_expected_entries
     return {
         "hits": reads.hit_entries,
         "hit_bytes": reads.hit_bytes,
@@ -23,7 +26,7 @@ def totals_of(manager: EntryCacheManager) -> dict[str, int]:
         "inserted_bytes": manager.inserted_bytes,
         "refused": stats.refused_entries,
         **{evicted(reason.value): count for reason, count in stats.evicted_entries.items()},
-        **{evicted_expected(reason.value): count for reason, count in stats.evicted_expected_entries.items()},
+        **{evicted_expected(reason.value): count for reason, count in still_expected.items()},
         **{requeued(cause): count for cause, count in manager.policy.requeues.items()},
         "entries": manager.entries,
         "used_bytes": manager.used_bytes,
@@ -31,12 +34,15 @@ def totals_of(manager: EntryCacheManager) -> dict[str, int]:
 
 
 def evicted(reason: str) -> str:
+    """Returns the name of the count of entries removed for a reason."""
     return f"evicted: {reason}"
 
 
 def evicted_expected(reason: str) -> str:
+    """Returns the name of the count of those of them that reads were expected of."""
     return f"still expected: {reason}"
 
 
 def requeued(cause: str) -> str:
+    """Returns the name of the count of requeues for a cause."""
     return f"requeued: {cause}"

@@ -1,4 +1,4 @@
-"""`python -m bench.cache_room [--entries N]`: one byte is wanted of a cache in which everything is protected.
+"""`python -m bench.cache_size_pass [--entries N]`: one byte is wanted of a cache in which everything is protected.
 
 A reader is still to come to every entry. For each policy: how many slots the pass looked at, what it removed, how
 many extensions the survivors paid, and the longest slice. Below it, what Python holds for one cached entry.
@@ -11,13 +11,12 @@ import gc
 import time
 import tracemalloc
 
-from broker.entry_cache import (
-    VISITS_PER_SLICE,
-    ActiveCursors,
-    EntryCache,
-    EntryCacheManager,
-    EntryCacheSettings,
-)
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -27,13 +26,13 @@ BODY = bytes(1024)
 
 
 def filled(policy: str, profile: str, entries: int) -> tuple[EntryCacheManager, EntryCache]:
-    manager = EntryCacheManager(
-        EntryCacheSettings(
-            size_bytes_max=1 << 50, policy=policy, profile=profile, extend_recently_accessed=False
-        )
+    settings = EntryCacheSettings(
+        size_bytes_max=1 << 50, policy=policy, profile=profile, extend_recently_accessed=False
     )
+    manager = ComposedCache(settings).manager
     cache = manager.open("log")
-    cursors = cache.readers = ActiveCursors(0, 0)
+    cursors = ActiveCursors(0, 0)
+    cache.attach_cursors(cursors)
     cursors.add("reader", Position(1, 0))
     for first in range(0, entries, RUN):
         run = [Entry(1, entry_id, b"", BODY, 1) for entry_id in range(first, first + RUN)]
@@ -69,7 +68,7 @@ def bytes_per_entry(policy: str, profile: str, entries: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser("python -m bench.cache_room", description="Freeing one byte.")
+    parser = argparse.ArgumentParser("python -m bench.cache_size_pass", description="Freeing one byte.")
     parser.add_argument("--entries", type=int, default=100_000)
     options = parser.parse_args()
     columns = (

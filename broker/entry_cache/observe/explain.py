@@ -1,8 +1,7 @@
-"""Why an entry is in the cache, or is not: told from the newest decisions and from what stands there now.
+"""Explains why an entry is in the cache or is not, from the newest decisions and from the cache's present state.
 
-The decisions that are kept reach back for a while only (`entryCacheDecisionsKept`), so an answer says how far, and
-never takes silence for more than it is: while nothing was dropped, an entry without a decision was confirmed before
-noting began; afterwards nobody knows.
+The ring keeps a limited number of events (`entryCacheDecisionsKept`), so an explanation says how far back they reach. While
+the ring has dropped nothing, an entry without an event was confirmed before noting began; afterwards the reason is unknown.
 """
 
 from __future__ import annotations
@@ -13,11 +12,12 @@ from enum import StrEnum
 from typing import Final
 
 from broker.entry_cache.active_cursors import NAMES_KEPT
-from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Event, Obstacle, Op
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.policies.policy import NOT_COUNTED
+from broker.entry_cache.listener import Obstacle
+from broker.entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Event, Op
+from broker.entry_cache.observe.decision_ring import DecisionRing
+from broker.entry_cache.observe.expectations import Expectations
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.spans import span
@@ -35,19 +35,23 @@ REMOVED: Final = {
 OBSTACLES: Final = {
     Obstacle.DISABLED: "there was no cache (managedLedgerCacheSizeMB=0)",
     Obstacle.NO_ACTIVE_CURSOR: "no cursor was active, nor had one been shortly before",
-    Obstacle.NOBODY_TO_COME: "no active cursor was known to read it again",
+    Obstacle.NO_READER: "no active cursor was known to read it again",
     Obstacle.FULL: "there was no room, and nobody was known to come for it",
     Obstacle.TOO_LARGE: "it is larger than the cache",
 }
 
 
 class Verdict(StrEnum):
+    """The explanation in one word."""
+
     CACHED = "cached"
+    """It is cached now."""
     EVICTED = "evicted"
+    """It is not cached, and the ring has its removal."""
     NEVER_CACHED = "never_cached"
-    """Not in the time that is kept, and a decision says why."""
+    """It was not cached as far as the ring reaches, and an event says why."""
     UNKNOWN = "unknown"
-    """It is not cached, and no decision about it is kept."""
+    """It is not cached, and the ring has no event that says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,53 +59,66 @@ class Present:
     """An entry as it stands in the cache."""
 
     size_bytes: int
+    """Its bytes."""
     age_ns: int
-    """Since it was inserted."""
+    """The time since it was inserted."""
     unvisited_ns: int | None
-    """Since it was inserted or last requeued; None = neither is kept."""
+    """The time since it was inserted or requeued the last time; None = the ring has neither."""
     expected_reads: int | None
-    """As the policy sees them, at least 0; None = not counted."""
+    """As the policy counts them, at least 0; None = not counted."""
     requeues: int | None
-    """Since it was inserted; None = that is not kept."""
+    """How often it was requeued since its insertion; None = the ring lacks the insertion."""
     accessed: bool
-    """Read since the policy last looked at it."""
+    """True if it was read since the policy `pip430` visited it the last time."""
     to_come: tuple[str, ...]
     """Active cursors that stand at the entry or before."""
     to_return: tuple[str, ...]
-    """Cursors that left and are expected back at the entry or before, where the policy waits for them."""
+    """Cursors that left and are expected back at the entry or before; only `magnetar` waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How far back the decisions reach that are kept."""
+    """How far back the kept events reach."""
 
     since_ns: int
+    """All events since this time are kept."""
     forgets: bool
-    """Whether older ones were dropped."""
+    """True if older events were dropped."""
     events_max: int
+    """The number of events that the ring holds at most."""
 
     @staticmethod
-    def by(decisions: Decisions) -> Kept:
-        return Kept(decisions.since_ns, decisions.forgets, decisions.kept_max)
+    def by(ring: DecisionRing) -> Kept:
+        """Returns the reach of a ring."""
+        return Kept(ring.since_ns, ring.forgets, ring.kept_max)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
+    """Why an entry is cached or not."""
+
     verdict: Verdict
+    """The explanation in one word."""
     events: Sequence[Event]
-    """About the entry, oldest first."""
+    """The kept events about the entry, oldest first."""
     present: Present | None
+    """Its state in the cache; None if it is not cached."""
     conclusion: str
-    """One plain sentence, or two."""
+    """One or two plain sentences."""
 
 
 def explain(
-    cache: EntryCache, position: Position, events: Sequence[Event], kept: Kept, now_ns: int
+    cache: EntryCache,
+    expectations: Expectations,
+    position: Position,
+    events: Sequence[Event],
+    kept: Kept,
+    now_ns: int,
 ) -> Explanation:
-    """`events`: those kept that tell of the entry (`Decisions.about`), oldest first."""
+    """Explains one entry from the kept events about it (`DecisionRing.about`), oldest first."""
     entry = cache.peek(*position)
     if entry is not None:
-        present = _present(cache, entry, events, now_ns)
+        present = _present(cache, expectations, entry, events, now_ns)
         return Explanation(Verdict.CACHED, events, present, _why_cached(present))
     eviction = _last(events, Op.EVICT)
     if eviction is not None:
@@ -113,13 +130,15 @@ def explain(
 
 
 def _last(events: Sequence[Event], op: Op) -> int | None:
-    """Where the last one of its kind stands."""
+    """Returns the index of the last event of an operation; None if there is none."""
     return next((n for n in range(len(events) - 1, -1, -1) if events[n].op is op), None)
 
 
-def _present(cache: EntryCache, entry: Entry, events: Sequence[Event], now_ns: int) -> Present:
-    """What befell it is told from the events: not every policy writes it down at the entry."""
-    readers = cache.readers
+def _present(
+    cache: EntryCache, expectations: Expectations, entry: Entry, events: Sequence[Event], now_ns: int
+) -> Present:
+    """Takes requeues from the events, because not every policy counts them at the entry."""
+    cursors = cache.cursors
     inserted = _last(events, Op.INSERT)
     requeued = [event for event in events[inserted or 0 :] if event.op is Op.REQUEUE]
     if requeued:
@@ -130,21 +149,21 @@ def _present(cache: EntryCache, entry: Entry, events: Sequence[Event], now_ns: i
         size_bytes=entry.size,
         age_ns=now_ns - entry.inserted_at_ns,
         unvisited_ns=unvisited_ns,
-        expected_reads=cache.reads_left(entry, now_ns),
+        expected_reads=expectations.reads_left(cache, entry, now_ns),
         requeues=None if inserted is None else len(requeued),
         accessed=entry.accessed,
-        to_come=() if readers is None else readers.names_at_or_before(entry.position, len(readers)),
-        to_return=cache.expected_back(entry, now_ns),
+        to_come=() if cursors is None else cursors.names_at_or_before(entry.position, len(cursors)),
+        to_return=expectations.expected_back(cache, entry, now_ns),
     )
 
 
 def reason_of(evicted: Event) -> Reason:
-    """Of an EVICT."""
+    """Returns the reason of an EVICT."""
     return REASONS[evicted.detail % STILL_EXPECTED]
 
 
 def was_expected(evicted: Event) -> bool:
-    """Whether reads of what an EVICT removed were still expected."""
+    """Returns True if reads of the entries of an EVICT were still expected."""
     return evicted.detail >= STILL_EXPECTED
 
 
@@ -188,8 +207,11 @@ def _why_evicted(events: Sequence[Event], end: int, now_ns: int) -> str:
 
 
 def _unread(inserted: Event, evicted: Event, events: Iterable[Event]) -> str:
-    """Who of those expected had, or had not, read it. `events`: since it was not cached, for the storage read that
-    brought it there served readers too. Whether somebody was still to come is as the cache counted it."""
+    """Says which of the expected cursors had read the entry, or had not.
+
+    `events` begin before the entry was cached, because the storage read that brought it served a reader too. The EVICT
+    says if reads were still expected.
+    """
     read = _readers(event for event in events if event.op in (Op.HIT, *READ_FROM_STORAGE))
     unread = [name for name in inserted.who if name not in read]
     unnamed = inserted.detail - len(inserted.who) if len(inserted.who) >= NAMES_KEPT else 0
@@ -242,7 +264,7 @@ def _why_unknown(events: Sequence[Event], kept: Kept, now_ns: int) -> str:
 
 
 def names(some: Iterable[str]) -> str:
-    """A few of them, and how many more there are."""
+    """Returns the first names, and how many more there are."""
     every = list(some)
     shown = every[:NAMES_SHOWN]
     if len(every) > NAMES_SHOWN:
@@ -255,7 +277,7 @@ def _asked_storage(events: Iterable[Event]) -> tuple[str, ...]:
 
 
 def _readers(events: Iterable[Event]) -> tuple[str, ...]:
-    """Who read, each once, in the order of the first time."""
+    """Returns the names of the readers, each once, in the order of their first read."""
     return tuple(dict.fromkeys(name for event in events for name in event.who))
 
 

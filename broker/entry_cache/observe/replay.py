@@ -1,8 +1,8 @@
-"""Replay: a complete record of a cache's events, fed to the same objects that the broker runs.
+"""Replay: feeds a complete access record to the same objects that the broker runs.
 
-Some events are what the cache was told (inputs), the others what it did about it (outputs). The inputs are repeated
-one by one with the times that they had, and what the objects do is compared with what the broker's did: event
-by event, each run of entries with its bytes. Equality is exact, or the first difference is kept with what led to it.
+Some events are inputs of the cache, the others are its outputs. The inputs are repeated one by one at their recorded times,
+and the outputs of the objects are compared with the recorded ones: event by event, each run of entries with its bytes.
+Either all are equal, or the first difference is kept with the events before it.
 """
 
 from __future__ import annotations
@@ -12,20 +12,29 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_AGAIN, HIT_MOVES, Op, Row
-from broker.entry_cache.decisions import Decisions
+from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED
-from broker.entry_cache.recorded import Difference, Recorded, add_up
+from broker.entry_cache.observe.cache_events import (
+    BY_MARK_DELETE,
+    COUNTS_READS,
+    HIT_AGAIN,
+    HIT_MOVES,
+    Op,
+    Row,
+    expected_reads_of,
+)
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.recorded import Difference, Recorded, add_up
+from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.policy import NO_LIMIT
+from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
 from broker.model.position import Position
 
 OUTPUTS: Final = frozenset((Op.INSERT, Op.OFFER, Op.REQUEUE, Op.EVICT, Op.PINNED))
 BEFORE_MAX: Final = 12
-"""Events that are kept to show what led to a difference."""
+"""Events before a difference that are shown with it."""
 
 
 def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
@@ -41,84 +50,71 @@ def _entries_of(parts: Sequence[Recorded]) -> list[Entry]:
 
 
 class _RecordedPinned:
-    """A `Pinned` whose levels were written down when they mattered; otherwise there was room, whatever they were."""
+    """A `PinnedLevel` that repeats the recorded levels; others decided nothing, so 0 stands for them."""
 
     __slots__ = ("_looks", "told")
 
     def __init__(self) -> None:
         self.told: deque[tuple[int, int]] = deque()
-        """(at which look since the one before, level)"""
+        """(number of the look since the one before, level)"""
         self._looks = 0
 
     @property
     def count(self) -> int:
+        """The level at this look; each call is one look."""
         self._looks += 1
         if not self.told or self.told[0][0] != self._looks:
             return 0
         self._looks = 0
         return self.told.popleft()[1]
 
-    def __bool__(self) -> bool:
-        return False
-
-    @property
-    def behind(self) -> bool:
-        return False
-
-    def configure(self, ratio_max: float) -> None:
-        """Nobody copies here."""
-
-    def add(self, entries: Iterable[Entry]) -> None:
-        """The bodies are not there."""
-
-    def remove(self, entries: Iterable[Entry], *, makes_room: bool) -> None:
-        """Nothing was added."""
-
-    def copy_out(self) -> bool:
-        return False
-
 
 class _Log:
-    """What a managed ledger knows of its readers."""
+    """The part of a managed ledger that a replay needs: its cursors and what they acknowledged."""
 
     __slots__ = ("acknowledged", "by_mark_delete", "cache", "counts_reads", "cursors")
 
     def __init__(self, cache: EntryCache, opened: Recorded) -> None:
         self.cache = cache
         self.cursors = ActiveCursors(opened.size_bytes * 1000, opened.at_ns)
-        cache.readers = self.cursors
+        cache.attach_cursors(self.cursors, opened.at_ns)
         self.counts_reads = bool(opened.detail & COUNTS_READS)
         self.by_mark_delete = bool(opened.detail & BY_MARK_DELETE)
         self.acknowledged: dict[str, Position] = {}
 
     def stand(self, name: str, position: Position) -> None:
+        """Moves a cursor, unless cursors count by their mark-delete positions."""
         if not self.by_mark_delete:
             self.cursors.update(name, position)
 
 
 class Replay:
+    """A cache that repeats the inputs of an access record and compares its outputs."""
+
     def __init__(self, settings: EntryCacheSettings) -> None:
         """As they held when the record began."""
         self.events = 0
-        """Inputs repeated."""
+        """The number of repeated inputs."""
         self.difference: Difference | None = None
-        """The first one."""
+        """The first difference; None while all is equal."""
         self.differences = 0
-        """How many inputs had another outcome than recorded; after the first one that is to be expected."""
+        """Inputs with other outputs than recorded; after the first of them more are likely."""
         self._now_ns = 0
-        decisions = Decisions(0, lambda: self._now_ns)
         self._produced: list[Row] = []
-        decisions.listen(self._produced.append)
+        decisions = Decisions(0, lambda: self._now_ns, self._produced.append)
         self._pinned = _RecordedPinned()
-        self.manager = EntryCacheManager(settings, decisions, self._pinned)
-        self.recorded_totals = dict.fromkeys(totals_of(self.manager), 0)
-        """What the recorded events add up to."""
+        self.cache = ComposedCache(settings, decisions, pinned=self._pinned)
+        """The replayed cache."""
+        self.manager = self.cache.manager
+        """Its caches."""
+        self.recorded_totals = dict.fromkeys(totals_of(self.cache), 0)
+        """The sums of the recorded events."""
         self.logs: dict[str, _Log] = {}
-        """Those that are open."""
+        """The open logs by name."""
         self._closed: set[str] = set()
-        """Logs whose late events, of reads that were under way, count for nobody any more."""
+        """Closed logs: events of reads that ended after the closing are skipped."""
         self._inputs: list[Recorded] = []
-        """The event that waits for its outputs; several where it goes on."""
+        """The input that waits for its outputs; several events if it has `more`."""
         self._outputs: list[Recorded] = []
         self._before: deque[Recorded] = deque(maxlen=BEFORE_MAX)
         self._problems: list[str] = []
@@ -126,7 +122,7 @@ class Replay:
     # Reading the record
 
     def feed(self, record: Iterable[Recorded]) -> None:
-        """The next events, in order. ValueError for what no broker writes."""
+        """Takes the next events, in order. Raises ValueError for events that no broker writes."""
         for event in record:
             if event.op in OUTPUTS:
                 self._outputs.append(event)
@@ -136,14 +132,14 @@ class Replay:
                 self._inputs.append(event)
 
     def finish(self, *, cut_off: bool = False) -> None:
-        """The record has ended; `cut_off`: in the middle perhaps, so that the last input is not judged."""
+        """Ends the replay. With `cut_off` the last input is not compared, because outputs of it may be missing."""
         if not cut_off:
             self._step()
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of the replay, as it stands."""
-        return totals_of(self.manager)
+        """The counts of the replayed cache so far."""
+        return totals_of(self.cache)
 
     # One input
 
@@ -193,7 +189,7 @@ class Replay:
         return log
 
     def _run_of(self, event: Recorded) -> list[Entry]:
-        """The entries as they were when they were handed over or put back: what is cached."""
+        """Returns the cached entries of the event's run: the delivered objects, if nothing differs."""
         log = self.logs.get(event.log)
         ids = range(event.first, event.first + event.entries)
         found = [log.cache.peek(event.ledger_id, entry_id) for entry_id in ids] if log is not None else []
@@ -204,7 +200,7 @@ class Replay:
             )
         return present
 
-    # What the cache was told
+    # Inputs
 
     def _open(self, event: Recorded) -> None:
         self._closed.discard(event.log)
@@ -221,12 +217,12 @@ class Replay:
     def _append(self, event: Recorded) -> None:
         log = self._log_of(event)
         if log.cursors.should_cache_added(event.at_ns):
-            expected_reads = len(log.cursors) if log.counts_reads else NOT_COUNTED
+            expected_reads = len(log.cursors) if log.counts_reads else None
             log.cache.insert_run(_entries_of(self._inputs), expected_reads, event.at_ns)
 
     def _fetch(self, event: Recorded) -> None:
-        expected_reads = event.detail
-        if expected_reads >= 0 and self.manager.policy.caches_storage_reads(expected_reads):
+        expected_reads = expected_reads_of(event.detail)
+        if expected_reads is not None and self.manager.policy.counts.fills_cache(expected_reads):
             cache = self._log_of(event).cache
             cache.insert_run(_entries_of(self._inputs), expected_reads, event.at_ns)
 
@@ -234,13 +230,13 @@ class Replay:
         log = self._log_of(event)
         reader = log.cache.reader(event.reader)
         last = event.first + event.entries - 1
-        taken = log.cache.take_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
+        run = log.cache.read_run(reader, event.ledger_id, event.first, last, NO_LIMIT)
         if event.detail == HIT_AGAIN:
-            for entry in taken:
-                self.manager.policy.taken_again(reader.number, entry)
-        size_bytes = sum([entry.size for entry in taken])
-        if (len(taken), size_bytes) != (event.entries, event.size_bytes):
-            self._problems.append(f"the replay finds {len(taken)} entries of {size_bytes} bytes")
+            for entry in run:
+                log.cache.listener.redelivery_read(reader, entry)
+        size_bytes = sum([entry.size for entry in run])
+        if (len(run), size_bytes) != (event.entries, event.size_bytes):
+            self._problems.append(f"the replay finds {len(run)} entries of {size_bytes} bytes")
         if event.detail == HIT_MOVES:
             log.stand(event.reader, Position(event.ledger_id, last + 1))
 
@@ -265,23 +261,23 @@ class Replay:
 
     def _deliver(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.handed_over(self._run_of(event))
+            self.manager.policy.counts.mark_read(self._run_of(event))
 
-    def _put_back(self, event: Recorded) -> None:
+    def _expect_redelivery(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.put_back(self._number_of(event), self._run_of(event))
+            self.manager.expect_redelivery(self._reader_of(event), self._run_of(event))
 
-    def _keep_back(self, event: Recorded) -> None:
+    def _postpone_delivery(self, event: Recorded) -> None:
         if not event.detail:
-            self.manager.policy.kept_back(self._number_of(event), self._run_of(event))
+            self.manager.postpone_delivery(self._reader_of(event), self._run_of(event))
 
-    def _wait_no_longer(self, event: Recorded) -> None:
-        for entry in self._run_of(event):
-            self.manager.policy.taken_again(self._number_of(event), entry)
+    def _drop_redeliveries(self, event: Recorded) -> None:
+        positions = [entry.position for entry in self._run_of(event)]
+        self._log_of(event).cache.drop_redeliveries(self._reader_of(event), positions)
 
-    def _number_of(self, event: Recorded) -> int:
-        """Of the reader, in this replay."""
-        return self._log_of(event).cache.reader(event.reader).number
+    def _reader_of(self, event: Recorded) -> Reader:
+        """Returns the reader of this replay."""
+        return self._log_of(event).cache.reader(event.reader)
 
     def _cursor_added(self, event: Recorded) -> None:
         log = self._log_of(event)
@@ -315,10 +311,10 @@ class Replay:
             cache.invalidate_before(Position(event.ledger_id, event.first))
 
     def _tick(self, event: Recorded) -> None:
-        self.manager.tick(event.at_ns, event.entries)
+        self.manager.eviction.tick(event.at_ns, event.entries)
 
     def _check_size(self, event: Recorded) -> None:
-        self.manager.run_pending(event.at_ns, event.entries)
+        self.manager.eviction.run_size_checks(event.at_ns, event.entries)
 
     def _nothing(self, event: Recorded) -> None:
         """It changes nothing for the cache."""
@@ -337,9 +333,9 @@ REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.FAILED: Replay._nothing,
     Op.ARRIVED: Replay._arrive,
     Op.DELIVER: Replay._deliver,
-    Op.REPLAY: Replay._put_back,
-    Op.KEPT_BACK: Replay._keep_back,
-    Op.GIVEN_UP: Replay._wait_no_longer,
+    Op.REPLAY: Replay._expect_redelivery,
+    Op.KEPT_BACK: Replay._postpone_delivery,
+    Op.GIVEN_UP: Replay._drop_redeliveries,
     Op.CURSOR_ADDED: Replay._cursor_added,
     Op.CURSOR_MOVED: Replay._cursor_moved,
     Op.CURSOR_LEFT: Replay._cursor_left,
@@ -349,4 +345,4 @@ REPEAT: Final[dict[Op, Callable[[Replay, Recorded], None]]] = {
     Op.TICK: Replay._tick,
     Op.SIZE_CHECK: Replay._check_size,
 }
-"""What each input is repeated by."""
+"""By operation, the method that repeats the input."""

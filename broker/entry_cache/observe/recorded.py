@@ -1,31 +1,39 @@
-"""Recorded: one event as it stands in a record, with names instead of numbers; what such events add up to."""
+"""Recorded: one event as an access record holds it, with names instead of numbers, and the sums of such events."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from broker.entry_cache.cache_events import CAUSES, REASONS, STILL_EXPECTED, Op
-from broker.entry_cache.totals import evicted, evicted_expected, requeued
+from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, STILL_EXPECTED, Op
+from broker.entry_cache.observe.totals import evicted, evicted_expected, requeued
 
 
 class Recorded(NamedTuple):
-    """One event as it stands in a record, with names instead of numbers."""
+    """One event of an access record; the fields are those of `Event`, unless they say otherwise."""
 
     at_ns: int
+    """Monotonic time."""
     op: Op
+    """The operation."""
     log: str
+    """The managed ledger's name; empty if the event is about the whole cache."""
     reader: str
+    """The cursor's name; empty if there is none."""
     ledger_id: int
+    """The ledger of the run, or of a position."""
     first: int
+    """The first entry id of the run, or the entry id of a position."""
     entries: int
+    """The number of entries of the run."""
     size_bytes: int
-    """APPEND and FETCHED: all of the run's entries have the same size."""
+    """The bytes of the run. APPEND and FETCHED: all entries of the run have the same size."""
     detail: int
+    """A number whose meaning depends on `op`."""
     more: bool = False
-    """The next event is of the same call."""
+    """True if the next event is of the same call."""
     settings: str = ""
-    """SETTINGS: what holds from here on."""
+    """SETTINGS: the settings that hold from here on."""
 
     def __str__(self) -> str:
         where = f" {self.ledger_id}:{self.first}" if self.ledger_id or self.first else ""
@@ -36,14 +44,18 @@ class Recorded(NamedTuple):
 
 
 class Difference(NamedTuple):
+    """An input that the replayed cache answered with other events than the broker's."""
+
     event: int
-    """Which input of the record it was, from 1."""
+    """The number of the input in the record, from 1."""
     problems: Sequence[str]
+    """Preconditions of the input that the replayed cache does not meet."""
     recorded: Sequence[str]
-    """What the broker did about the input."""
+    """The broker's events after the input."""
     replayed: Sequence[str]
+    """The events of the replay after the input."""
     before: Sequence[str]
-    """The events that came before, the input last."""
+    """The events before, the input last."""
 
     def __str__(self) -> str:
         parts = [
@@ -65,7 +77,7 @@ _ENTRIES_AND_BYTES: Final = {
 
 
 def add_up(events: Iterable[Recorded], totals: dict[str, int]) -> None:
-    """Add what the events count for, by the names of `totals_of`."""
+    """Adds the counts of these events to `totals`, by the names of `totals_of`."""
     for event in events:
         op, detail = event.op, event.detail
         counted = _ENTRIES_AND_BYTES.get(op) or _ENTRIES_AND_BYTES.get((op, detail))
@@ -76,7 +88,7 @@ def add_up(events: Iterable[Recorded], totals: dict[str, int]) -> None:
         elif op is Op.OFFER:
             totals["refused"] += event.entries
         elif op is Op.REQUEUE:
-            totals[requeued(CAUSES[detail])] += event.entries
+            totals[requeued(CAUSES_OF_REQUEUES[detail])] += event.entries
         elif op is Op.EVICT:
             totals[evicted(REASONS[detail % STILL_EXPECTED].value)] += event.entries
             if detail >= STILL_EXPECTED:

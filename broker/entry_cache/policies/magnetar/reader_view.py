@@ -1,31 +1,30 @@
-"""ReaderView: the readers of one log at one moment, as a policy that decides by positions looks at them.
+"""ReaderView: the readers of one log at one moment, as the policy `magnetar` looks at them.
 
-PIP-430 counts reads at an entry; a log can be asked instead. Whoever reads on at or before a position will come
-to it, and whoever has read past it without acknowledging it may come again. So nothing has to be counted
-down, a cursor that leaves takes its claims along, and one that comes back brings them with it.
+PIP-430 counts expected reads at each entry. This policy asks positions instead: a cursor that reads on at or before a
+position will come to it, and a cursor that has read past it without acknowledging it may come again. So no count has
+to be lowered, and a cursor that leaves or comes back changes what is expected at once.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from broker.entry_cache.active_cursors import Place, count_to
 from broker.model.position import LATEST, Position
 
 LEDGER_ENTRIES_GUESS: Final = 50_000
-"""Entries that a ledger is taken to have, for distances that go past its end."""
+"""Assumed entries of a ledger, for distances that reach into the next one."""
 
 READERS_ASKED_MAX: Final = 8
-"""Of many readers only so many, the nearest, are asked how soon they come."""
-
-Place = tuple[int, int, str]
-"""(ledger id, entry id, name): where a reader stands, in lists that are sorted by it."""
+"""The nearest readers whose time of arrival is computed; of many readers the others are ignored."""
 
 
 class ReaderView:
-    """It copies nothing, so that making one costs the same however many readers there are: it holds until one of
-    them moves."""
+    """The readers of one log, until one of them moves.
+
+    It copies nothing, so making a view costs the same however many readers there are.
+    """
 
     __slots__ = ("_going", "_returning", "_speed_of", "_stopped", "_unacknowledged", "slowest")
 
@@ -37,9 +36,12 @@ class ReaderView:
         unacknowledged: Position,
         speed_of: Callable[[str], float],
     ) -> None:
-        """`going`: cursors that get on, each of which has a speed in entries a second, above 0; `returning`: those that
-        left and are expected back; `stopped`: those that have not moved for a long time; what stands behind
-        `unacknowledged` has not been acknowledged by everybody."""
+        """All places are sorted.
+
+        `going` are cursors that get on, with a speed above 0 entries per second by `speed_of`; `returning` left and are
+        expected back; `stopped` have not moved for a long time. Entries after `unacknowledged` were not acknowledged by
+        all cursors.
+        """
         self._going = going
         self._returning = returning
         self._stopped = stopped[0][:2] if stopped else LATEST
@@ -49,20 +51,22 @@ class ReaderView:
         if returning and (first is None or returning[0] < first):
             first = returning[0]
         self.slowest: Position | None = None if first is None else Position(first[0], first[1])
-        """Of those that get on, and those expected back."""
+        """The lowest position of a cursor that gets on or is expected back; None if there is none."""
 
     def is_expected(self, position: tuple[int, int]) -> bool:
-        """Whether a reader who gets on will come to the position."""
+        """Returns True if a reader that gets on will come to the position."""
         return self.slowest is not None and self.slowest <= position
 
     def has_stopped_before(self, position: tuple[int, int]) -> bool:
+        """Returns True if a cursor has stopped at the position or before."""
         return self._stopped <= position
 
     def may_return_to(self, position: tuple[int, int]) -> bool:
+        """Returns True if a cursor has not acknowledged the position, as far as views have looked."""
         return position > self._unacknowledged
 
     def due_us(self, position: tuple[int, int]) -> int | None:
-        """In how many microseconds the first reader who gets on is likely to come to the position."""
+        """Returns the microseconds until the first reader is likely to come to the position; None if none will."""
         soonest = [
             (_distance(place, position) + 1) / self._speed_of(place[2])
             for places in (self._going, self._returning)
@@ -71,13 +75,8 @@ class ReaderView:
         return int(min(soonest) * 1e6) if soonest else None
 
 
-def count_to(places: Sequence[Place], position: tuple[int, int]) -> int:
-    """How many stand at the position or before."""
-    return bisect_left(places, (position[0], position[1] + 1))
-
-
 def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Place]:
-    """Those that come to the position first, if all are equally fast."""
+    """Returns the places that reach the position first if all readers are equally fast."""
     if not places:
         return ()
     end = count_to(places, position)
@@ -85,11 +84,12 @@ def _nearest(places: Sequence[Place], position: tuple[int, int]) -> Sequence[Pla
 
 
 def _distance(reader: Place, position: tuple[int, int]) -> int:
-    """How many entries the reader is away, as well as that can be told without the log's list of ledgers."""
+    """Returns how many entries the reader is away; a guess across ledgers, whose lengths are not known here."""
     ledger_id, entry_id = position
     if reader[0] == ledger_id:
         return entry_id - reader[1]
     return entry_id + max(0, LEDGER_ENTRIES_GUESS - reader[1])
 
 
-NOBODY: Final = ReaderView((), (), (), LATEST, lambda name: 1.0)
+NO_READERS: Final = ReaderView((), (), (), LATEST, lambda name: 1.0)
+"""The view of a log without readers."""
