@@ -59,11 +59,12 @@ class Stage:
         self.metadata = FakeMetadata()
         self.ledgers = MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
+        self.caches = WholeCache(EntryCacheSettings(cache_bytes, policy=policy))
         self.environment = ManagedLedgerEnvironment(
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
-            caches=WholeCache(EntryCacheSettings(cache_bytes, policy=policy)),
+            caches=self.caches.manager,
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,

@@ -50,7 +50,8 @@ class EvictionReplay:
             self.removed.append([self.cache_of[id(entry)], entry.ledger_id, entry.entry_id, entry.size])
 
     def cache(self, number: int) -> EntryCache:
-        return self.manager.open(str(number))
+        cache: EntryCache = self.manager.open(str(number))
+        return cache
 
     def apply(self, op: Op) -> Op:
         self.now = op["now"]
@@ -199,7 +200,7 @@ class EvictionReplay:
     # Settings
 
     def change(self, **values: object) -> None:
-        self.manager.reconfigure(replace(self.manager.settings, **values))  # type: ignore[arg-type]
+        self.manager.reconfigure(replace(self.manager.settings, **values))
 
     def do_set_max_requeue(self, op: Op) -> None:
         self.change(requeues_max=op["value"])

@@ -192,7 +192,7 @@ class World:
             self.metadata,
             on_one_bookie(self.metadata, self.ledgers),
             LedgerIds(self.metadata),
-            self.caches,
+            self.caches.manager,
             Turn(asyncio.get_running_loop().call_soon, self.clock),
             self.clock,
             lambda: self.wall,
