@@ -1,4 +1,4 @@
-"""What several workers rely on: the order of the files names what is there, and ports are nobody else's."""
+"""The schedule of several workers names existing files, and each port goes to one worker alone."""
 
 from __future__ import annotations
 

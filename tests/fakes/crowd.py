@@ -1,6 +1,6 @@
 """Crowd: consumers of one subscription that come, ask, acknowledge, refuse and leave, and what they may never see.
 
-Checked at every delivery: nobody else holds the entry, permits are overdrawn by one entry at most; for Key_Shared
+Checked at every delivery: no other consumer holds the entry, permits are overdrawn by one entry at most; for Key_Shared
 also: whoever holds an entry of the key's hash is this very consumer, and a key's entries come in order.
 """
 

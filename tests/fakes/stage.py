@@ -50,7 +50,7 @@ class Stage:
         policy: str = "pip430",
         **settings: Any,
     ) -> None:
-        """`reads_budget`: bytes that may be read and not handed over yet, 0 = any; nobody waits too long."""
+        """`reads_budget`: bytes that may be read and not delivered yet, 0 = any; reads have no timeout."""
         self.now_ns = 1_000_000_000
         self.wall_ms = SENT_AT_MS
         self.soon: deque[Callable[[], None]] = deque()

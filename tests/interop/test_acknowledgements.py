@@ -1,4 +1,4 @@
-"""What an acknowledgement settles, and what comes again without one."""
+"""Acknowledged messages stay acknowledged; messages without an acknowledgement come again."""
 
 from __future__ import annotations
 

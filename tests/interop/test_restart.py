@@ -1,4 +1,4 @@
-"""What a client finds after the broker was stopped or killed: messages, positions, holes, producers, indexes.
+"""State that a client finds after the broker was stopped or killed: messages, positions, holes, producers, indexes.
 
 Acknowledgements are asynchronous: `kept` asks for a receipt over a connection of its own before the broker goes,
 so that what is expected afterwards was promised.

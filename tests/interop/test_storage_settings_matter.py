@@ -27,7 +27,7 @@ USED, PINNED = "pulsar_ml_cache_x_used_bytes", "pulsar_ml_cache_x_pinned_bytes"
 ENTRIES, INSERTED = "pulsar_ml_cache_x_entries", "pulsar_ml_cache_x_insertions_total"
 
 OWN_METADATA_BYTES_MAX: Final = 64
-"""What the broker puts in front of an entry is not in the buffer."""
+"""Bytes that the broker puts in front of an entry are not in the buffer."""
 
 DEFAULTS: Final[dict[str, str]] = {}
 KEPT: Final = {"managedLedgerCacheEvictionTimeThresholdMillis": "60000"}

@@ -1,4 +1,4 @@
-"""Who gets which message: the four types, takeover, order per key while consumers come and go, patterns."""
+"""Dispatch to consumers: the four subscription types, takeover, order per key while consumers come and go, patterns."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Stuck(AssertionError):
-    """Somebody waits, and nothing will ever happen."""
+    """A task waits although no event is scheduled."""
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -52,7 +52,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T], loop: SimLoop) -> T:
-    """Run to the end and throw away what is still waiting then."""
+    """Runs to the end, then cancels the tasks that still wait."""
     try:
         outcome = loop.run_until_complete(main)
         if loop.defects:

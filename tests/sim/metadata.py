@@ -29,7 +29,7 @@ class SharedState:
         self.slow_rate = 0.0
         self.history: list[LedgerMetadata] = []
         self.deleted = False
-        """The ledger; nobody may make it again."""
+        """Creates the ledger; a second attempt fails."""
 
     def witness(self, value: bytes) -> None:
         new = decode(value)

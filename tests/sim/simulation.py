@@ -236,7 +236,7 @@ class Simulation:
                 if self.is_deleted():
                     return self.state.history[-1]
                 if attempt > 5:
-                    self.writer.crash()  # it was never made, and nobody will make it now
+                    self.writer.crash()  # it was never made, and will not be made now
                     return LedgerMetadata((), LedgerState.CLOSED)
             await asyncio.sleep(1.0)
         raise Broken(f"the ledger cannot be closed: {problem}")

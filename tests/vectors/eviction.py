@@ -109,7 +109,7 @@ class EvictionReplay:
     def offer(
         self, number: int, ledger: int, entry_id: int, length: int, expected: int
     ) -> tuple[bool, Entry]:
-        """Whether it was inserted, and the object that a reader of this insert would hold."""
+        """Returns True when it was inserted, and the entry that a reader of this insert would hold."""
         entry = Entry(ledger, entry_id, b"", bytes(length), 1)
         self.offered.append(entry)
         self.cache_of[id(entry)] = number
