@@ -124,7 +124,9 @@ def test_which_topics_fill_the_cache(broker_with: BrokerWith, connected: Connect
     assert len(run(broker, "top", "-n", "1").splitlines()) == len(printed.splitlines()) - 1
 
 
-def test_what_does_not_exist_is_named(broker_with: BrokerWith, connected: Connected, tmp_path: Path) -> None:
+def test_why_names_an_unknown_topic_ledger_or_entry(
+    broker_with: BrokerWith, connected: Connected, tmp_path: Path
+) -> None:
     broker = broker_with(QUICK)
     sent = connected(broker.addresses.pulsar).create_producer("known").send(b"x")
     assert "Topic persistent://public/default/unknown not found (404)" in run(

@@ -366,7 +366,9 @@ def _labels(admin: Admin, client: pulsar.Client, topic: str) -> tuple[set[str], 
     return {sample.name for sample in samples}, {label for sample in samples for label in sample.labels}
 
 
-def test_what_the_metrics_tell(broker_with: BrokerWith, client_of: ClientOf, topic: str) -> None:
+def test_metrics_have_the_families_and_labels_that_settings_choose(
+    broker_with: BrokerWith, client_of: ClientOf, topic: str
+) -> None:
     names, labels = {}, {}
     for title, settings in (("default", DEFAULTS), ("quiet", QUIET), ("detailed", DETAILED)):
         found = _labels(_admin(broker_with(settings)), client_of(settings), topic)
