@@ -94,7 +94,7 @@ class ManagedCursor:
 
     @property
     def mark_delete_position(self) -> Position:
-        """Everything up to here is acknowledged."""
+        """The last position up to which every entry is acknowledged."""
         return self.acks.mark_delete
 
     @property
@@ -180,6 +180,7 @@ class ManagedCursor:
         Passing them as `rest` spares a read from storage should the cache not have them.
         """
         assert position <= self.read_position
+        # A read in flight begins behind these entries; kept, it would be delivered with a gap before it.
         if self._request is not None:
             self._request.position_jumped()
         if rest:
@@ -198,7 +199,9 @@ class ManagedCursor:
         """
         assert self._request is None, "one read at a time"
         assert entries_max > 0
+        # No exception for a closed cursor: the dispatcher expects `ready` and looks at `last_error` then.
         self.last_error = ServiceNotReady(f"cursor {self.name} is closed") if self.closed else None
+        # All entries were taken, but their permits go back at the end of the turn: this read may need them now.
         self._ready.drop()
         wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
         if wanted is None:
@@ -252,7 +255,10 @@ class ManagedCursor:
             self._reading_cursors.moved(self)
 
     def _jump(self, position: Position) -> None:
-        """Move to a place that is not the end of the last run, so entries read for the old one are of no use."""
+        """Move elsewhere, and drop entries that were read for the old position.
+
+        `_move_to` alone is for moves along the entries that were read.
+        """
         if self._request is not None:
             self._request.position_jumped()
         self._ready.drop()
@@ -302,6 +308,7 @@ class ManagedCursor:
         acks = self.acks
         if self.durable:
             self.store.changed()
+        # Integers first: nearly every acknowledgement is behind the read position, and no Position is made for it.
         if acks.entry_id >= self._read_entry or acks.ledger_id != self._read_ledger:
             # Entries that were acknowledged without being read need no reading any more.
             mark_delete = acks.mark_delete
@@ -315,7 +322,10 @@ class ManagedCursor:
             self._reading_cursors.acknowledged(self)
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
-        """The mark-delete position is in another ledger than before, or at the end of a closed one."""
+        """Return True when this acknowledgement may let Trimming remove a ledger.
+
+        The position is in another ledger than at the last call, or at the end of a closed one.
+        """
         if ledger_id != self._left_ledger:
             self._left_ledger = ledger_id
             return True
@@ -335,6 +345,7 @@ class ManagedCursor:
         if self.active:
             self._reading_cursors.acknowledged(self)
         self.store.changed()
+        # Past the rate limit: after a crash a client that has sought must not find the old position.
         await self.store.flush()
 
     # Ends

@@ -52,7 +52,7 @@ class CursorInfo:
     """The stored state of a cursor."""
 
     mark_delete: Position
-    """Everything up to here is acknowledged."""
+    """The last position up to which every entry is acknowledged."""
     properties: Mapping[str, int] = field(default_factory=dict)
     """Kept with the mark-delete position; deduplication keeps its sequence ids here."""
     acked: list[tuple[int, int, int]] = field(default_factory=list)

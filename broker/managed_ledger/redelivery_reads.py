@@ -105,6 +105,7 @@ class RedeliveryReads:
         self._in_flight.remove(read)
         self.last_error = error
         self._parts.context.stats.took(entries)
+        # Last, because the dispatcher may begin the next read inside this call.
         ready(entries)
 
 
