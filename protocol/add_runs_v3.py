@@ -68,7 +68,7 @@ class AddRunV3(NamedTuple):
     entries: bytes
     """Encoded entry ids, all equally long, for the same use."""
     records: bytes
-    """All entries in one piece, each with its int32 length in front, all equally long."""
+    """The entries in one piece, equally long, each with its int32 length in front."""
     starts: Sequence[int]
     """Offset of each entry's length in `records`."""
     end: int

@@ -50,7 +50,7 @@ class LedgerState(enum.IntEnum):
 
 
 class DigestType(enum.IntEnum):
-    """How entries of a ledger are guarded against damage; BookKeeper's numbers."""
+    """Kind of a ledger's digest, with BookKeeper's numbers."""
 
     CRC32 = 1
     HMAC = 2
@@ -70,7 +70,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """One ledger in the metadata store.
+    """A ledger's value in the metadata store.
 
     The value is never changed; `replace` makes another.
     """

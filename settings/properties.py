@@ -18,7 +18,7 @@ ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Property(NamedTuple):
-    """One key of a file with its value."""
+    """A key of a file with its value."""
 
     key: str
     value: str

@@ -63,6 +63,7 @@ class ZookeeperNodes:
         All requests are out at once: pass as many paths as ZooKeeper should serve at a time.
         """
         with _errors():
+            # A list and not a generator: every request must be out before the first answer is awaited.
             answers = [self._client.get_async(path) for path in paths]
             for path, answer in zip(paths, answers, strict=True):
                 try:
@@ -136,6 +137,7 @@ class ZookeeperNodes:
         """
         gone = threading.Event()
         with _errors():
+            # Asked with the watch in one request: a node that goes between two requests would be waited for in vain.
             if self._client.exists(path, watch=lambda _event: gone.set()) is None:
                 return True
         return wait_s > 0 and gone.wait(wait_s)

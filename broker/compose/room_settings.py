@@ -34,7 +34,7 @@ def reads_limiter(settings: Settings) -> InflightReadsLimiter:
 
 
 def record_settings(settings: Settings) -> RecordSettings | None:
-    """Returns the settings of the access record, None where no folder for it is set."""
+    """Returns the access record's settings; None without a folder."""
     directory = settings.str("entryCacheRecordDirectory")
     if not directory:
         return None

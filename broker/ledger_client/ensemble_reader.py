@@ -35,7 +35,7 @@ SINGLE_READS_MAX = 64
 
 
 class ReadRequest(NamedTuple):
-    """One read of a run of entries."""
+    """A read of consecutive entries of one ledger."""
 
     ledger_id: int
     first: int
@@ -115,7 +115,7 @@ class EnsembleReader:
 
 
 class _Read:
-    """One run, asked of one bookie after the other until one serves it."""
+    """A run that is asked of one bookie after the other."""
 
     __slots__ = (
         "_asked",

@@ -95,6 +95,7 @@ class ConsumerSet:
         self.unacked -= messages
         consumer.unacked -= messages
         unblocked = False
+        # Half, as in Pulsar: at the limit itself each acknowledgement would end the block for one message.
         if consumer.blocked and consumer.unacked <= self.settings.unacked_max_per_consumer // 2:
             consumer.blocked = False
             unblocked = True
