@@ -57,13 +57,13 @@ class KeyFields:
         self._defaults = defaults
 
     def int(self, name: builtins.str, unit: builtins.str = "") -> builtins.int:
-        """Makes a field for a whole number, in `unit` where one is named."""
+        """Makes a field for a whole number, in `unit` if named."""
         factor, divisor = _ratio(self._key(name, "int", "long"), unit)
         assert divisor == 1, f"{name} in {unit} has fractions: use float"
         return self.rule(lambda settings: settings.int(name) * factor)
 
     def float(self, name: builtins.str, unit: builtins.str = "") -> builtins.float:
-        """Makes a field for a number with a fraction, in `unit` if named."""
+        """Makes a field for a fractional number, in `unit` if named."""
         key = self._key(name, "int", "long", "double")
         factor, divisor = _ratio(key, unit)
         if key.kind == "double":

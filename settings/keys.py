@@ -136,6 +136,7 @@ class Key:
         """Returns the value of `text`. Raises ValueError for a value that is not `allowed`."""
         value = _PARSERS[self.kind](text)
         if isinstance(value, int | float):
+            # NaN is refused here too: it is neither below nor above anything.
             if not self._lowest() <= value <= self._highest():
                 raise ValueError(text)
             return value
@@ -237,7 +238,9 @@ class Section(NamedTuple):
     """Keys under one title of conf file and documentation, in order."""
 
     title: str
+    """Heading above the keys."""
     keys: Sequence[Key]
+    """Rows of the table."""
 
 
 class KeyTable:

@@ -27,6 +27,7 @@ class DirectMemory(NamedTuple):
     size: int
     """Bytes."""
     source: str
+    """The place, in words for `config show --origin`."""
 
     @property
     def mebibytes(self) -> int:

@@ -21,7 +21,9 @@ class Property(NamedTuple):
     """A key of a file with its value."""
 
     key: str
+    """Unescaped."""
     value: str
+    """Unescaped, without blanks at its ends."""
     line: int
     """Number of the key's line, counted from 1; a continued value ends on a later one."""
 

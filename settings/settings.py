@@ -41,7 +41,9 @@ class Note(NamedTuple):
     """A line for the log, kept until the process has one."""
 
     level: Literal["info", "warning"]
+    """Level of the log line."""
     text: builtins.str
+    """The line, with secrets masked."""
 
 
 class Settings:

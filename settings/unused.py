@@ -20,11 +20,13 @@ class UnusedKey(NamedTuple):
     """A line of the file."""
 
     name: str
+    """The key."""
     defaults: tuple[str, ...]
     """Values that say nothing new; `("",)` where the default is unset."""
     dynamic: bool
     """Pulsar lets the key change at run time."""
     reason: str
+    """Why the key has no effect here."""
 
 
 class UnusedKeys:

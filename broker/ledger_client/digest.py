@@ -77,6 +77,7 @@ class Digest:
     """A way to seal and check entries, with the ledger's key."""
 
     type: DigestType
+    """As the ledger's metadata names it."""
     overhead_bytes: int
     """Bytes of a stored entry in front of its payload."""
     master_key: bytes

@@ -38,6 +38,7 @@ class ReadRequest(NamedTuple):
     """A read of consecutive entries of one ledger."""
 
     ledger_id: int
+    """The ledger of all entries."""
     first: int
     """The entry that must be read."""
     last: int

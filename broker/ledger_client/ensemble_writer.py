@@ -43,6 +43,7 @@ class Ledger(Protocol):
     """The ledger that is written: `OwnLedger` or `RecoveringLedger`."""
 
     ledger_id: int
+    """The ledger's number."""
     metadata: LedgerMetadata
     """The present one; the last segment has the ensemble that is written to."""
 

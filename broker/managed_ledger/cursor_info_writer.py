@@ -64,6 +64,7 @@ class NoCursorInfo:
     """The store of a cursor in memory, which stores nothing."""
 
     durable: Final = False
+    """See CursorStore."""
 
     def changed(self) -> None:
         """Do nothing: the cursor ends with the process."""
@@ -105,6 +106,7 @@ class CursorInfoWriter:
     )
 
     durable: Final = True
+    """See CursorStore."""
 
     def __init__(self, context: LedgerContext, cursor_name: str, acks: Acks, version: int) -> None:
         """`version`: of the value stored now, or ABSENT."""

@@ -233,7 +233,7 @@ class InflightReadsLimiter:
 
 
 class ReadPermits:
-    """One read's share of the budget: acquired, corrected, lent, released.
+    """A read's share of the budget: acquired, corrected, lent, released.
 
     `release` may come at any time and more than once, also while the read waits. So the owner that ends a
     read need not know how far it came.

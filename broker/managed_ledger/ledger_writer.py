@@ -112,6 +112,7 @@ class LedgerWriter:
     )
 
     listener: LedgerListener
+    """Receives the outcome of every add; the topic sets it after the open."""
 
     def __init__(
         self, context: LedgerContext, stamp: EntryStamp, reading_cursors: ReadingCursors, trimming: Trimming
@@ -170,7 +171,7 @@ class LedgerWriter:
             raise _REFUSALS[self.state](f"{self._context.name} is {self.state.value}")
 
     def _roll_when_old_enough(self, handle: LedgerHandle, now_ns: int) -> None:
-        """Roll, unless the ledger is only full and still below its minimum age."""
+        """Roll, unless the ledger is full but too young."""
         allowed_ns = self._started_ns + self._context.settings.rollover_ns_min
         if now_ns < min(allowed_ns, self._roll_at_ns):
             # Leave one comparison per add until the minimum age is reached, instead of coming here with each add.

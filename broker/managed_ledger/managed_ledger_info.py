@@ -118,6 +118,7 @@ def encode_cursor_info(info: CursorInfo) -> bytes:
         acked: dict[int, dict[int, str]] = {}
         for ledger_id, first, bits in info.acked:
             acked.setdefault(ledger_id, {})[first] = f"{bits:x}"
+        # JSON turns the numbers into text: its keys are texts, and most parsers lose bits of integers above 2**53.
         value["acked"] = acked
     if info.batches:
         value["batches"] = [(*position, f"{bits:x}") for position, bits in info.batches]

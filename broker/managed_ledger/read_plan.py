@@ -43,8 +43,11 @@ class Join(NamedTuple):
     running: Span
     """The storage read, by its own range."""
     first: int
+    """First entry to receive."""
     last: int
+    """Last entry to receive, included."""
     match: Match
+    """For the counters of coalesced reads."""
 
 
 class ReadPlan(NamedTuple):
@@ -53,6 +56,7 @@ class ReadPlan(NamedTuple):
     have: Sequence[int]
     """Entry ids that the cache has, ascending."""
     join: list[Join]
+    """Running reads to wait for."""
     fetch: list[Span]
     """Ranges to ask of storage, ascending."""
 

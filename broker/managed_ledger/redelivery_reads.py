@@ -110,7 +110,7 @@ class RedeliveryReads:
 
 
 class _RedeliveryRead:
-    """One request: positions as ranges of neighbours, read under one share of the budget."""
+    """A request: positions as ranges, read under one share of the budget."""
 
     __slots__ = ("_cursor", "_owner", "_parts", "_ranges", "_read", "_ready", "reader")
 

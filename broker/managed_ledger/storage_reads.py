@@ -24,11 +24,14 @@ _NONE_RUNNING: Final[Mapping[Span, RunningRead]] = {}
 
 
 class ReadPart(NamedTuple):
-    """One part of a range that a reader wants."""
+    """A part of a range that a reader wants."""
 
     wanted: EntryRange
+    """The whole range."""
     first: int
+    """First entry of the part."""
     last: int
+    """Last entry of the part, included."""
 
 
 class PartReceiver(Protocol):
@@ -47,7 +50,7 @@ class PartReceiver(Protocol):
 
 
 class RunningRead:
-    """One range of one ledger, read in batches of limited bytes."""
+    """A range of one ledger that is read in batches of limited bytes."""
 
     __slots__ = (
         "_ended",

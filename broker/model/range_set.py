@@ -23,8 +23,11 @@ class EntryRange(NamedTuple):
     """Consecutive entries of one ledger, both ends included."""
 
     ledger_id: int
+    """The ledger of all entries."""
     first: int
+    """Lowest entry id."""
     last: int
+    """Highest entry id."""
 
 
 class RangeSet:
@@ -192,7 +195,7 @@ def _mask(first: int, last: int) -> int:
 
 
 def _last_range_start(page: int) -> int:
-    """Return the place of the lowest bit of the highest run of set bits."""
+    """Return the lowest place of the highest run of set bits."""
     top = page.bit_length()
     # The highest clear bit below the top one stands in front of that run.
     gaps = ~page & (1 << top) - 1

@@ -128,6 +128,7 @@ class Namespaces:
         async with self._changing:
             if tenant in self._tenants:
                 raise AlreadyExists("Tenant already exist")
+            # The store first, here and below: memory must not show a change that was not stored.
             await self._store.put(f"{ROOT}/{tenant}", _dump(info), ABSENT)
             self._tenants[tenant] = dict(info)
 
