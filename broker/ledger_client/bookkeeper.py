@@ -245,7 +245,7 @@ class BookKeeperLedgerClient:
         done(rc, entry_id)
 
     def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
-        """Fail what is outstanding, and connect again after a pause."""
+        """Fail outstanding requests, and connect again after a pause."""
         # A connection that `close` or a timed-out attempt has given up is no longer ours.
         if connection is self._connection:
             self._connection = None

@@ -44,7 +44,7 @@ class Acks:
 
     @classmethod
     def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
-        """Restore what was stored, without entries that no longer exist."""
+        """Restore stored acknowledgements, without entries that no longer exist."""
         # A position behind the last entry would acknowledge entries that are still to be added.
         mark_delete = min(info.mark_delete, ledgers.last())
         acks = cls(ledgers, mark_delete, info.properties)
@@ -208,7 +208,7 @@ class Acks:
         )
 
     def _advance(self) -> None:
-        """Move the mark-delete position over what is acknowledged right behind it."""
+        """Move the mark-delete position over acknowledged entries behind it."""
         following = self._ledgers.next_valid((self.ledger_id, self.entry_id))
         while following in self.beyond:
             ledger_id = following.ledger_id

@@ -1,8 +1,8 @@
 """CursorInfoWriter: writes a cursor's acknowledgements to the metadata store.
 
 At most one write per cursor is in flight, at most one begins per loop turn, and with a mark-delete rate limit at
-most one per interval. A write stores everything acknowledged up to its beginning, so changes in between are joined. A
-change that must wait for its interval registers in UnsavedCursors. A failed write is tried again in the same way.
+most one per interval. A write stores everything acknowledged up to its beginning, so it covers all changes since the
+write before. A writer whose interval is not over registers in UnsavedCursors, and so does one whose write has failed.
 
 A cursor that is not durable has a NoCursorInfo instead, which stores nothing.
 """
@@ -38,14 +38,14 @@ class CursorStore(Protocol):
         ...
 
     def on_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything acknowledged so far would survive a crash.
+        """Call back when all acknowledgements so far would survive a crash.
 
-        At once if it would now.
+        At once when they already would.
         """
         ...
 
     async def flush(self) -> None:
-        """Store what changed now, whatever the rate limit. Raises MetadataError."""
+        """Store changes at once, past the rate limit. Raises MetadataError."""
         ...
 
     async def close(self) -> None:

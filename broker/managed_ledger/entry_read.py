@@ -183,7 +183,7 @@ class EntryRead:
             self._context.at_end_of_turn(self._end)
 
     def _carry_out(self, wanted: EntryRange, plan: ReadPlan) -> None:
-        """Join and start what the plan says; no part ends inside this call."""
+        """Join and start the plan's reads; no part ends inside this call."""
         # Counted before the calls, as nothing may look complete while parts are still being started.
         self._open += len(plan.join) + len(plan.fetch)
         for join in plan.join:

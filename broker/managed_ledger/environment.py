@@ -33,7 +33,7 @@ class ManagedLedgerEnvironment:
     caches: EntryCacheManager
     """Holds the entry cache of each managed ledger."""
     turn: Turn
-    """Runs what a turn of the event loop has collected at its end."""
+    """Runs callbacks at the end of a turn of the event loop."""
     now_ns: Callable[[], int]
     """Monotonic clock, for intervals."""
     wall_ms: Callable[[], int]

@@ -148,7 +148,10 @@ class ReadyEntries:
             permits.release()
 
     def _settle_later(self) -> None:
-        """Look after the dispatchers of this turn, which take what they can: the rank of writes comes later."""
+        """Settle the permits behind the dispatchers of this turn, which take entries first.
+
+        The rank of writes comes after theirs.
+        """
         if self._permits is not None and self._permits.held:
             self._turn.write(self._settle)
 

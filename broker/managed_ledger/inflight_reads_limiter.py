@@ -295,7 +295,7 @@ class ReadPermits:
             limiter.recall()
 
     def correct(self, size_bytes: int) -> None:
-        """Adjust the share to the real size of what was read."""
+        """Adjust the share to the real size of the entries."""
         if self._held is not None:
             self._limiter.correct(self._held, size_bytes, self._now_ns())
 

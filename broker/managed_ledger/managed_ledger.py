@@ -180,7 +180,7 @@ class ManagedLedger:
         problems: list[BaseException | None] = []
         if not fenced:
             problems.append(await self._save_end())
-        # After the adds: deduplication acknowledges what was added last.
+        # After the adds: with the last of them deduplication acknowledges once more.
         problems += await self.cursors.close()
         await self._release()
         # A fenced one has nothing to report: every write is refused, as it must be.

@@ -52,7 +52,7 @@ class EntryStamp(Protocol):
 async def open_ledger_list(
     name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings, stamp: EntryStamp
 ) -> LedgerListStore:
-    """Load the list, finish what a crash has interrupted, and set `stamp.index`.
+    """Load the list, finish interrupted work, and set `stamp.index`.
 
     Raises MetadataError or PersistenceError; opening may then be tried again.
     """

@@ -18,7 +18,7 @@ from broker.model.position import LATEST, Position
 
 
 class Acknowledging(Protocol):
-    """The view of a cursor that decides what it still needs."""
+    """The view of a cursor that says which entries it still needs."""
 
     @property
     def durable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Entry: the bytes of one SEND, where it stands, and what the entry cache knows of it.
+"""Entry: the bytes of one SEND, its position, and the cache's facts about it.
 
 One object per entry serves the ledger handle, the entry cache and every dispatcher, so nothing is copied or parsed
 again on the way. The fields from `cached` on belong to `broker/entry_cache`, and nothing else writes them; of these,

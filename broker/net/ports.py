@@ -1,4 +1,4 @@
-"""The connection's side of a producer and of a consumer: turns what the service reports into frames."""
+"""Ports of producers and consumers: write the service's reports as frames."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PENDING_PUBLISHES = 1
 PUBLISH_BUFFER = 2
 """All connections together have too many unconfirmed bytes (`maxMessagePublishBufferSizeInMB`)."""
 UNSENT_ANSWERS = 4
-"""The client does not take what was written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
+"""The client does not take the bytes written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
 UNHANDLED_FRAMES = 8
 """One arrival brought so many frames that they are handled over several turns."""
 

@@ -112,7 +112,7 @@ class ByKey:
         self._find_draining()
 
     def remove(self, consumer: Consumer) -> None:
-        """Gives the hashes of a consumer that has left to others."""
+        """Gives a departed consumer's key hashes to the others."""
         self.selector.remove(consumer)
         self._find_draining()
 
@@ -138,10 +138,10 @@ class ByKey:
     # Entries
 
     def may_read_on(self) -> bool:
-        """Compares the waiting positions with the look-ahead limits.
+        """Returns False when too many positions wait for redelivery.
 
-        Where both limits are off, those of unacknowledged messages are used instead (PIP-379): without any limit one
-        blocked key would fill the memory with positions.
+        The look-ahead limits say how many are too many. Where both are off, the limits of unacknowledged messages hold
+        instead (PIP-379): without any limit one blocked key would fill the memory with positions.
         """
         settings = self.settings
         count = len(self._consumers.consumers)
@@ -152,9 +152,10 @@ class ByKey:
         return not limits or len(self._redelivery.queue) < min(limits)
 
     def redelivery_filter(self) -> Callable[[Key, int], bool]:
-        """Accepts about as many positions per consumer as it may be sent.
+        """Returns a filter for the positions to read next.
 
-        More would be read in vain: they could only be queued again.
+        It accepts about as many per consumer as the consumer may be sent. More would be read in vain: their entries
+        could only be queued again.
         """
         capacities: dict[Consumer, int] = {}
         fetching = () if self._out_of_order else set(self._redelivery.fetching.values())
