@@ -115,6 +115,7 @@ class MessageWriter:
             number = varint(entry.entry_id)
             command_size, before, after = self._frames[len(number)]
             body = entry.body
+            # The frame's total counts the 4 bytes of the command size, and not its own.
             size = command_size + 4 + len(body)
             # The body is appended by itself: a copy of it per consumer would cost more than a longer list.
             append(b"%b%b%b%b" % (_pack(size, command_size), before, number, after))

@@ -86,6 +86,7 @@ class ReceiveBuffer:
             stop = start + 4 + total
             if total + 4 > self._frame_bytes_max:
                 raise ProtocolError(f"a frame of {total + 4} bytes; the limit is {self._frame_bytes_max}")
+            # Unchecked, the command would reach into the next frame.
             if command + 4 > total:
                 raise ProtocolError(f"a command of {command} bytes in a frame of {total}")
             if stop > end:

@@ -199,6 +199,7 @@ class Settings:
 
     def _get(self, name: builtins.str, kinds: tuple[Kind, ...]) -> Value | None:
         key = self.table.keys.get(name)
+        # An assertion: a wrong name is a mistake in the code, which no user can mend.
         assert key is not None, f"{name} is not in the table of {self.table.name}"
         assert key.kind in kinds, f"{name} is a {key.kind}, asked for as {'/'.join(kinds)}"
         return self.value(name)

@@ -20,6 +20,7 @@ NS_PER_MS = 1_000_000
 def ensemble_settings(settings: Settings, *, alone: bool) -> LedgerSettings:
     """Returns the layout of ledgers. `alone` means one bookie, which gets every entry whatever the quorums say."""
     if alone:
+        # A broker.conf of a cluster must start with one bookie too; `rules.check` notes that entries have one copy.
         return LedgerSettings.of(settings, ensemble_size=1, write_quorum=1, ack_quorum=1)
     return LedgerSettings.of(settings)
 

@@ -198,6 +198,7 @@ class _Read:
         """A bookie did not serve the read; `negative`: it certainly does not have the entry."""
         if self._error is None or not negative:
             self._error = error
+        # Only the first bookie is the sticky one; failures of later ones say nothing about where to begin.
         if place == 0 and len(self._order) > 1:
             self._reader.move_on(self._request.ledger_id)
         if self._asked < len(self._order):

@@ -115,6 +115,7 @@ class _Recovery:
         found = b""
         try:
             while stored is not None:
+                # Several at once, or a ledger with a long unconfirmed end would cost a round trip per entry.
                 while len(reads) < ahead:
                     reads.append(self._read(next_read, segment, fencing=True))
                     next_read += 1

@@ -66,6 +66,7 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
             cnx.send(answers.error(request.request_id, ServiceNotReady.code, message))
         return
 
+    # Parsed before the task: the port needs the partition, because every MESSAGE carries it.
     try:
         partition = parse_topic_name(request.topic).partition
     except InvalidTopicName as error:
@@ -269,6 +270,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
 def close_consumer(cnx: Connection, command: BaseCommand) -> None:
     """Handles CLOSE_CONSUMER; an unknown consumer is answered with success too."""
     request = command.close_consumer
+    # The answer is SUCCESS even when the id is unknown, as recorded of Pulsar 4.2.4.
     port = cnx.consumers.pop(request.consumer_id, None)
     if port is not None and port.consumer is not None and port.subscription is not None:
         port.subscription.remove_consumer(port.consumer)

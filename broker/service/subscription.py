@@ -177,6 +177,7 @@ class Subscription:
         else:
             self.dispatcher = SingleActiveDispatcher(context, self.kind)
         if before is not None:
+            # A read of the old dispatcher may be running; its end must wake the new one.
             before.retire(self.dispatcher)
 
     def remove_consumer(self, consumer: Consumer) -> None:
