@@ -134,6 +134,7 @@ class _Loader:
                 else:
                     without_effect.append(name)
         if without_effect:
+            # One line for all of them: a broker.conf of a real cluster may set many.
             self._warn("set, but not used here: " + ", ".join(sorted(without_effect)))
         return assigned
 

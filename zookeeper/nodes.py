@@ -105,6 +105,7 @@ class ZookeeperNodes:
         with _errors():
             try:
                 self._client.create(path, value, ephemeral=ephemeral, makepath=parents)
+            # Not an error: an attempt whose answer was lost may have made the node, and the caller looks at it.
             except NodeExistsError:
                 return False
             return True

@@ -148,9 +148,9 @@ class ReadyEntries:
             permits.release()
 
     def _settle_later(self) -> None:
-        """Settle the permits behind the dispatchers of this turn, which take entries first.
+        """Settle the permits after the dispatchers of this turn.
 
-        The rank of writes comes after theirs.
+        They take entries first: the rank of writes comes after theirs.
         """
         if self._permits is not None and self._permits.held:
             self._turn.write(self._settle)

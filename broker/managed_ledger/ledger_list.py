@@ -67,6 +67,7 @@ class LedgerList:
     def remove(self, ledger_id: int) -> LedgerInfo:
         """Remove a ledger other than the current one, and return it."""
         assert ledger_id != self.current.ledger_id
+        # Trimming removes from the front, where the search ends at once.
         self._ids.remove(ledger_id)
         return self._infos.pop(ledger_id)
 

@@ -39,6 +39,7 @@ class ManagedLedgerInfo:
     ledgers: list[LedgerInfo] = field(default_factory=list)
     """In order, the current one last."""
     properties: dict[str, str] = field(default_factory=dict)
+    """`index` (PIP-70) and the topic's own."""
     terminated: Position | None = None
     """The last entry, if no entry may follow."""
     deleting: list[int] = field(default_factory=list)
@@ -144,6 +145,7 @@ def decode_cursor_info(value: bytes) -> CursorInfo:
 
 
 def _ledger_value(ledger: LedgerInfo) -> dict[str, int]:
+    # Counts of an open ledger would be out of date at once; a reader asks the bookie for its end.
     if ledger.closed_at_ms is None:
         return {"id": ledger.ledger_id}
     return {

@@ -50,7 +50,7 @@ class PartReceiver(Protocol):
 
 
 class RunningRead:
-    """A range of one ledger that is read in batches of limited bytes."""
+    """A range of one ledger, read in batches of limited bytes."""
 
     __slots__ = (
         "_ended",

@@ -89,6 +89,7 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
         pattern = compile_topics_pattern(request.topics_pattern)
         topics = [topic for topic in topics if matches(pattern, topic)]
     current = topics_hash(topics)
+    # A client without a hash has no list yet, so an absent hash never counts as equal.
     changed = not request.topics_hash or request.topics_hash != current
     cnx.send(
         answers.topics_of_namespace(

@@ -94,6 +94,7 @@ class Namespaces:
         info = self._tenants.get(tenant)
         if info is None:
             raise NamespaceNotFound("Tenant does not exist")
+        # Read-only, because it is the registry's own dict: a change must go through the store.
         return MappingProxyType(info)
 
     def exists(self, namespace: str) -> bool:

@@ -148,6 +148,7 @@ class SingleActiveDispatcher(Dispatcher):
                 break
             messages += entry.messages or messages_of(entry)
             size += entry.size
+        # Only a partly acknowledged batch needs an ack set of its own; without any, one call writes all frames.
         if self.cursor.acks.partly_acknowledged:
             self._send_one_by_one(consumer, entries)
         else:
