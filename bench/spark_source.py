@@ -26,7 +26,7 @@ from pipeline.session import start_session
 from pyspark_pulsar.options import Limits, source_options
 from pyspark_pulsar.planning.offset_files import OffsetFolder
 from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json
-from pyspark_pulsar.planning.position import WHOLE
+from pyspark_pulsar.position import WHOLE
 from pyspark_pulsar.reading.stream_reader import StreamDriver
 
 VALUE_BYTES: Final = 100

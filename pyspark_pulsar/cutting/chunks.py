@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from protocol.pulsar_api_pb2 import MessageMetadata
-from pyspark_pulsar.client.connection import SLACK_BYTES, Messages
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
+from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import MalformedEntry
 
 _sizes: Final = struct.Struct(">II")

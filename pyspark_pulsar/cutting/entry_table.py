@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from crc32c import crc32c
 
-from pyspark_pulsar.client.connection import Messages
+from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.cutting.protobuf_columns import Bytes, Fields, Flags, Ints, read_fields
 from pyspark_pulsar.errors import MalformedEntry
 

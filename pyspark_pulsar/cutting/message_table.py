@@ -14,10 +14,10 @@ import numpy as np
 
 from pyspark_pulsar.cutting.compression import unpack
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable
+from pyspark_pulsar.cutting.messages import SLACK_BYTES
 from pyspark_pulsar.cutting.protobuf_columns import Bytes, Fields, Flags, Ints, Spans, read_fields
 from pyspark_pulsar.errors import MalformedEntry
 
-SLACK_BYTES: Final = 16
 UNPACKED_BYTES_MAX: Final = 64 << 20
 """How much is unpacked at a time."""
 UNIFORM_MESSAGES_MIN: Final = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import uuid
 from collections.abc import Iterator, Sequence
 
@@ -16,12 +15,11 @@ from pyspark_pulsar.columns.batch_builder import BatchBuilder
 from pyspark_pulsar.columns.value_columns import ValueColumns
 from pyspark_pulsar.options import SourceOptions
 from pyspark_pulsar.planning.batch_plan import plan_batch
-from pyspark_pulsar.planning.position import TopicRange
 from pyspark_pulsar.planning.range_columns import RangeColumns
 from pyspark_pulsar.planning.topics import choose_topics
+from pyspark_pulsar.position import TopicRange
+from pyspark_pulsar.python_worker import freeze_imports
 from pyspark_pulsar.reading.range_reader import RangeReader, ReadSettings
-
-_frozen = False
 
 
 class RangesPartition(InputPartition):
@@ -45,7 +43,7 @@ class PulsarBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with open_cluster(self._options.cluster) as cluster:
             topics = choose_topics(cluster, self._options.topics, wait=self._options.wait_for_topics)
-            plan = cluster.patiently(lambda: plan_batch(cluster, topics, self._options, self._reader_name))
+            plan = cluster.retrying(lambda: plan_batch(cluster, topics, self._options, self._reader_name))
             return [RangesPartition(one) for one in plan]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -71,12 +69,3 @@ def read_ranges(
     with open_cluster(options.cluster) as cluster:
         builder = BatchBuilder(schema.names, arrow_schema, values, SchemaVersions(cluster))
         yield from RangeReader(cluster, ranges, builder, settings).batches()
-
-
-def freeze_imports() -> None:
-    """Spark collects garbage after every task; what was imported once need not be looked at each time."""
-    global _frozen
-    if not _frozen:
-        _frozen = True
-        gc.collect()
-        gc.freeze()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark_pulsar.client.connection import Connection
 from pyspark_pulsar.cutting.entry_table import EntryTable
 from pyspark_pulsar.cutting.protobuf_columns import Flags
-from pyspark_pulsar.planning.position import WHOLE, Position, TopicRange
+from pyspark_pulsar.position import WHOLE, Position, TopicRange
 
 WINDOW_BYTES: Final = 16 << 20
 """About so much may be on its way to the topic being read."""

@@ -17,15 +17,16 @@ import pyarrow as pa
 
 from protocol import requests
 from pyspark_pulsar.client.cluster import NOT_FOUND, TRY_AGAIN, Cluster, ask_last, unused_name
-from pyspark_pulsar.client.connection import Connection, Messages
+from pyspark_pulsar.client.connection import Connection
 from pyspark_pulsar.columns.arrow_spans import numbers, texts
 from pyspark_pulsar.columns.batch_builder import BatchBuilder, Cuts
 from pyspark_pulsar.columns.metadata_columns import Origin
 from pyspark_pulsar.cutting.chunks import Chunks, Parts, parts_of
 from pyspark_pulsar.cutting.entry_table import EntryField, EntryTable, cut_entries
+from pyspark_pulsar.cutting.messages import Messages
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, DataLoss, PulsarSourceError
-from pyspark_pulsar.planning.position import WHOLE, Position, TopicRange
+from pyspark_pulsar.position import WHOLE, Position, TopicRange
 from pyspark_pulsar.reading.lane import Lane, LaneState
 from pyspark_pulsar.topic_names import partition_of
 
@@ -131,7 +132,7 @@ class RangeReader:
         """Everything that was open opens again where it stood; gives up when the time is up."""
         deadline = time.monotonic() + self._cluster.settings.timeout_s
         log.warning("%s; connecting again", error)
-        self._cluster.forget_lost()
+        self._cluster.close()
         self._by_consumer.clear()
         while True:
             try:
@@ -144,7 +145,7 @@ class RangeReader:
                     raise
                 if time.monotonic() > deadline:
                     raise
-                self._cluster.forget_lost()
+                self._cluster.close()
                 self._by_consumer.clear()
                 time.sleep(LOST_PAUSE_S)
 
@@ -168,7 +169,7 @@ class RangeReader:
         if connection.message_bytes:
             messages = connection.take_messages()
             self._receive(connection, messages)
-            connection.give_back(messages)
+            connection.reuse_buffer(messages)
         elif time.monotonic() - head.last_heard > IDLE_CHECK_S and head.state is LaneState.READING:
             self._check_silence(head)
 

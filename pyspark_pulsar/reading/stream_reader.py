@@ -27,11 +27,11 @@ from pyspark_pulsar.options import Limits, SourceOptions
 from pyspark_pulsar.planning.batch_plan import start_positions
 from pyspark_pulsar.planning.offset_files import OffsetFolder
 from pyspark_pulsar.planning.offsets import Offsets, from_json, new_identity, to_json
-from pyspark_pulsar.planning.position import WHOLE
 from pyspark_pulsar.planning.range_columns import RangeColumns, columns_of
 from pyspark_pulsar.planning.stream_plan import Admission, stream_tasks
 from pyspark_pulsar.planning.topic_watch import TopicWatch
 from pyspark_pulsar.planning.topics import choose_topics
+from pyspark_pulsar.position import WHOLE
 from pyspark_pulsar.reading.batch_reader import RangesPartition, read_ranges
 
 log = logging.getLogger("pyspark_pulsar")
@@ -58,7 +58,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Json:  # noqa: N802
         driver = self._open()
-        return driver.cluster.patiently(driver.initial)
+        return driver.cluster.retrying(driver.initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Only for Spark to know that there is one: all three limits are applied together."""
@@ -74,7 +74,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         limits = Limits(None, None, None) if isinstance(limit, ReadAllAvailable) else self._options.limits
         driver = self._open()
-        return driver.cluster.patiently(lambda: driver.latest(start, limits))
+        return driver.cluster.retrying(lambda: driver.latest(start, limits))
 
     def reportLatestOffset(self) -> Json | None:  # noqa: N802
         return self._open().report()
@@ -84,7 +84,7 @@ class PulsarStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Json, end: Json) -> Sequence[InputPartition]:
         driver = self._open()
-        tasks = driver.cluster.patiently(lambda: driver.tasks(start, end))
+        tasks = driver.cluster.retrying(lambda: driver.tasks(start, end))
         # Spark makes a task of its own out of no partition; a range of nothing costs less than asking for one.
         return [RangesPartition(columns) for columns in tasks] or [RangesPartition(columns_of([]))]
 
@@ -181,7 +181,7 @@ class StreamDriver:
             name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
             self._watch = TopicWatch(self.cluster, name)
             self._admission = Admission(self.cluster, f"{name}-peek")
-            self._watch.hold(begin)
+            self._watch.retain_from(begin)
         elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:
             return self._watch
         topics = self._list_topics()

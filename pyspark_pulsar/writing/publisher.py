@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from protocol import requests
 from protocol.pulsar_api_pb2 import BaseCommand, Schema, ServerError
 from pyspark_pulsar.client.cluster import TRY_AGAIN, Cluster
-from pyspark_pulsar.client.connection import Connection
+from pyspark_pulsar.client.connection import Connection, Request
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused, PulsarSourceError
 from pyspark_pulsar.writing.message_rows import MessageRows
 from pyspark_pulsar.writing.topic_producer import Entry, EntrySettings, TopicProducer
@@ -71,7 +71,9 @@ class Publisher:
         self._wait_until(0)
         for connection, producers in self._by_connection().items():
             connection.ask_all(
-                (request_id, requests.close_producer(request_id, one.producer_id), f"closing {one.topic}")
+                Request(
+                    request_id, requests.close_producer(request_id, one.producer_id), f"closing {one.topic}"
+                )
                 for one in producers
                 for request_id in (connection.next_id(),)
             )
@@ -93,7 +95,7 @@ class Publisher:
             except BrokerLost:
                 if time.monotonic() > deadline:
                     raise
-                self._cluster.forget_lost()
+                self._cluster.close()
                 missing = list(producers)
             if missing:
                 time.sleep(PAUSE_S)
@@ -106,7 +108,7 @@ class Publisher:
             connection = self._cluster.connection(owner)
             ids = {topic: connection.next_id() for topic in topics}
             answers = connection.try_all(
-                (
+                Request(
                     request_id,
                     requests.producer(
                         request_id, ids[topic], topic, self._name, schema=self._schema, metadata={}
@@ -135,7 +137,7 @@ class Publisher:
         connection = self._connections[producer.topic]
         request_id = connection.next_id()
         frame = requests.close_producer(request_id, producer.producer_id)
-        connection.ask(request_id, frame, f"closing the producer of {producer.topic}")
+        connection.ask(Request(request_id, frame, f"closing the producer of {producer.topic}"))
         self._again_until_open([producer])
         if not producer.is_proven:
             raise PulsarSourceError(
@@ -223,7 +225,7 @@ class Publisher:
         log.warning("%s; connecting again", error)
         deadline = time.monotonic() + self._settings.timeout_s
         while True:
-            self._cluster.forget_lost()
+            self._cluster.close()
             self._by_id.clear()
             self._pending_entries.clear()
             try:

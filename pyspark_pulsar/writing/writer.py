@@ -27,7 +27,7 @@ from pyspark_pulsar.cutting.compression import compression_type
 from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import SinkOptions
-from pyspark_pulsar.reading.batch_reader import freeze_imports
+from pyspark_pulsar.python_worker import freeze_imports
 from pyspark_pulsar.topic_names import full_topic_name
 from pyspark_pulsar.writing.message_rows import TOPIC, message_rows
 from pyspark_pulsar.writing.partition_router import PartitionRouter

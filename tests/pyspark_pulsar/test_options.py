@@ -10,8 +10,8 @@ from protocol.pulsar_api_pb2 import MessageIdData
 from pyspark_pulsar.errors import OptionError
 from pyspark_pulsar.options import parse_bytes, source_options
 from pyspark_pulsar.places import parse_time_ms
-from pyspark_pulsar.planning.position import EARLIEST, Position
 from pyspark_pulsar.planning.topics import pattern_parts
+from pyspark_pulsar.position import EARLIEST, Position
 
 GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
 
@@ -27,7 +27,7 @@ GIVEN = {"service.url": "pulsar://127.0.0.1:6650", "topic": "t"}
         ({"service.url": ""}, "service.url is missing"),
         ({"topics": "a,b"}, "exactly one of topic, topics and topicsPattern"),
         ({"topic": ""}, "given: none of them"),
-        ({"topic": "non-persistent://a/b/c"}, "keeps nothing that could be read"),
+        ({"topic": "non-persistent://a/b/c"}, "its messages are not stored"),
         ({"topic": "", "topicsPattern": "("}, "which is no regular expression"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss is 'maybe': true or false is expected"),
         ({"numPartitions": "0"}, "numPartitions is '0': a whole number from 1 on is expected"),

@@ -15,12 +15,12 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 
 from pyspark_pulsar.errors import OptionError, PulsarSourceError  # noqa: E402
 from pyspark_pulsar.options import Limits  # noqa: E402
-from pyspark_pulsar.planning.admission import Backlog, share, water_level  # noqa: E402
+from pyspark_pulsar.planning.admission import Backlog, fair_level, share  # noqa: E402
 from pyspark_pulsar.planning.offset_files import OffsetFolder  # noqa: E402
 from pyspark_pulsar.planning.offsets import Offsets, from_json, to_json  # noqa: E402
-from pyspark_pulsar.planning.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
 from pyspark_pulsar.planning.range_columns import columns_of  # noqa: E402
 from pyspark_pulsar.planning.split import cut_entries_evenly, cut_ledgers  # noqa: E402
+from pyspark_pulsar.position import EARLIEST, WHOLE, Position, TopicRange  # noqa: E402
 
 # Offsets
 
@@ -123,7 +123,7 @@ def backlog(entries: list[int], size: float = 10.0, rows: float = 1.0) -> Backlo
     [([1, 2, 3], 10, float("inf")), ([4, 4, 4], 6, 2), ([1, 10, 10], 11, 5), ([0, 0, 8], 4, 4)],
 )
 def test_the_level_of_the_water(amounts: list[int], limit: int, level: float) -> None:
-    assert water_level(np.array(amounts, float), limit) == level
+    assert fair_level(np.array(amounts, float), limit) == level
 
 
 def test_small_topics_are_read_to_their_end_and_large_ones_take_the_rest() -> None:
