@@ -261,7 +261,7 @@ def test_a_broker_that_does_not_deduplicate_is_refused(source: Source, topic: st
 @pytest.mark.parametrize(
     ("sql", "options", "sentence"),
     [
-        ("cast('a' as binary) as value", {}, "nowhere to write to: give the option topic"),
+        ("cast('a' as binary) as value", {}, "no topic is given: set the option topic"),
         ("cast(id as decimal(9,2)) as value", {"topic": "t"}, "cannot be a value of type BYTES: cast it"),
         ("cast('a' as binary) as __key", {"topic": "t"}, "no column holds a message's value"),
         ("cast('a' as binary) as value", {"topik": "t"}, "no option 'topik': did you mean 'topic'"),
