@@ -9,7 +9,8 @@ ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS install
 WORKDIR /build
-RUN apt-get -q update && apt-get -q install -y --no-install-recommends binutils
+# The compiler is for hdrhistogram, which has no wheel for Linux on ARM; this stage is thrown away.
+RUN apt-get -q update && apt-get -q install -y --no-install-recommends binutils gcc libc6-dev
 COPY constraints.txt pyproject.toml README.md ./
 RUN sed '/^# development/,$d' constraints.txt >runtime.txt \
     && python -m venv /opt/magnetar \
@@ -25,7 +26,7 @@ RUN /opt/magnetar/bin/pip --disable-pip-version-check --no-cache-dir install -q 
     && find /opt/magnetar \( -name tests -o -name test \) -type d -prune -exec rm -rf {} + \
     && find /opt/magnetar \( -name '*.c' -o -name '*.h' -o -name '*.pyx' -o -name '*.pxd' -o -name '*.pyi' \) -delete \
     && find /opt/magnetar -name '*.so' -exec strip --strip-unneeded {} + \
-    && /opt/magnetar/bin/python -c 'import aiohttp, crc32c, google.protobuf.message, pulsar, rocksdict, uvloop'
+    && /opt/magnetar/bin/python -c 'import aiohttp, crc32c, google.protobuf.message, hdrh.histogram, pulsar, rocksdict, uvloop'
 
 FROM ${BASE} AS trim
 COPY docker/trim /tmp/trim

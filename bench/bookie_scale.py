@@ -128,8 +128,8 @@ def _idle(directory: Path, ledgers: int) -> None:
 
 def _round(opened: _Open, what: str) -> None:
     began = time.perf_counter()
-    opened.bookie.collection.force(ForcedRound())
-    opened.until(lambda: not opened.bookie.collection.forced)
+    opened.bookie.upkeep.collector.force(ForcedRound())
+    opened.until(lambda: not opened.bookie.upkeep.collector.forced)
     print(f"{what}: {1000 * (time.perf_counter() - began):.0f} ms", flush=True)
 
 
@@ -160,19 +160,21 @@ def _compact_index(directory: Path, ledgers: int) -> None:
         for entry in range(_INDEXED):
             opened.add(ledger, entry, 64)
     opened.until(lambda: not opened.waiting)
-    bookie.checkpoint()
-    opened.until(lambda: not bookie.checkpoint_running)
+    bookie.checkpoints.start()
+    opened.until(lambda: not bookie.checkpoints.running)
     print(f"location index of {ledgers * _INDEXED:,} entries: {bookie.index_bytes:,} bytes", flush=True)
     done: list[bool] = []
-    bookie.delete_ledgers([each for each in range(ledgers) if each % _DELETED], lambda: done.append(True))
+    bookie.removals.delete_all(
+        [each for each in range(ledgers) if each % _DELETED], lambda: done.append(True)
+    )
     opened.until(lambda: bool(done))
     print(f"90 % of its ledgers deleted: {bookie.index_bytes:,} bytes", flush=True)
     opened.close()
     opened = _Open(directory)
     print(f"after a restart: {opened.bookie.index_bytes:,} bytes", flush=True)
     began = time.perf_counter()
-    opened.bookie.collection.compact_indexes([0])
-    opened.until(lambda: not opened.bookie.collection.is_compacting_index(0))
+    opened.bookie.upkeep.collector.compact_indexes([0])
+    opened.until(lambda: not opened.bookie.upkeep.collector.is_compacting_index(0))
     print(
         f"compacted in {time.perf_counter() - began:.2f} s: {opened.bookie.index_bytes:,} bytes", flush=True
     )

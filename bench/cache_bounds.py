@@ -12,7 +12,10 @@ import argparse
 import gc
 import time
 
-from broker.entry_cache import VISITS_PER_SLICE, ActiveCursors, EntryCacheManager, EntryCacheSettings
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -24,12 +27,13 @@ TURNS = 60
 
 def many_topics(topics: int) -> None:
     size_max = topics * len(BODY)
-    manager = EntryCacheManager(EntryCacheSettings(size_max, policy="magnetar", ttl_ns=10_000 * MS))
+    manager = ComposedCache(EntryCacheSettings(size_max, policy="magnetar", ttl_ns=10_000 * MS)).manager
     now_ns = 0
 
     def insert(topic: int) -> None:
         cache = manager.open(f"t{topic}")
-        cursors = cache.readers = ActiveCursors(0, now_ns)
+        cursors = ActiveCursors(0, now_ns)
+        cache.attach_cursors(cursors)
         cursors.add("reader", Position(topic, 0), lambda: Position(topic, -1))
         cache.insert_run([Entry(topic, 0, b"", BODY, 1)], 1, now_ns)
 
@@ -43,7 +47,8 @@ def many_topics(topics: int) -> None:
         for run in range(RUNS_PER_TURN):
             topic = topics + turn * RUNS_PER_TURN + run
             cache = manager.open(f"t{topic}")
-            cursors = cache.readers = ActiveCursors(0, now_ns)
+            cursors = ActiveCursors(0, now_ns)
+            cache.attach_cursors(cursors)
             cursors.add("reader", Position(topic, 0), lambda topic=topic: Position(topic, -1))  # type: ignore[misc]
             entries = [Entry(topic, 0, b"", BODY, 1)]
             began_ns = time.thread_time_ns()
@@ -51,7 +56,7 @@ def many_topics(topics: int) -> None:
             inserts_ns += time.thread_time_ns() - began_ns
             peak = max(peak, manager.used_bytes / size_max)
         began_ns = time.thread_time_ns()
-        manager.run_pending(now_ns, VISITS_PER_SLICE)
+        manager.eviction.run_size_checks(now_ns, VISITS_PER_SLICE)
         slice_ns = time.thread_time_ns() - began_ns
         for part, spent_ns in (("inserts", inserts_ns), ("slice", slice_ns), ("turn", inserts_ns + slice_ns)):
             longest[part] = max(longest[part], spent_ns)
@@ -63,9 +68,10 @@ def many_topics(topics: int) -> None:
 
 def many_cursors(count: int) -> None:
     entries = 200_000
-    manager = EntryCacheManager(EntryCacheSettings(1 << 40, policy="magnetar", ttl_ns=100 * MS))
+    manager = ComposedCache(EntryCacheSettings(1 << 40, policy="magnetar", ttl_ns=100 * MS)).manager
     cache = manager.open("log")
-    cursors = cache.readers = ActiveCursors(0, 0)
+    cursors = ActiveCursors(0, 0)
+    cache.attach_cursors(cursors)
     at = dict.fromkeys((f"cursor{number}" for number in range(count)), 0)
     for name in at:
         cursors.add(name, Position(1, 0), lambda name=name: Position(1, at[name] - 1))  # type: ignore[misc]
@@ -97,9 +103,10 @@ def many_cursors(count: int) -> None:
 
 def survivors(buffers: int) -> None:
     size_max = buffers * 65_536
-    manager = EntryCacheManager(
+    composed = ComposedCache(
         EntryCacheSettings(size_max, policy="magnetar", ttl_ns=100 * MS, pinned_ratio_max=1.5)
     )
+    manager = composed.manager
     cache = manager.open("log")
     reader = cache.reader("waiting")
     for number in range(buffers * 9 // 10):
@@ -107,15 +114,15 @@ def survivors(buffers: int) -> None:
         parts = [whole[at : at + 1024] for at in range(0, 65_536, 1024)]
         run = [Entry(1, number * 64 + at, b"", part, 1) for at, part in enumerate(parts)]
         cache.insert_run(run, 1, 0)
-        manager.put_back(reader, run[-1:])
+        manager.expect_redelivery(reader, run[-1:])
     began_ns = time.thread_time_ns()
     slices = 1
-    while manager.tick(200 * MS, VISITS_PER_SLICE):
+    while composed.tick(200 * MS, VISITS_PER_SLICE):
         slices += 1
     spent_ms = (time.thread_time_ns() - began_ns) / MS
     print(
         f"{buffers * 9 // 10} buffers of which a replay awaits one entry of 64: {slices} slices, {spent_ms:.0f} ms,"
-        f" {manager.entries} entries of {manager.used_bytes} bytes left, {manager.pinned_bytes} pinned"
+        f" {manager.entries} entries of {manager.used_bytes} bytes left, {composed.pinned_bytes} pinned"
     )
 
 

@@ -2,8 +2,8 @@
 
 `python -m bench.cache_micro [--entries N ...] [--run N] [--readers N] [--policy 4.2]`
 
-Entries are made before the clock starts. They come in runs of `--run`, are taken by each reader in runs of 100
-as dispatchers do, and leave by a time pass in slices, of which the worst is shown in milliseconds of CPU.
+Entries are made before the clock starts. They come in runs of `--run`, are read by each reader in runs of 100
+as dispatchers do, and are removed by a time pass in slices, of which the worst is shown in milliseconds of CPU.
 "requeue" is one more pass that keeps every entry.
 """
 
@@ -14,8 +14,12 @@ import gc
 import time
 from collections.abc import Callable
 
-from broker.entry_cache import VISITS_PER_SLICE, ActiveCursors, EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.eviction import VISITS_PER_SLICE
 from broker.entry_cache.policies.names import MAGNETAR, PROFILE_NAMES
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 
@@ -23,11 +27,11 @@ SECOND = 1_000_000_000
 TAKE = 100
 POLICIES = (*PROFILE_NAMES, MAGNETAR)
 BODY_BYTES = 1024
-COLUMNS = ("insert", "take", "hand over", "requeue", "evict", "all but requeue", "worst slice ms")
+COLUMNS = ("insert", "read", "deliver", "requeue", "evict", "all but requeue", "worst slice ms")
 
 
 def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) -> list[float]:
-    manager = EntryCacheManager(
+    composed = ComposedCache(
         EntryCacheSettings(
             size_bytes_max=1 << 50,
             policy=policy if policy not in PROFILE_NAMES else "pip430",
@@ -36,9 +40,11 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
             extend_recently_accessed=False,
         )
     )
+    manager = composed.manager
     cache = manager.open("log")
     reader = Reader("reader", 1)
-    cursors = cache.readers = ActiveCursors(0, 0)
+    cursors = ActiveCursors(0, 0)
+    cache.attach_cursors(cursors)
     for number in range(readers):
         cursors.add(str(number), Position(1, 0))
     runs = make_runs(entries, run, shared=shared)
@@ -48,33 +54,33 @@ def measure(entries: int, run: int, readers: int, policy: str, *, shared: bool) 
         for number, one in enumerate(runs):
             cache.insert_run(one, readers, number)
 
-    def take() -> None:
+    def read() -> None:
         for first in range(0, entries, TAKE):
-            cache.take_run(reader, 1, first, first + TAKE - 1, 5 << 20)
+            cache.read_run(reader, 1, first, first + TAKE - 1, 5 << 20)
 
-    def hand_over() -> None:
+    def deliver() -> None:
         for one in runs:
-            manager.handed_over(one)
+            manager.delivered(one)
 
     def tick(now_ns: int) -> None:
         nonlocal worst_slice
         more = True
         while more:
             begun = time.process_time()
-            more = manager.tick(now_ns, VISITS_PER_SLICE)
+            more = composed.tick(now_ns, VISITS_PER_SLICE)
             worst_slice = max(worst_slice, time.process_time() - begun)
 
     insert_s = cpu(insert)
     requeue_s = cpu(lambda: tick(2 * SECOND))
     assert manager.entries == entries
-    take_s = sum(cpu(take) for _ in range(readers))
+    read_s = sum(cpu(read) for _ in range(readers))
     for number in range(readers):
         cursors.update(str(number), Position(1, entries))
-    hand_over_s = sum(cpu(hand_over) for _ in range(readers))
+    deliver_s = sum(cpu(deliver) for _ in range(readers))
     evict_s = cpu(lambda: tick(4 * SECOND))
-    assert manager.entries == manager.used_bytes == manager.pinned_bytes == 0
+    assert manager.entries == manager.used_bytes == composed.pinned_bytes == 0
     micro = 1e6 / entries
-    parts = [insert_s * micro, take_s * micro, hand_over_s * micro, requeue_s * micro, evict_s * micro]
+    parts = [insert_s * micro, read_s * micro, deliver_s * micro, requeue_s * micro, evict_s * micro]
     return [*parts, sum(parts) - requeue_s * micro, worst_slice * 1000]
 
 

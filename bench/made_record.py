@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.cache_events import COUNTS_READS, Op
+from broker.entry_cache.observe.cache_events import COUNTS_READS, Op
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_file import RecordFile
 from broker.recorder.row_encoder import Columns

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from bench.made_record import SETTINGS, make_record, spread_behind
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime, find
 from pipeline.replays.making import accesses_of
 from pipeline.replays.objects import WhatIf

@@ -1,7 +1,8 @@
 """`python -m bookie_stub`: a bookie as a process of its own, on a TCP port.
 
-SIGTERM or SIGINT stops it cleanly (sync, checkpoint, exit 0); a second signal exits at once. A bad setting
-is one line and exit 2, a data directory that cannot be opened one line and exit 1.
+SIGTERM or SIGINT stops it cleanly (sync, checkpoint, exit 0); a second signal exits at once (130). A bad setting
+prints one line and exits with 2; a data directory that cannot be opened logs one line and exits with 1. `magnetar
+bookie` calls `main` too.
 """
 
 from __future__ import annotations
@@ -34,10 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("bookie_stub")
 
 SWITCH_INTERVAL_S = 0.001
-"""The loop waits at most this long for the interpreter while a checkpoint computes (Python: 0.005)."""
+"""Longest wait of the loop for the interpreter.
+
+Another thread, such as a checkpoint, gives it back after this time. Python's default is 0.005."""
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Runs a bookie until a signal stops it; returns the exit code."""
     arguments = _parse(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(level=_log_level(), format=_LOG_FORMAT)
     try:
@@ -61,7 +65,7 @@ _LOG_FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
 
 def _log_level() -> int:
-    """What `PULSAR_LOG_LEVEL` asks for (trace … error, off), default info."""
+    """Reads `PULSAR_LOG_LEVEL` (trace … error, off; default info), as Pulsar's scripts do."""
     levels = {**logging.getLevelNamesMapping(), "TRACE": logging.DEBUG, "OFF": logging.CRITICAL + 1}
     return levels.get(os.environ.get("PULSAR_LOG_LEVEL", "info").strip().upper(), logging.INFO)
 
@@ -114,10 +118,11 @@ async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Pat
     try:
         await server.start()
         if registration is not None:
-            announcer = Announcer(registration, settings.advertised_address, server.port)
-            await announcer.tell(bookie.read_only)
-            bookie.when_read_only_changes = announcer.changed
-        from bookie_stub.http.server import HttpServer  # aiohttp comes after the data port, see there
+            announcer = _Announcer(registration, settings.advertised_address, server.port)
+            await announcer.tell(bookie.availability.read_only)
+            bookie.upkeep.when_read_only_changes = announcer.changed
+        # Imported only now, because aiohttp takes longer than all of the start above.
+        from bookie_stub.http.server import HttpServer
 
         http = HttpServer(bookie, server)
         await http.start(settings.host, settings.http_port)
@@ -128,24 +133,34 @@ async def _run(settings: BookieSettings, tls: SSLContext | None, ready_file: Pat
         log.info("stopping")
         await http.close()
     finally:
-        await asyncio.to_thread(_leave, registration)  # first, so that no client chooses a bookie that ends
+        # First, so that no client chooses a bookie that is about to end.
+        await asyncio.to_thread(_leave, registration)
         await server.close()
     log.info("stopped")
 
 
-class Announcer:
-    """Keeps the bookie's place in the cluster in step with whether it takes adds, one change after the other."""
+class _Announcer:
+    """Tells the cluster when the bookie becomes read-only or writable.
+
+    One change waits for the other."""
 
     def __init__(self, registration: Registration, host: str, port: int) -> None:
         self._registration, self._host, self._port = registration, host, port
         self._one_at_a_time = asyncio.Lock()
+        # asyncio keeps weak references to tasks only, so a task without this one could disappear.
         self._telling: set[asyncio.Task[None]] = set()
 
     async def tell(self, read_only: bool) -> None:
+        """Registers the bookie in its present state.
+
+        Raises BookieError when ZooKeeper is unreachable."""
         async with self._one_at_a_time:
             await asyncio.to_thread(self._registration.announce, self._host, self._port, read_only=read_only)
 
     def changed(self, read_only: bool) -> None:
+        """Called by the upkeep in the loop.
+
+        Tells the cluster in the background."""
         task = asyncio.get_running_loop().create_task(self._tell_or_log(read_only))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
@@ -160,7 +175,8 @@ class Announcer:
 def _registration(settings: BookieSettings) -> Registration | None:
     if settings.metadata is None:
         return None
-    from bookie_stub.cluster.registration import Registration  # only who registers pays for it
+    # Imported here, so that a bookie without a metadata store does not load kazoo.
+    from bookie_stub.cluster.registration import Registration
 
     return Registration.connect(settings.metadata, settings.bookie_id, settings.metadata_timeout_s)
 

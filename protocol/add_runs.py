@@ -1,9 +1,13 @@
-"""Runs of v2 adds: what a writer sends in one go, cut out of the received bytes together.
+"""Cuts runs of v2 adds out of received bytes: adds of one writer to one ledger, many at a time.
 
-A writer's adds to a ledger differ in entry id and payload only, so hundreds of them lie behind one another with equal
-headers. Frames of equal length are taken apart many at a time, with calls that C runs through. Whatever is unusual (a
-recovery add, another version, an entry that is too short, an id of 2**56 or more, a negative one) is no part of a run and
-takes the way of a single request, which also finds the errors. Pure: no I/O, no clock.
+Such adds differ in entry id and payload only, and hundreds of them arrive together with equal headers. Frames of equal
+length are taken apart with few calls that loop in C: `struct` over 64 frames, slices with a stride, `bytes.join`.
+
+Law: a run holds plain adds alone. A recovery add, another version, an entry that is too short, and an entry id that is
+negative or not below 2**56 end the run. `bookie_frame.decode_request` reads those one by one and finds their errors, so
+the rules about errors are written once. Pure: no I/O, no clock.
+
+    bookie connection -> cut_add_run -> journal and write cache -> encode_add_answers
 """
 
 from __future__ import annotations
@@ -26,45 +30,53 @@ from protocol.bookie_frame import (
 )
 
 Received = bytes | bytearray
+"""Bytes of a connection."""
 
 PLAIN_ADD: Final = HEADER.pack(VERSION, OP_ADD, 0)
-"""The header of an add that may be part of a run."""
+"""Header of an add that can be in a run: version 2, no flags."""
 _ENTRY_AT: Final = LENGTH_BYTES + ADD_PREFIX_BYTES
 _ID_AT: Final = _ENTRY_AT + 8
+# Frames of a piece are equal up to the first byte of the entry id, which is 0 below 2**56.
 _HEAD_BYTES: Final = _ID_AT + 1
-"""What the frames of a piece have in common: up to the first byte of the entry id, which is 0."""
 ID_BYTES: Final = 8
+"""Bytes of an entry id."""
 _LENGTH_MIN: Final = ADD_PREFIX_BYTES + ENTRY_BYTES_MIN
+# Up to this number, ids are cut one by one: the seven strided slices below cost more.
 _FEW: Final = 16
-"""Up to here ids are taken one by one."""
 PIECE_MAX: Final = 4096
+"""Frames of equal length that are cut in one piece at most."""
+# Frames that one call of a `struct` takes apart.
 _BLOCK: Final = 64
-"""Frames that are taken apart with one call."""
+# From this length on an entry is joined from a view: `struct` would copy it once more.
 _LARGE: Final = 2048
-"""From this length on an entry is not copied twice."""
 _STEPS: Final = pack(f">{PIECE_MAX}q", *range(PIECE_MAX))
 _ONES: Final = pack(">q", 1) * PIECE_MAX
 
 
 class AddRun(NamedTuple):
+    """Adds of one ledger that came together, with one master key."""
+
     ledger_id: int
+    """Ledger of all adds."""
     master_key: bytes
+    """Key of all adds."""
     entry_ids: Sequence[int]
-    """0 to 2**56 - 1, in the order received; a range when each is the one before plus one."""
+    """0 to 2**56 - 1, in the order received; a `range` when they are consecutive."""
     ids: bytes
-    """The same, eight bytes each, which the answers are made of."""
+    """The same, eight bytes each; `encode_add_answers` needs them in this form."""
     records: bytes
-    """The entries, each with its int32 length in front, one behind the other."""
+    """All entries in one piece, each with its int32 length in front."""
     starts: Sequence[int]
-    """Where each of them begins; a range when all are equally long."""
+    """Offset of each entry's length in `records`; a `range` when all entries are equally long."""
     end: int
-    """Where the next frame begins."""
+    """Offset of the next frame in the received bytes."""
 
 
 def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRun | None:
-    """The adds at `start` that are complete before `stop` and belong together; None when there is not even one.
+    """Cuts the run of complete adds at `start`; returns None when the first frame is not in a run.
 
-    A frame with more than `length_max` bytes behind its length ends the run.
+    `stop` is the offset behind the last received byte. A frame with more than `length_max` bytes behind its length ends
+    the run.
     """
     common = bytes(data[start + LENGTH_BYTES : start + _HEAD_BYTES])
     if common[: HEADER.size] != PLAIN_ADD or common[-1]:
@@ -78,7 +90,7 @@ def cut_add_run(data: Received, start: int, stop: int, length_max: int) -> AddRu
             break
         following = at + stride
         if length < _LARGE and not data.startswith(data[at : at + _HEAD_BYTES], following):
-            # Nothing to be taken apart at once: the calls for many would cost many times as much.
+            # A piece of one frame: the calls for many frames would cost many times as much.
             record = LENGTH.pack(length - ADD_PREFIX_BYTES) + data[at + _ENTRY_AT : following]
             pieces.append((bytes(data[at + _ID_AT : at + _ID_AT + ID_BYTES]), record, 1))
             at = following
@@ -110,7 +122,7 @@ def _joined(ledger_id: int, master_key: bytes, pieces: list[tuple[bytes, bytes, 
 
 
 def numbers_of(ids: bytes) -> Sequence[int]:
-    """Of eight bytes each; a range when each is the one before plus one."""
+    """Returns ids of eight bytes each as numbers; a `range` when they are consecutive."""
     count = len(ids) // ID_BYTES
     first = int.from_bytes(ids[:ID_BYTES], "big")
     if count <= PIECE_MAX:
@@ -122,13 +134,17 @@ def numbers_of(ids: bytes) -> Sequence[int]:
 
 @lru_cache(16)
 def _ladder(count: int) -> tuple[int, int]:
-    """0, 1, 2, ... and 1, 1, 1, ... as the digits of one large number each: so consecutive ids are one sum."""
+    """Returns the numbers that consecutive ids are made of.
+
+    Their digits of eight bytes are 0, 1, 2, … and 1, 1, 1, … Ids are consecutive when all of them, read as one large
+    number, equal the former plus the first id times the latter: one comparison in C for up to 4,096 ids.
+    """
     ids_bytes = ID_BYTES * count
     return int.from_bytes(_STEPS[:ids_bytes], "big"), int.from_bytes(_ONES[:ids_bytes], "big")
 
 
 def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
-    """How many frames from `start` on begin as the first one does; `stride` is their length."""
+    """Counts the frames that begin as the first one does; `stride` is their length."""
     head = bytes(data[start : start + _HEAD_BYTES])
     count, left = 1, min((stop - start) // stride, PIECE_MAX)
     if left >= _BLOCK and data.startswith(head, start + stride):
@@ -141,20 +157,28 @@ def _equal_frames(data: Received, start: int, stop: int, stride: int) -> int:
 
 
 def cut_ids(data: Received, at: int, count: int, stride: int) -> bytes:
-    """The ids of `count` frames of `stride` bytes each, the first of them at `at`. Below 2**56."""
+    """Cuts the ids out of `count` equal frames; all are below 2**56.
+
+    The first id is at `at`, each next one `stride` bytes behind.
+    """
     end = at + count * stride
     if count <= _FEW:
         return b"".join([data[place : place + ID_BYTES] for place in range(at, end, stride)])
     ids = bytearray(ID_BYTES * count)
-    for byte in range(1, ID_BYTES):  # the first one is 0
+    # One slice per byte of the ids instead of one per id; the first byte is 0.
+    for byte in range(1, ID_BYTES):
         ids[byte::ID_BYTES] = data[at + byte : end : stride][:count]
     return bytes(ids)
 
 
 def cut_records(data: Received, start: int, count: int, stride: int, entry_at: int) -> bytes:
-    """Of `count` frames of `stride` bytes each from `start` on, whose entries begin at `entry_at` and end with them."""
+    """Cuts the entries out of equal frames, a length before each.
+
+    Frames have `stride` bytes; an entry begins `entry_at` bytes behind its frame and ends with it.
+    """
     entry_bytes = stride - entry_at
     length = LENGTH.pack(entry_bytes)
+    # `join` puts the length between two entries, so an empty one in front puts it before the first.
     entries: list[bytes | memoryview] = [b""]
     if entry_bytes < _LARGE and count >= _BLOCK:
         unpack_block = _entries(entry_at, entry_bytes).unpack_from
@@ -180,7 +204,7 @@ def _heads(stride: int) -> Struct:
 
 
 def encode_add_answers(rc: int, ledger_id: int, ids: bytes) -> bytes:
-    """The answers to a run, all with the same result, one frame behind the other; `ids` has eight bytes for each."""
+    """Returns the answers to a run, all with the same result; `ids` has eight bytes per add."""
     common = encode_add_response(VERSION, rc, ledger_id, 0)[:-ID_BYTES]
     count = len(ids) // ID_BYTES
     if count <= _FEW:

@@ -1,9 +1,12 @@
-"""Runs of v3 adds: what `protocol.add_runs` does for v2, for frames that hold a protobuf message each.
+"""Cuts runs of v3 adds out of received bytes; `protocol.add_runs` does the same for v2.
 
-The first frame is taken apart field by field. Those behind it belong to the run when they have the same length and
-differ in transaction id, entry id and payload only, with the numbers at the same places; so a run ends where one of them
-gets a byte longer. An add with a flag, a priority or anything else besides, one whose ids are not those inside its entry,
-and one that another program would write differently takes the way of a single request. Pure: no I/O, no clock.
+Each frame holds a protobuf message. The first one is taken apart field by field. Later frames are in the run when they have
+the same length and differ in transaction id, entry id and payload only, with these at the same offsets. A run therefore
+ends where a varint gets a byte longer.
+
+Law: a run holds adds exactly as BookKeeper's client writes them. An add with a flag, a priority or another extra field, one
+whose ids differ from those inside of its entry, and one with another field order is no part of a run; protobuf parses
+those one by one. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -19,50 +22,64 @@ from protocol.bookie_frame_v3 import encode_add_answer
 from protocol.varint import read_varint, varint
 
 _HEADER_AT: Final = LENGTH_BYTES + 2
+# Version 3, operation add, and the tag of the transaction id.
 _HEADER: Final = b"\x08\x03\x10\x02\x18"
-"""Version 3, add, and the tag of the transaction id."""
 _ADD: Final = b"\xaa\x06"
 _LEDGER, _ENTRY, _KEY, _BODY = b"\x08", b"\x10", b"\x1a" + bytes((MASTER_KEY_BYTES,)), b"\x22"
 _MORE: Final = 0x80
 _VARINT_BYTES_MAX: Final = 8
+# Frames that one call of a `struct` takes apart.
 _BLOCK: Final = 64
-"""Frames that are taken apart with one call."""
 _STRIDE_MIN: Final = LENGTH_BYTES + ENTRY_BYTES_MIN + MASTER_KEY_BYTES
 
 
 class _Layout(NamedTuple):
-    """Where the parts of a frame stand, from its first byte."""
+    """Offsets of a frame's parts from its first byte, and their lengths."""
 
     ledger_id: int
+    """Ledger of the add."""
     txn_at: int
+    """Transaction id."""
     txn_bytes: int
+    """Length of the transaction id."""
     entry_at: int
+    """Entry id."""
     entry_bytes: int
+    """Length of the entry id."""
     key_at: int
+    """Master key."""
     body_at: int
+    """Entry, which ends with the frame."""
     stride: int
+    """Length of the whole frame."""
 
 
 class AddRunV3(NamedTuple):
+    """Adds of one ledger that came together, with one master key."""
+
     ledger_id: int
+    """Ledger of all adds."""
     master_key: bytes
+    """Key of all adds."""
     entry_ids: Sequence[int]
-    """Not negative, in the order received; a range when each is the one before plus one."""
+    """0 or above, in the order received; a `range` when they are consecutive."""
     txns: bytes
-    """The transaction ids as they were encoded, all equally long, which the answers are made of;"""
+    """Encoded transaction ids, all equally long; `encode_add_answers_v3` needs them in this form."""
     entries: bytes
-    """and the entry ids."""
+    """Encoded entry ids, all equally long, for the same use."""
     records: bytes
-    """The entries, each with its int32 length in front, one behind the other, all equally long."""
+    """All entries in one piece, each with its int32 length in front, all equally long."""
     starts: Sequence[int]
+    """Offset of each entry's length in `records`."""
     end: int
-    """Where the next frame begins."""
+    """Offset of the next frame in the received bytes."""
 
 
 def cut_add_run_v3(data: Received, start: int, stop: int, length_max: int) -> AddRunV3 | None:
-    """The adds at `start` that are complete before `stop` and belong together; None when there is not even one.
+    """Cuts the run of complete adds at `start`; returns None when the first frame is not in a run.
 
-    A frame with more than `length_max` bytes behind its length is no part of a run.
+    `stop` is the offset behind the last received byte. A frame with more than `length_max` bytes behind its length is
+    not in a run.
     """
     if not data.startswith(_HEADER, start + _HEADER_AT):
         return None
@@ -74,12 +91,8 @@ def cut_add_run_v3(data: Received, start: int, stop: int, length_max: int) -> Ad
     count = len(txns)
     ids = cut_ids(data, start + body_at + ID_BYTES, count, stride)
     if not _fit(ids, txns, entries):
-        count, ids, txns, entries = (
-            1,
-            ids[:ID_BYTES],
-            txns[:1],
-            entries[:1],
-        )  # the single requests say what is wrong
+        # One of them is wrong. The first one was checked by `_layout`; the others are parsed one by one.
+        count, ids, txns, entries = 1, ids[:ID_BYTES], txns[:1], entries[:1]
     records = cut_records(data, start, count, stride, body_at)
     key = bytes(data[start + layout.key_at : start + layout.key_at + MASTER_KEY_BYTES])
     starts = range(0, len(records), len(records) // count)
@@ -96,9 +109,10 @@ def cut_add_run_v3(data: Received, start: int, stop: int, length_max: int) -> Ad
 
 
 def begins_run_v3(data: Received, start: int, stop: int) -> bool:
-    """Whether the frame at `start`, whose length is there, and the one behind it look like adds of one run.
+    """Returns True when two frames look like adds of one run.
 
-    Says no within a few bytes: an add by itself, and one of many ledgers or lengths, is cheaper as a single request.
+    The first one is at `start`, and its length must have arrived. Compares few bytes only: an add by itself, and one
+    among many ledgers or lengths, is cheaper as a single request.
     """
     stride = LENGTH_BYTES + LENGTH.unpack_from(data, start)[0]
     following, header_at = start + stride, start + _HEADER_AT
@@ -108,17 +122,18 @@ def begins_run_v3(data: Received, start: int, stop: int) -> bool:
     ledger_at = add_at + len(_ADD) + 1
     while ledger_at < following and data[ledger_at - 1] & _MORE:
         ledger_at += 1
-    end = ledger_at + len(_LEDGER) + 1  # with the lowest bits of the ledger id
+    # Up to the lowest bits of the ledger id: enough to tell most ledgers apart.
+    end = ledger_at + len(_LEDGER) + 1
     same = data[start:header_at] == data[following : following + _HEADER_AT]
     return same and end <= following and data[add_at:end] == data[add_at + stride : end + stride]
 
 
 def _layout(data: Received, start: int, stop: int) -> _Layout | None:
-    """None for everything that is not laid out as BookKeeper's client does it, or not there as a whole."""
+    """Takes the frame at `start` apart; None when it is incomplete or not as BookKeeper's client writes it."""
     stride = LENGTH_BYTES + LENGTH.unpack_from(data, start)[0]
     if start + stride > stop:
         return None
-    # Numbers of a cut message may reach into what stands behind it: then an end does not fit.
+    # The view ends with the frame, so a length field that reaches beyond it makes an end not fit.
     frame = memoryview(data)[start : start + stride]
     try:
         txn_at = _HEADER_AT + len(_HEADER)
@@ -152,17 +167,18 @@ def _layout(data: Received, start: int, stop: int) -> _Layout | None:
 
 
 def _after(frame: memoryview, at: int, tag: bytes) -> tuple[int, int]:
-    """The number behind `tag`, and what is behind that. ValueError for another tag."""
+    """Reads the varint behind `tag`; returns it and the offset behind it. ValueError for another tag."""
     if frame[at : at + len(tag)] != tag:
-        raise ValueError("another field")
+        raise ValueError(f"no field {tag.hex()} at offset {at}")
     return read_varint(frame, at + len(tag))
 
 
 def _numbers_of_equal_frames(
     data: Received, start: int, stop: int, layout: _Layout
 ) -> tuple[list[bytes], list[bytes]]:
-    """Transaction and entry ids, encoded, of the frames from `start` on that are the first one's but for these."""
-    place = layout._replace(ledger_id=0)  # so that ledgers share what was made for one of them
+    """Returns encoded transaction and entry ids of otherwise equal frames."""
+    # Without the ledger id all ledgers share one cached `Struct`.
+    place = layout._replace(ledger_id=0)
     one, block = _parts(place, 1), _parts(place, _BLOCK)
     head, _, middle, _, tail = one.unpack_from(data, start)
     txns: list[bytes] = []
@@ -193,18 +209,21 @@ def _parts(layout: _Layout, count: int) -> Struct:
     )
 
 
-# Many numbers at once: each is a digit of a large one.
+# Checks of many numbers with few calls: each number is a digit of one large integer, so that C loops over them.
 
 
 def _fit(ids: bytes, txns: list[bytes], entries: list[bytes]) -> bool:
-    """Whether the numbers outside of the entries are single varints, and those of `entries` the ids inside."""
+    """Checks the numbers of a run.
+
+    Returns True when all of them are single varints and the entry ids equal those inside of the entries.
+    """
     size = len(entries[0])
     fits = max(numbers_of(ids)) >> 7 * size == 0 and _varints_of(ids, size) == b"".join(entries)
     return fits and _are_varints(b"".join(txns), len(txns[0]))
 
 
 def _are_varints(varints: bytes, size: int) -> bool:
-    """Whether each number of `size` bytes is one varint."""
+    """Returns True when each number of `size` bytes is one varint: the top bit is set on all bytes but the last."""
     count = len(varints) // size
     more = bytes((_MORE,)) * (size - 1) + b"\0"
     flags = int.from_bytes(bytes((_MORE,)) * len(varints), "big")
@@ -212,12 +231,12 @@ def _are_varints(varints: bytes, size: int) -> bool:
 
 
 def _varints_of(ids: bytes, size: int) -> bytes:
-    """The ids, eight bytes each and below 2 ** (7 * size), as varints of `size` bytes."""
+    """Encodes ids of eight bytes as varints of `size` bytes. Ids are below 2 ** (7 * size)."""
     count = len(ids) // ID_BYTES
     digits = int.from_bytes(ids, "big")
     varints = bytearray(size * count)
     for place in range(size):
-        # Behind the shift the seven bits stand in the last byte of each digit, whatever the others are.
+        # After the shift, the seven bits are in the last byte of each digit; its other bytes do not matter.
         column = (digits >> 7 * place).to_bytes(len(ids), "big")[ID_BYTES - 1 :: ID_BYTES]
         varints[place::size] = column.translate(_LAST if place == size - 1 else _NOT_LAST)
     return bytes(varints)
@@ -228,7 +247,7 @@ _LAST: Final = bytes([byte & ~_MORE for byte in range(256)])
 
 
 def encode_add_answers_v3(rc: int, ledger_id: int, txns: bytes, entries: bytes, count: int) -> bytes:
-    """The answers to a run, all with the same result, one frame behind the other."""
+    """Returns the answers to a run, all with the same result."""
     txn_bytes, entry_bytes = len(txns) // count, len(entries) // count
     first_txn, _ = read_varint(txns[:txn_bytes], 0)
     first_entry, _ = read_varint(entries[:entry_bytes], 0)

@@ -1,7 +1,7 @@
-"""What the broker says: one function per answer, from plain values to the bytes of a whole frame.
+"""Encodes the broker's commands to clients: one function per command, from plain values to a whole frame.
 
-Presence follows Pulsar 4.2.4 as recorded on the wire: some clients fail on a field that is absent although
-its default would do (a Java client on `schema_version`, C++ on `server_version`).
+Fields are set or left out as Pulsar 4.2.4 does, recorded on the wire. Some clients fail on an absent field although its
+default would do: Java on `schema_version`, C++ on `server_version`. Used by `broker/net`. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from protocol import pulsar_api_pb2 as api
 from protocol.frame import command_frame
 
 NO_REQUEST_ID = 2**64 - 1
-"""Stands in commands that the broker sends on its own account."""
+"""Request id of commands that answer no request."""
 
 PROTOCOL_VERSION_MAX = 21
+"""Highest protocol version that the broker speaks."""
 
 
 def connected(server_version: str, protocol_version: int, message_bytes_max: int) -> bytes:
+    """CONNECTED: the answer to CONNECT. `message_bytes_max` is `maxMessageSize`."""
     command = api.BaseCommand(type=api.BaseCommand.CONNECTED)
     answer = command.connected
     answer.server_version = server_version
@@ -32,28 +34,35 @@ def connected(server_version: str, protocol_version: int, message_bytes_max: int
 
 
 def ping() -> bytes:
+    """PING."""
     command = api.BaseCommand(type=api.BaseCommand.PING)
+    # An empty part is left out of the bytes without this.
     command.ping.SetInParent()
     return command_frame(command)
 
 
 def pong() -> bytes:
+    """PONG: the answer to PING."""
     command = api.BaseCommand(type=api.BaseCommand.PONG)
     command.pong.SetInParent()
     return command_frame(command)
 
 
 PING = ping()
+"""The frame of `ping`, which is always the same."""
 PONG = pong()
+"""The frame of `pong`, which is always the same."""
 
 
 def success(request_id: int) -> bytes:
+    """SUCCESS: the answer to a request that returns nothing."""
     command = api.BaseCommand(type=api.BaseCommand.SUCCESS)
     command.success.request_id = request_id
     return command_frame(command)
 
 
 def error(request_id: int, code: int, message: str) -> bytes:
+    """ERROR: the answer to a failed request; `code` is a number of ServerError."""
     command = api.BaseCommand(type=api.BaseCommand.ERROR)
     command.error.request_id = request_id
     command.error.error = api.ServerError.ValueType(code)
@@ -62,6 +71,7 @@ def error(request_id: int, code: int, message: str) -> bytes:
 
 
 def send_error(producer_id: int, sequence_id: int, code: int, message: str) -> bytes:
+    """SEND_ERROR: the message with this sequence id is not stored."""
     command = api.BaseCommand(type=api.BaseCommand.SEND_ERROR)
     answer = command.send_error
     answer.producer_id = producer_id
@@ -72,6 +82,7 @@ def send_error(producer_id: int, sequence_id: int, code: int, message: str) -> b
 
 
 def partitions(request_id: int, count: int) -> bytes:
+    """PARTITIONED_METADATA_RESPONSE: `count` partitions, 0 = the topic is not partitioned."""
     command = api.BaseCommand(type=api.BaseCommand.PARTITIONED_METADATA_RESPONSE)
     answer = command.partitionMetadataResponse
     answer.request_id = request_id
@@ -81,6 +92,7 @@ def partitions(request_id: int, count: int) -> bytes:
 
 
 def partitions_failed(request_id: int, code: int, message: str) -> bytes:
+    """PARTITIONED_METADATA_RESPONSE with an error."""
     command = api.BaseCommand(type=api.BaseCommand.PARTITIONED_METADATA_RESPONSE)
     answer = command.partitionMetadataResponse
     answer.request_id = request_id
@@ -91,6 +103,7 @@ def partitions_failed(request_id: int, code: int, message: str) -> bytes:
 
 
 def lookup(request_id: int, service_url: str) -> bytes:
+    """LOOKUP_RESPONSE: connect to the broker at `service_url`, which owns the topic."""
     command = api.BaseCommand(type=api.BaseCommand.LOOKUP_RESPONSE)
     answer = command.lookupTopicResponse
     answer.request_id = request_id
@@ -102,6 +115,7 @@ def lookup(request_id: int, service_url: str) -> bytes:
 
 
 def lookup_failed(request_id: int, code: int, message: str) -> bytes:
+    """LOOKUP_RESPONSE with an error."""
     command = api.BaseCommand(type=api.BaseCommand.LOOKUP_RESPONSE)
     answer = command.lookupTopicResponse
     answer.request_id = request_id
@@ -114,6 +128,10 @@ def lookup_failed(request_id: int, code: int, message: str) -> bytes:
 def producer_success(
     request_id: int, name: str, last_sequence_id: int, *, topic_epoch: int | None, ready: bool
 ) -> bytes:
+    """PRODUCER_SUCCESS. `ready` False: the producer waits for exclusive access.
+
+    `last_sequence_id` is -1 without deduplication; `topic_epoch` None for a shared producer.
+    """
     command = api.BaseCommand(type=api.BaseCommand.PRODUCER_SUCCESS)
     answer = command.producer_success
     answer.request_id = request_id
@@ -127,6 +145,7 @@ def producer_success(
 
 
 def close_producer(producer_id: int) -> bytes:
+    """CLOSE_PRODUCER: the client looks the topic up again."""
     command = api.BaseCommand(type=api.BaseCommand.CLOSE_PRODUCER)
     command.close_producer.producer_id = producer_id
     command.close_producer.request_id = NO_REQUEST_ID
@@ -134,6 +153,7 @@ def close_producer(producer_id: int) -> bytes:
 
 
 def close_consumer(consumer_id: int) -> bytes:
+    """CLOSE_CONSUMER: the client looks the topic up again."""
     command = api.BaseCommand(type=api.BaseCommand.CLOSE_CONSUMER)
     command.close_consumer.consumer_id = consumer_id
     command.close_consumer.request_id = NO_REQUEST_ID
@@ -141,6 +161,7 @@ def close_consumer(consumer_id: int) -> bytes:
 
 
 def active_consumer_change(consumer_id: int, *, active: bool) -> bytes:
+    """ACTIVE_CONSUMER_CHANGE of a Failover subscription."""
     command = api.BaseCommand(type=api.BaseCommand.ACTIVE_CONSUMER_CHANGE)
     command.active_consumer_change.consumer_id = consumer_id
     command.active_consumer_change.is_active = active
@@ -148,12 +169,14 @@ def active_consumer_change(consumer_id: int, *, active: bool) -> bytes:
 
 
 def reached_end_of_topic(consumer_id: int) -> bytes:
+    """REACHED_END_OF_TOPIC: the topic is terminated and everything is acknowledged."""
     command = api.BaseCommand(type=api.BaseCommand.REACHED_END_OF_TOPIC)
     command.reachedEndOfTopic.consumer_id = consumer_id
     return command_frame(command)
 
 
 def ack_response(consumer_id: int, request_id: int, failure: tuple[int, str] | None = None) -> bytes:
+    """ACK_RESPONSE; `failure` is (code, message), None = the acknowledgement is durable."""
     command = api.BaseCommand(type=api.BaseCommand.ACK_RESPONSE)
     answer = command.ackResponse
     answer.consumer_id = consumer_id
@@ -176,6 +199,7 @@ def last_message_id(
     batch_index: int,
     mark_delete: tuple[int, int] | None,
 ) -> bytes:
+    """GET_LAST_MESSAGE_ID_RESPONSE. Positions are (ledger id, entry id); -1 stands for "none"."""
     command = api.BaseCommand(type=api.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE)
     answer = command.getLastMessageIdResponse
     answer.request_id = request_id
@@ -192,6 +216,7 @@ def last_message_id(
 def topics_of_namespace(
     request_id: int, topics: Sequence[str], topics_hash: str, *, filtered: bool, changed: bool
 ) -> bytes:
+    """GET_TOPICS_OF_NAMESPACE_RESPONSE. `changed` False: the client has the list already, and `topics` is empty."""
     command = api.BaseCommand(type=api.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     answer = command.getTopicsOfNamespaceResponse
     answer.request_id = request_id
@@ -205,6 +230,7 @@ def topics_of_namespace(
 def watch_topic_list_success(
     request_id: int, watcher_id: int, topics: Sequence[str], topics_hash: str
 ) -> bytes:
+    """WATCH_TOPIC_LIST_SUCCESS with the topics that match now."""
     command = api.BaseCommand(type=api.BaseCommand.WATCH_TOPIC_LIST_SUCCESS)
     answer = command.watchTopicListSuccess
     answer.request_id = request_id
@@ -217,6 +243,7 @@ def watch_topic_list_success(
 def watch_topic_update(
     watcher_id: int, new: Sequence[str], deleted: Sequence[str], topics_hash: str
 ) -> bytes:
+    """WATCH_TOPIC_UPDATE: topics that were created and deleted."""
     command = api.BaseCommand(type=api.BaseCommand.WATCH_TOPIC_UPDATE)
     answer = command.watchTopicUpdate
     answer.watcher_id = watcher_id
@@ -227,6 +254,7 @@ def watch_topic_update(
 
 
 def schema_not_found(request_id: int, message: str) -> bytes:
+    """GET_SCHEMA_RESPONSE: the topic has no schema."""
     command = api.BaseCommand(type=api.BaseCommand.GET_SCHEMA_RESPONSE)
     answer = command.getSchemaResponse
     answer.request_id = request_id
@@ -236,7 +264,7 @@ def schema_not_found(request_id: int, message: str) -> bytes:
 
 
 def schema_accepted(request_id: int) -> bytes:
-    """With an empty version: clients then send messages without one."""
+    """GET_OR_CREATE_SCHEMA_RESPONSE with an empty version; clients then send messages without a schema version."""
     command = api.BaseCommand(type=api.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE)
     answer = command.getOrCreateSchemaResponse
     answer.request_id = request_id

@@ -1,10 +1,14 @@
-"""BookKeeper's v2 wire: add, read, batch read and auth, requests and responses, both directions.
+"""BookKeeper's v2 wire: requests and responses for add, read, batch read and auth, in both directions.
 
-A frame is an int32 length (not counting itself) and a packet: int32 header = version << 24 | opcode << 16 |
-flags, then the fields, big-endian. Laws of the place, as recorded from BookKeeper 4.17.3: the length limit
-counts the 4 length bytes; version 0, an unknown opcode or a packet too short for its opcode closes the
-connection; versions from 3 are answered "bad version"; an answer repeats the request's version, flags 0.
-Pure: no I/O, no clock.
+A frame is an int32 length, which does not count itself, and a packet. A packet is an int32 header (version << 24 |
+opcode << 16 | flags) and the fields; all numbers are big-endian. Law, as recorded of BookKeeper 4.17.3:
+
+* the limit on a frame's length counts its 4 length bytes
+* version 0, an unknown opcode, or a packet too short for its opcode closes the connection
+* a version from 3 on gets the answer "bad version"
+* an answer repeats the request's version and has no flags
+
+The bookie reads requests and writes responses; the broker's TCP client does the reverse. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -16,159 +20,240 @@ from typing import NamedTuple
 from protocol.varint import read_varint, varint
 
 Buffer = bytes | memoryview
+"""Received bytes."""
 
 VERSION = 2
+"""Protocol version of all requests that we send."""
 OP_ADD = 1
+"""Opcode of an add."""
 OP_READ = 2
+"""Opcode of a read, also one that fences."""
 OP_AUTH = 3
+"""Opcode of an authentication message."""
 OP_BATCH_READ = 7
+"""Opcode of a read of consecutive entries."""
 
 FLAG_FENCE = 0x1
+"""On a read: fence the ledger first."""
 FLAG_RECOVERY_ADD = 0x2
+"""On an add: accept it although the ledger is fenced."""
 FLAG_HIGH_PRIORITY = 0x4
+"""On a request: serve it before others."""
 
 RC_OK = 0
+"""Success."""
 RC_NO_LEDGER = 1
+"""The bookie does not know the ledger."""
 RC_NO_ENTRY = 2
+"""The bookie knows the ledger and does not have the entry."""
 RC_BAD_REQUEST = 100
+"""The request makes no sense."""
 RC_IO_ERROR = 101
+"""Storage failed."""
 RC_UNAUTHORIZED = 102
+"""The master key is not that of the ledger."""
 RC_BAD_VERSION = 103
+"""The bookie does not speak the request's version."""
 RC_FENCED = 104
+"""The ledger accepts recovery adds alone."""
 RC_READ_ONLY = 105
+"""The bookie accepts no adds now."""
 RC_TOO_MANY_REQUESTS = 106
+"""The bookie has too many requests in progress."""
 RC_UNKNOWN_LEDGER_STATE = 107
-"""The bookie may have lost entries of the ledger: its "no" proves nothing. BookKeeper's v2 clients do not know it."""
+"""The bookie may have lost entries of the ledger, so a missing entry proves nothing. BookKeeper's v2 clients do not know
+this code."""
 
 AUTH_DISABLED = "AuthDisabledPlugin"
-"""What a bookie without authentication calls itself, whoever asks."""
+"""Plugin name in every auth response of a bookie without authentication."""
 LAST_ENTRY = -1
-"""Entry id of a read that asks for the highest entry."""
+"""Entry id of a read of the highest entry."""
 MASTER_KEY_BYTES = 20
+"""Length of the key that protects a ledger against other writers."""
 ENTRY_BYTES_MIN = 24
+"""Ledger id, entry id and LAC, with which every entry begins."""
 BATCH_OVERHEAD_BYTES = 36
-"""Of a batch read response: everything but the entries and their 4-byte sizes; counts against its size limit."""
+"""Bytes of a batch read response without entries and their sizes; they count towards its size limit."""
 BATCH_ENTRY_OVERHEAD_BYTES = 4
+"""Size in front of each entry of a batch read response; counts towards its size limit."""
 
 LENGTH = struct.Struct(">i")
+"""The length in front of a packet, a record, or an entry of a batch."""
 LENGTH_BYTES = LENGTH.size
+"""Size of that length."""
 HEADER = struct.Struct(">BBH")
+"""Version, opcode and flags, with which every packet begins."""
 _ENTRY_KEY = struct.Struct(">qq")
 _READ = struct.Struct(">BBHqq")
 _BATCH_READ = struct.Struct(">BBHqqqiq")
 _ANSWER = struct.Struct(">iBBHiqq")
-"""Length and packet of an add response, and of a read response up to its entry."""
+# Length and packet of an add response, and of a read response up to its entry.
 _BATCH_ANSWER = struct.Struct(">iBBHiqqq")
 _FRAMED_HEADER = struct.Struct(">iBBH")
 _FRAMED_READ = struct.Struct(">iBBHqq")
 _FRAMED_BATCH_READ = struct.Struct(">iBBHqqqiq")
 ADD_PREFIX_BYTES = HEADER.size + MASTER_KEY_BYTES
-"""Of an add packet: what stands before the entry."""
+"""Bytes of an add packet before its entry."""
 _ADD_ID_OFFSET = ADD_PREFIX_BYTES
 
 
 class FrameError(ValueError):
-    """The peer does not speak this language: the connection is to be closed."""
+    """The peer breaks the protocol; its connection must be closed."""
 
 
 class AddRequest(NamedTuple):
+    """A request to store one entry."""
+
     version: int
+    """As received; the answer repeats it."""
     flags: int
+    """FLAG_RECOVERY_ADD and others."""
     master_key: bytes
+    """20 bytes."""
     ledger_id: int
+    """As the entry itself says."""
     entry_id: int
+    """As the entry itself says."""
     record: bytes
-    """The entry with its int32 length in front, as journal and entry log store it."""
+    """The entry with its int32 length in front. Journal and entry log store this form, so it is copied no more."""
 
 
 class ShortAddRequest(NamedTuple):
-    """An add whose entry has no room for ledger, entry and LAC: answered "bad request" (100)."""
+    """An add with an entry below 24 bytes; the answer is "bad request" (100)."""
 
     version: int
+    """As received; the answer repeats it."""
     ledger_id: int
+    """As the entry itself says."""
     entry_id: int
+    """As the entry itself says."""
 
 
 class ReadRequest(NamedTuple):
+    """A request for one entry."""
+
     version: int
+    """As received; the answer repeats it."""
     flags: int
+    """FLAG_FENCE and others."""
     ledger_id: int
+    """Ledger to read."""
     entry_id: int
+    """Entry to read, LAST_ENTRY for the highest one."""
     master_key: bytes
-    """Empty unless FLAG_FENCE is set."""
+    """Empty unless `flags` has FLAG_FENCE."""
 
 
 class BatchReadRequest(NamedTuple):
+    """A request for consecutive entries."""
+
     version: int
+    """As received; the answer repeats it."""
     flags: int
+    """FLAG_FENCE and others."""
     ledger_id: int
+    """Ledger to read."""
     first: int
+    """First entry to read."""
     request_id: int
+    """Number that the answer repeats."""
     count_max: int
+    """Entries at most; 0 = no limit."""
     bytes_max: int
+    """Bytes of the answer at most."""
     master_key: bytes
+    """Empty unless `flags` has FLAG_FENCE."""
 
 
 class AuthRequest(NamedTuple):
+    """An authentication message of a client."""
+
     version: int
+    """As received; the answer repeats it."""
     plugin: str
+    """Name of the authentication plugin."""
     payload: bytes
+    """Bytes for the plugin."""
 
 
 Request = AddRequest | ShortAddRequest | ReadRequest | BatchReadRequest | AuthRequest
+"""Any request."""
 
 
 class AddResponse(NamedTuple):
+    """The answer to an add."""
+
     rc: int
+    """Result, one of RC_…"""
     ledger_id: int
+    """As in the request."""
     entry_id: int
+    """As in the request."""
 
 
 class ReadResponse(NamedTuple):
+    """The answer to a read."""
+
     rc: int
+    """Result, one of RC_…"""
     ledger_id: int
+    """As in the request."""
     entry_id: int
-    """As requested, so -1 for the last entry."""
+    """As in the request, so LAST_ENTRY for a read of the highest one."""
     entry: bytes
+    """Bytes of the entry, b"" on failure."""
 
 
 class BatchReadResponse(NamedTuple):
+    """The answer to a batch read."""
+
     rc: int
+    """Result, one of RC_…"""
     ledger_id: int
+    """As in the request."""
     first: int
+    """As in the request."""
     request_id: int
+    """As in the request."""
     entries: list[bytes]
+    """Consecutive entries from `first` on."""
 
 
 class AuthResponse(NamedTuple):
+    """An authentication message of a bookie."""
+
     plugin: str
+    """Name of the authentication plugin."""
     payload: bytes
+    """Bytes for the client's plugin."""
 
 
 Response = AddResponse | ReadResponse | BatchReadResponse | AuthResponse
+"""Any response."""
 
 
 # Requests, as a client writes them. All with their length.
 
 
 def add_request_prefix(entry_bytes: int, master_key: bytes, flags: int = 0) -> bytes:
-    """What stands before the entry's bytes in an add frame."""
+    """Returns the bytes of an add frame before those of the entry."""
     return _FRAMED_HEADER.pack(ADD_PREFIX_BYTES + entry_bytes, VERSION, OP_ADD, flags) + master_key
 
 
 def encode_add_request(entry: bytes, master_key: bytes, flags: int = 0) -> bytes:
-    """The whole frame in one piece. The broker sends prefix and entry without joining them."""
+    """Returns a whole add frame. The broker sends prefix and entry without joining them, to spare the copy."""
     return add_request_prefix(len(entry), master_key, flags) + entry
 
 
 def encode_read_request(ledger_id: int, entry_id: int) -> bytes:
+    """Returns the frame of a read of one entry."""
     return _FRAMED_READ.pack(_READ.size, VERSION, OP_READ, 0, ledger_id, entry_id)
 
 
 def encode_fence_request(
     ledger_id: int, master_key: bytes, entry_id: int = LAST_ENTRY, flags: int = FLAG_FENCE
 ) -> bytes:
-    """A read that fences the ledger first."""
+    """Returns a read request that fences the ledger first."""
     length = _READ.size + MASTER_KEY_BYTES
     return _FRAMED_READ.pack(length, VERSION, OP_READ, flags, ledger_id, entry_id) + master_key
 
@@ -176,13 +261,14 @@ def encode_fence_request(
 def encode_batch_read_request(
     ledger_id: int, first: int, request_id: int, count_max: int, bytes_max: int
 ) -> bytes:
+    """Returns the frame of a batch read from `first` on. The limits hold for its answer."""
     return _FRAMED_BATCH_READ.pack(
         _BATCH_READ.size, VERSION, OP_BATCH_READ, 0, ledger_id, first, request_id, count_max, bytes_max
     )
 
 
 def encode_auth_request(plugin: str, payload: bytes) -> bytes:
-    """What a client that authenticates sends first. The broker does not; a bookie has to read it all the same."""
+    """Returns the first frame of a client that authenticates. The broker sends none; a bookie has to read it."""
     return _auth_frame(VERSION, plugin, payload)
 
 
@@ -190,12 +276,12 @@ def encode_auth_request(plugin: str, payload: bytes) -> bytes:
 
 
 def decode_request(packet: Buffer) -> Request:
-    """A packet without its length. FrameError when the connection has to be closed.
+    """Reads a request packet, its length left out. FrameError when the connection has to be closed.
 
-    Trailing bytes behind a read and unknown flag bits are ignored; versions are for the caller to judge.
+    Bytes behind a read and unknown flag bits are ignored. The caller checks the version.
     """
     if len(packet) < HEADER.size:
-        raise FrameError(f"packet of {len(packet)} bytes")
+        raise FrameError(f"packet of {len(packet)} bytes; a header alone has {HEADER.size}")
     version, opcode, flags = HEADER.unpack_from(packet)
     if version == 0:
         raise FrameError("packet version 0")
@@ -207,6 +293,7 @@ def decode_request(packet: Buffer) -> Request:
 
 def _decode_add(packet: Buffer, version: int, flags: int) -> AddRequest | ShortAddRequest:
     entry_bytes = len(packet) - ADD_PREFIX_BYTES
+    # Without its ids an add cannot even be refused; with them it is answered "bad request".
     if entry_bytes < _ENTRY_KEY.size:
         raise FrameError(f"add of {entry_bytes} bytes")
     ledger_id, entry_id = _ENTRY_KEY.unpack_from(packet, _ADD_ID_OFFSET)
@@ -258,10 +345,12 @@ _DECODERS = {
 
 
 def encode_add_response(version: int, rc: int, ledger_id: int, entry_id: int) -> bytes:
+    """Returns the frame of the answer to an add."""
     return _ANSWER.pack(24, version, OP_ADD, 0, rc, ledger_id, entry_id)
 
 
 def encode_read_response(version: int, rc: int, ledger_id: int, entry_id: int, entry: Buffer = b"") -> bytes:
+    """Returns the frame of the answer to a read; `entry` is b"" on failure."""
     head = _ANSWER.pack(24 + len(entry), version, OP_READ, 0, rc, ledger_id, entry_id)
     return b"".join((head, entry)) if entry else head
 
@@ -269,6 +358,7 @@ def encode_read_response(version: int, rc: int, ledger_id: int, entry_id: int, e
 def encode_batch_read_response(
     version: int, rc: int, ledger_id: int, first: int, request_id: int, entries: Sequence[Buffer] = ()
 ) -> bytes:
+    """Returns the frame of the answer to a batch read."""
     length = BATCH_OVERHEAD_BYTES - LENGTH_BYTES + sum(map(len, entries)) + LENGTH_BYTES * len(entries)
     parts: list[Buffer] = [
         _BATCH_ANSWER.pack(length, version, OP_BATCH_READ, 0, rc, ledger_id, first, request_id)
@@ -279,6 +369,7 @@ def encode_batch_read_response(
 
 
 def encode_auth_response(version: int, plugin: str, payload: bytes) -> bytes:
+    """Returns the frame of a bookie's authentication message."""
     return _auth_frame(version, plugin, payload)
 
 
@@ -286,7 +377,7 @@ def encode_auth_response(version: int, plugin: str, payload: bytes) -> bytes:
 
 
 def decode_response(packet: Buffer) -> Response:
-    """A packet without its length. FrameError when it is none of the answers to our requests."""
+    """Reads a response packet, its length left out. FrameError for anything but an answer to our requests."""
     try:
         _, opcode, _ = HEADER.unpack_from(packet)
         if opcode == OP_AUTH:

@@ -1,8 +1,7 @@
-"""BookKeeper's v3 wire: the same frames as v2, with one protobuf message in each.
+"""BookKeeper's v3 wire: the frames of v2 with one protobuf message in each.
 
-Which of the two a packet is, its first byte tells as a rule: v2 begins with its version, and no protobuf message
-begins with a number below 8. A result is named by v2's codes everywhere but in the message itself. Pure: no I/O,
-no clock.
+The first byte of a packet tells the two versions apart as a rule: v2 begins with its version, and no protobuf message
+begins with a number below 8. Outside of the messages, results are v2's codes (RC_…). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -69,12 +68,13 @@ STATUS: Final[Mapping[int, StatusCode.ValueType]] = {
     RC_TOO_MANY_REQUESTS: ETOOMANYREQUESTS,
     RC_UNKNOWN_LEDGER_STATE: EUNKNOWNLEDGERSTATE,
 }
+"""Status in v3 messages, by v2's result code."""
+# Field number 1, the lowest, with wire type 0.
 _FIRST_TAG = 8
-"""Field number 1, the lowest, with wire type 0."""
 
 
 def parse_request(packet: Buffer) -> Request | None:
-    """None for what is no v3 request, an operation of an unlisted number included."""
+    """Parses a packet; returns None when it is no v3 request, or one of an unknown operation."""
     if not packet or packet[0] < _FIRST_TAG:
         return None
     try:
@@ -88,7 +88,7 @@ def parse_request(packet: Buffer) -> Request | None:
 
 
 def answer_to(request: Request, rc: int) -> Response:
-    """With the part that belongs to the operation; an operation without one is answered by the status alone."""
+    """Builds the answer with the part of its operation; an operation without one gets the status alone."""
     response = Response(status=STATUS[rc])
     header = response.header
     header.version, header.operation = VERSION_THREE, request.header.operation
@@ -100,7 +100,7 @@ def answer_to(request: Request, rc: int) -> Response:
 
 
 def encode_message(message: Request | Response) -> bytes:
-    """The whole frame."""
+    """Returns the whole frame of a message."""
     packet = message.SerializeToString()
     return LENGTH.pack(len(packet)) + packet
 
@@ -156,7 +156,8 @@ _PARTS: Final[Mapping[OperationType.ValueType, Callable[[Request, Response], Non
 }
 
 
-# The two answers that most requests get are written around prepared bytes, each in one piece.
+# The answers to adds and reads are nearly all of the traffic, so they are written around prepared bytes. Field order and
+# presence are those of the protobuf encoder.
 
 _STATUS_FIELD: Final = {rc: varint(status) for rc, status in STATUS.items()}
 _READ_HEADER: Final = b"\x08\x03\x10\x01\x18"
@@ -165,7 +166,7 @@ _UNSIGNED: Final = 2**64 - 1
 
 
 def encode_add_answer(txn_id: int, rc: int, ledger_id: int, entry_id: int) -> bytes:
-    """The whole frame, for an add of which nothing else was kept."""
+    """Returns the whole frame of the answer to an add; tests compare it with protobuf's."""
     status = _STATUS_FIELD[rc]
     header = _ADD_HEADER + varint(txn_id)
     part = b"\x08" + status + b"\x10" + varint(ledger_id & _UNSIGNED) + b"\x18" + varint(entry_id & _UNSIGNED)
@@ -174,7 +175,7 @@ def encode_add_answer(txn_id: int, rc: int, ledger_id: int, entry_id: int) -> by
 
 
 def encode_entry_answer(txn_id: int, ledger_id: int, entry_id: int, entry: bytes, lac: int | None) -> bytes:
-    """The whole frame of a read that found its entry. `lac` None: not known."""
+    """Returns the whole frame of a successful read. `lac` is the last add confirmed, None = unknown."""
     header = _READ_HEADER + varint(txn_id)
     part = b"\x08\0\x10" + varint(ledger_id & _UNSIGNED) + b"\x18" + varint(entry_id & _UNSIGNED)
     part += b"\x22" + varint(len(entry))

@@ -1,7 +1,8 @@
-"""The block that the broker puts in front of an entry: 0x0e02, uint32 size, BrokerEntryMetadata (PIP-70, PIP-90).
+"""Broker entry metadata: the block that the broker puts in front of each entry (PIP-70, PIP-90).
 
-`broker_timestamp` (ms) is when the broker took the entry, `index` the number of the entry's last message in
-its topic, counted from 0. The block is outside the message's checksum, so it comes and goes without recomputing.
+Layout: 0x0e02, uint32 size, BrokerEntryMetadata. `broker_timestamp` is the time at which the broker received the entry, in
+milliseconds; `index` is the number of the entry's last message in its topic, counted from 0. The message's checksum does
+not cover the block, so it can be added and removed without a new checksum.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ from protocol.pulsar_api_pb2 import BrokerEntryMetadata
 from protocol.varint import varint
 
 MAGIC: Final = b"\x0e\x02"
+"""First bytes of the block; a message without the block begins with 0x0e01 or its metadata size."""
 _HEAD: Final = struct.Struct(">2sI")
 
 _HEADS: Final = [b"", *(_HEAD.pack(MAGIC, size) for size in range(1, 32))]
-"""What stands in front of so many bytes of fields; a block without fields is no block."""
+"""Magic and size by the number of bytes that follow; a block without fields is left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryMetadata:
+    """Contents of one block."""
+
     broker_timestamp_ms: int | None
+    """Wall clock of the broker, None = absent."""
     index: int | None
+    """Number of the entry's last message in its topic, None = absent."""
 
 
 class EntryStamp:
-    """Stamps the entries of one topic as the configured interceptors say, and counts its messages."""
+    """Makes the blocks of one topic's entries and counts its messages."""
 
     __slots__ = ("_index_on", "_last_ms", "_now_ms", "_time_field", "_timestamp_on", "index")
 
@@ -39,12 +45,13 @@ class EntryStamp:
         self._last_ms = -1
         self._time_field = b""
         self.index = -1
-        """The number of the last message stamped; -1 before the first."""
+        """Number of the last message stamped, -1 before the first; set when the log is opened."""
 
     def stamp(self, messages: int) -> bytes:
-        """The block for an entry of so many messages, or nothing when no interceptor is configured."""
+        """Returns the block for an entry of so many messages; b"" without interceptors."""
         if self._timestamp_on:
             now_ms = self._now_ms()
+            # Many entries share a millisecond, so the encoded field is kept.
             if now_ms != self._last_ms:
                 self._last_ms = now_ms
                 self._time_field = b"\x08" + varint(now_ms)
@@ -55,22 +62,23 @@ class EntryStamp:
         return _HEADS[len(fields)] + fields
 
     def rollback(self, messages: int) -> None:
-        """An entry that was stamped could not be stored."""
+        """Takes back the numbers of an entry that was not stored."""
         if self._index_on:
             self.index -= messages
 
 
 def split(payload: memoryview) -> tuple[bytes, memoryview]:
-    """A stored payload as (block or b"", body). ValueError where the block's size cannot be."""
+    """Splits a stored payload into (block or b"", body). ValueError when the block is longer than the payload."""
     if len(payload) < _HEAD.size or payload[0] != 0x0E or payload[1] != 0x02:
         return b"", payload
     end = _HEAD.size + _HEAD.unpack_from(payload)[1]
     if end > len(payload):
-        raise ValueError(f"broker entry metadata of {end - _HEAD.size} bytes in {len(payload)}")
+        raise ValueError(f"broker entry metadata of {end - _HEAD.size} bytes in an entry of {len(payload)}")
     return bytes(payload[:end]), payload[end:]
 
 
 def decode(block: bytes) -> EntryMetadata:
+    """Returns the contents of a block; both fields None for b""."""
     if not block:
         return EntryMetadata(None, None)
     message = BrokerEntryMetadata.FromString(block[_HEAD.size :])

@@ -1,4 +1,7 @@
-"""From bytes to commands. upb reads any buffer, whatever the generated types say, so nothing is copied first."""
+"""Parses Pulsar commands from received bytes, without a copy.
+
+The generated types demand `bytes`, but protobuf's C parser (upb) reads any buffer; the casts say so to mypy.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Final, cast
 from protocol.pulsar_api_pb2 import BaseCommand, CommandSend
 
 parse_command: Final = cast("Callable[[bytes | memoryview], BaseCommand]", BaseCommand.FromString)
-"""google.protobuf.message.DecodeError where the bytes are no command."""
+"""Parses a BaseCommand. Raises google.protobuf.message.DecodeError for other bytes."""
 
 parse_send: Final = cast("Callable[[bytes | memoryview], CommandSend]", CommandSend.FromString)
-"""The inside of a SEND, where the type was recognised before."""
+"""Parses the CommandSend inside of a command whose type the caller has recognised as SEND."""

@@ -1,8 +1,8 @@
-"""The entries that a bookie has of a ledger, as BookKeeper's v3 wire lists them: runs of consecutive ids.
+"""Encodes the list of a ledger's entries for BookKeeper's v3 wire (GET_LIST_OF_ENTRIES_OF_LEDGER).
 
-Head of 64 bytes: int32 version 0, int32 number of groups, zeros. A group is one run, or runs of equal length at equal
-distances, as striping makes them: int64 first id, int64 first id of the last run, int32 ids in each run, int32 distance
-from run to run (0 for a single one). Pure: no I/O, no clock.
+The format of BookKeeper's AvailabilityOfEntriesOfLedger. A head of 64 bytes: int32 version 0, int32 number of groups, zeros.
+A group stands for runs of equal length at equal distances, as striping makes them: int64 first id, int64 first id of the
+last run, int32 ids in each run, int32 distance from run to run (0 for a single run). Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Run = tuple[int, int]
 
 
 def encode_entry_runs(entry_ids: Iterable[int]) -> bytes:
-    """`entry_ids` ascending; one that comes twice counts once."""
+    """Encodes ascending entry ids; an id that is repeated counts once."""
     groups = [_GROUP.pack(*group) for group in _groups(_runs(entry_ids))]
     return b"".join((_HEAD.pack(_VERSION, len(groups)).ljust(_HEAD_BYTES, b"\0"), *groups))
 
@@ -39,7 +39,7 @@ def _runs(entry_ids: Iterable[int]) -> Iterator[Run]:
 
 
 def _groups(runs: Iterable[Run]) -> Iterator[tuple[int, int, int, int]]:
-    """(first id, first id of the last run, ids in each run, distance)"""
+    """Yields (first id, first id of last run, ids per run, distance)."""
     start, last, size, distance = 0, 0, 0, 0
     for first, count in runs:
         gap = first - last

@@ -1,7 +1,7 @@
-"""What a peer can do wrong on the wire. Whoever raises one of these has nothing more to say: close the connection."""
+"""ProtocolError: a peer broke the wire protocol, and its connection must be closed."""
 
 from __future__ import annotations
 
 
 class ProtocolError(Exception):
-    """The bytes break the protocol; the message names what was seen and what would have been right."""
+    """Received bytes break the protocol; the text names what was seen and what would have been right."""

@@ -1,4 +1,4 @@
-"""The byte layout of Pulsar's frames, and the checksum that covers metadata and payload.
+"""The byte layout of Pulsar's frames and their checksum.
 
 Simple command:   uint32 total size, uint32 command size, command
 Payload command:  the same, then [0x0e02, uint32 size, broker entry metadata] [0x0e01, uint32 CRC32C]
@@ -16,32 +16,36 @@ from crc32c import crc32c
 from protocol.pulsar_api_pb2 import BaseCommand, MessageMetadata
 
 FRAME_PADDING_BYTES: Final = 10 * 1024
-"""A frame may be `maxMessageSize` plus this, its own size field included (seen on the wire of Pulsar 4.2.4)."""
+"""Bytes that a frame may have above `maxMessageSize`, with its size field (recorded of Pulsar 4.2.4)."""
 
 CHECKSUM_BLOCK_BYTES: Final = 6
+"""Length of the magic 0x0e01 with the CRC32C behind it."""
 
 SIZES: Final = struct.Struct(">II")
+"""Total size and command size, the first 8 bytes of every frame."""
 _U32: Final = struct.Struct(">I")
 
 
 def command_frame(command: BaseCommand) -> bytes:
+    """Returns the frame of a command without a message."""
     body = command.SerializeToString()
     return SIZES.pack(len(body) + 4, len(body)) + body
 
 
 def message_body(metadata: MessageMetadata, payload: bytes) -> bytes:
-    """What a client sends behind its SEND: checksum, metadata, payload."""
+    """Returns the bytes that follow a SEND command: checksum, metadata, payload."""
     serialized = metadata.SerializeToString()
     covered = _U32.pack(len(serialized)) + serialized + payload
     return b"\x0e\x01" + _U32.pack(crc32c(covered)) + covered
 
 
 def has_checksum(body: bytes | memoryview) -> bool:
+    """Returns True when an entry's body begins with a checksum."""
     return len(body) >= CHECKSUM_BLOCK_BYTES and body[0] == 0x0E and body[1] == 0x01
 
 
 def checksum_matches(body: memoryview) -> bool:
-    """True as well where the sender gave no checksum: Pulsar stores such a message as it is."""
+    """Returns False for a wrong CRC32C. True without any checksum: Pulsar stores such a message unchanged."""
     if len(body) < CHECKSUM_BLOCK_BYTES or body[0] != 0x0E or body[1] != 0x01:
         return True
     matches: bool = _U32.unpack_from(body, 2)[0] == crc32c(body[CHECKSUM_BLOCK_BYTES:])
@@ -49,10 +53,15 @@ def checksum_matches(body: memoryview) -> bool:
 
 
 def metadata_span(body: bytes | memoryview) -> tuple[int, int]:
-    """Where the serialized message metadata starts and ends in an entry's body. ValueError if it cannot be."""
+    """Returns the offsets of start and end of the message metadata.
+
+    ValueError when the body is shorter than its sizes say.
+    """
     at = CHECKSUM_BLOCK_BYTES if has_checksum(body) else 0
     if len(body) < at + 4:
-        raise ValueError(f"{len(body)} bytes are too few for a message")
+        raise ValueError(
+            f"message body of {len(body)} bytes; at least {at + 4} are needed for the metadata size"
+        )
     size: int = _U32.unpack_from(body, at)[0]
     start = at + 4
     if start + size > len(body):

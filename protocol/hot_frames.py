@@ -1,8 +1,8 @@
-"""The two frames that go out once per message: SEND_RECEIPT and MESSAGE.
+"""Writes the two frames that leave once per message: SEND_RECEIPT and MESSAGE.
 
-From one to the next only a few numbers change, so they are written around prepared bytes: a protobuf object per
-message costs twice as much. (Reading is the other way round: upb reads a SEND faster than Python code can.)
-Tests hold what is written here against the general codec.
+Few numbers change from one such frame to the next, so they are written around prepared bytes; a protobuf object per
+message costs twice as much. (Reading is the other way round: protobuf's C parser reads a SEND faster than Python code
+can.) Law: the bytes equal those of the general codec, which `tests/protocol/test_hot_frames.py` checks.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ _MINUS_ONE = varint(2**64 - 1)
 
 
 class ReceiptWriter:
-    """SEND_RECEIPT of one producer: only sequence ids and the entry id change from one to the next."""
+    """Writes SEND_RECEIPTs of one producer; the ledger's bytes are kept until the ledger changes."""
 
     __slots__ = ("_before", "_ledger", "_ledger_id")
 
     def __init__(self, producer_id: int) -> None:
         self._before = b"\x08" + varint(producer_id) + b"\x10"
+        # -1 is a ledger id here: it marks duplicates.
         self._ledger_id = -2
         self._ledger = b""
 
     def write(self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int) -> bytes:
-        """Ledger and entry -1: the message is a duplicate of one that is stored already."""
+        """Returns the frame. Ledger and entry -1 mark a duplicate of a stored message."""
         if ledger_id != self._ledger_id:
             self._ledger_id = ledger_id
             self._ledger = b"\x08" + varint(ledger_id & 0xFFFF_FFFF_FFFF_FFFF) + b"\x10"
@@ -41,22 +42,28 @@ class ReceiptWriter:
             varint(highest_sequence_id),
         )
         size = len(fields)
+        # `%c` writes a length of one byte.
         if size < 0x80:
             return b"%b\x08\x07\x3a%c%b" % (_pack(size + 8, size + 4), size, fields)
-        raise AssertionError("five numbers cannot take so many bytes")
+        # Five varints of ten bytes at most, and their tags: a length of one byte always suffices.
+        raise AssertionError(f"receipt of {size} bytes; five numbers cannot take so many")
 
 
 class Deliverable(Protocol):
-    """What a MESSAGE is made of; the broker's Entry is one."""
+    """An entry as a MESSAGE needs it; the broker's `Entry` is one."""
 
     ledger_id: int
+    """Position, first part."""
     entry_id: int
+    """Position, second part."""
     header: bytes
+    """Broker entry metadata block, b"" = none."""
     body: bytes | memoryview
+    """Checksum, message metadata and payload, as the producer sent them."""
 
 
 class MessageWriter:
-    """MESSAGE to one consumer: around the entry id all bytes stay the same within a ledger."""
+    """Writes MESSAGEs to one consumer; within a ledger only the entry id and the body change."""
 
     __slots__ = ("_consumer", "_expose", "_frames", "_ledger_id", "_partition", "_strip", "_tail")
 
@@ -78,11 +85,12 @@ class MessageWriter:
         self._frames: list[tuple[int, bytes, bytes]] = []
 
     def renew_epoch(self, epoch: int) -> None:
+        """Writes this consumer epoch into all later frames (PIP-84)."""
         self._tail = b"\x28" + varint(epoch)
         self._ledger_id = -1
 
-    def _turn_to(self, ledger_id: int) -> None:
-        """Prepare the bytes around entry ids of one to ten bytes."""
+    def _prepare(self, ledger_id: int) -> None:
+        """Prepares the bytes around entry ids of one to ten bytes: the length fields depend on that length."""
         self._ledger_id = ledger_id
         ledger = b"\x08" + varint(ledger_id) + b"\x10"
         self._frames = [(0, b"", b"")]
@@ -94,18 +102,19 @@ class MessageWriter:
             self._frames.append((len(before) + digits + len(after), before, after))
 
     def write(self, entries: Sequence[Deliverable], out: list[bytes | memoryview]) -> int:
-        """Append the frames of first deliveries to `out`; answers their bytes."""
+        """Appends the frames of first deliveries to `out`; returns their bytes."""
         if self._expose or self._strip:
             return sum(self.write_one(entry, 0, (), out) for entry in entries)
         total = 0
         append = out.append
         for entry in entries:
             if entry.ledger_id != self._ledger_id:
-                self._turn_to(entry.ledger_id)
+                self._prepare(entry.ledger_id)
             number = varint(entry.entry_id)
             command_size, before, after = self._frames[len(number)]
             body = entry.body
             size = command_size + 4 + len(body)
+            # The body is appended by itself: a copy of it per consumer would cost more than a longer list.
             append(b"%b%b%b%b" % (_pack(size, command_size), before, number, after))
             append(body)
             total += size + 4
@@ -118,7 +127,7 @@ class MessageWriter:
         ack_set: Sequence[int],
         out: list[bytes | memoryview],
     ) -> int:
-        """The frame of a delivery that says more than a first one: a count, or which of a batch are left."""
+        """Appends one frame with redelivery count and ack set; returns its bytes."""
         ledger = b"\x08" + varint(entry.ledger_id) + b"\x10" + varint(entry.entry_id)
         position = ledger + self._partition
         fields = b"%b\x12%c%b" % (self._consumer, len(position), position)

@@ -35,7 +35,10 @@ _STATE, _DIGEST_TYPE = 5, 7
 
 
 class LedgerMetadataError(ValueError):
-    """The value is no ledger metadata that this codec understands; the text says why."""
+    """The value is no ledger metadata that this codec understands.
+
+    The text says why.
+    """
 
 
 class LedgerState(enum.IntEnum):
@@ -67,7 +70,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class LedgerMetadata:
-    """What the metadata store says of one ledger. A change makes a new value."""
+    """One ledger in the metadata store.
+
+    The value is never changed; `replace` makes another.
+    """
 
     segments: tuple[Segment, ...]
     """In the order of their entries; a new one begins when the ensemble changes."""
@@ -92,7 +98,9 @@ class LedgerMetadata:
     """A random number by which the ledger's creator knows its own create again; 0 = none."""
 
     def segment_of(self, entry_id: int) -> tuple[Segment, int | None]:
-        """The entry's segment, and the first entry id of the next segment (None = it is the last).
+        """The entry's segment, and the first entry of the next.
+
+        None in place of that entry means that the segment is the last.
 
         Raises LedgerMetadataError for an entry in front of the first segment.
         """
@@ -140,6 +148,7 @@ def encode(metadata: LedgerMetadata) -> bytes:
         ],
         cToken=metadata.creator_token,
     )
+    # Every field is set, also to its default: `OwnLedger` compares bytes to know its own write again.
     content = message.SerializeToString()
     return VERSION_LINE + varint(len(content)) + content
 

@@ -1,4 +1,7 @@
-"""Where a ledger's metadata lies below the root of the ledgers, as BookKeeper's hierarchical ledger manager has it."""
+"""The path of a ledger's metadata below the ledgers' root.
+
+It is that of BookKeeper's hierarchical ledger manager.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ _SHORT_IDS_END = 2**31 - 1
 
 
 def ledger_path(ledger_id: int) -> str:
-    """`00/1234/L5678` for ledger 12345678; ids from 2^31 - 1 on have five levels."""
+    """Returns `00/1234/L5678` for ledger 12345678; ids from 2^31 - 1 on have five levels."""
     if ledger_id < _SHORT_IDS_END:
         digits = f"{ledger_id:010}"
         return f"{digits[:2]}/{digits[2:6]}/L{digits[6:]}"

@@ -1,4 +1,7 @@
-"""The few fields of MessageMetadata that a broker asks for, read once per entry and then carried."""
+"""Reads the fields of MessageMetadata that a broker needs.
+
+`broker/service/entry_facts.py` calls this once per entry and keeps the result. Pure: no I/O, no clock.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ from protocol.frame import metadata_span
 from protocol.pulsar_api_pb2 import MessageMetadata
 
 NO_KEY = b"NONE_KEY"
-"""What Pulsar hashes for a message without a key, so that all of them go to one Key_Shared consumer."""
+"""Key that Pulsar hashes for messages without one, so all of them go to one Key_Shared consumer."""
 
 
 class MessageFacts:
+    """Fields of one entry's message metadata."""
+
     __slots__ = (
         "batched",
         "chunk",
@@ -32,16 +37,27 @@ class MessageFacts:
 
     def __init__(self, metadata: MessageMetadata) -> None:
         self.batched = metadata.HasField("num_messages_in_batch")
+        """True for a batch, also one of a single message."""
         self.messages = max(1, metadata.num_messages_in_batch)
+        """Messages in the entry, at least 1."""
         self.publish_time_ms = metadata.publish_time
+        """Time at which the client sent it, by the client's clock."""
         self.deliver_at_ms = metadata.deliver_at_time
+        """Earliest delivery that the producer asked for; 0 = at once. Not honoured yet."""
         self.producer_name = _bytes_of(metadata.producer_name).decode(errors="replace")
+        """Name of the producer; bytes that are not UTF-8 are replaced."""
         self.sequence_id = metadata.sequence_id
+        """Of the message, or of the first one in a batch."""
         self.highest_sequence_id = max(metadata.highest_sequence_id, metadata.sequence_id)
+        """Of the last message in a batch."""
         self.chunk = metadata.chunk_id if metadata.HasField("chunk_id") else 0
+        """Index of the chunk, 0 for a whole message."""
         self.chunks = metadata.num_chunks_from_msg if metadata.HasField("num_chunks_from_msg") else 0
+        """Number of chunks, 0 for a whole message."""
         self.encrypted = len(metadata.encryption_keys) > 0
+        """True when the message has encryption keys."""
         self.key = _key(metadata)
+        """Ordering key, else partition key, else `NO_KEY`."""
 
 
 def _key(metadata: MessageMetadata) -> bytes:
@@ -59,12 +75,12 @@ def _key(metadata: MessageMetadata) -> bytes:
 
 
 def _bytes_of(text: str | bytes) -> bytes:
-    """protobuf hands out `bytes` where what came is not UTF-8."""
+    # protobuf returns `bytes` for a text field that is not UTF-8.
     return text if isinstance(text, bytes) else text.encode()
 
 
 def read_facts(body: bytes | memoryview) -> MessageFacts:
-    """ProtocolError where the bytes are no message; a broker that stored such an entry cannot read more of it."""
+    """Reads the fields from an entry's body. ProtocolError when the body is no message."""
     try:
         start, end = metadata_span(body)
         return MessageFacts(MessageMetadata.FromString(bytes(body[start:end])))

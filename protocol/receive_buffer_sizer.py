@@ -1,7 +1,7 @@
-"""ReceiveBufferSizer: how much room to offer for the next read of a connection.
+"""ReceiveBufferSizer: guesses how many bytes the next read of a connection brings.
 
-The guess of Netty's AdaptiveRecvByteBufAllocator, decision for decision: it goes up four size classes at once
-when reads fill the buffer and down one class after two small ones. Pure arithmetic, no buffers.
+The algorithm of Netty's AdaptiveRecvByteBufAllocator, decision for decision (golden vectors `adaptive`): a read that fills
+the buffer raises the guess by four size classes, two small ones lower it by one. Pure arithmetic, no buffers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,20 @@ SIZES: Final = (*range(16, 512, 16), *(512 << shift for shift in range(22)))
 """Size classes in bytes: steps of 16 below 512, then doublings up to 1 GiB."""
 
 STEPS_UP: Final = 4
+"""Size classes that one full read adds."""
 
 
 class ReceiveBufferSizer:
+    """Guesses the bytes of the next read from the last ones."""
+
     __slots__ = ("_index", "_index_max", "_index_min", "_received", "_was_small", "guess")
 
     def __init__(self, minimum: int = 1024, initial: int = 16384, maximum: int = 1048576) -> None:
-        """Bytes, 0 < minimum <= initial <= maximum. ValueError otherwise, or for a maximum below 16."""
+        """Sizes in bytes, 0 < minimum <= initial <= maximum. ValueError otherwise, or for a maximum below 16."""
         if not 0 < minimum <= initial <= maximum or maximum < SIZES[0]:
             raise ValueError(
-                f"no receive buffer sizes: minimum {minimum}, initial {initial}, maximum {maximum}"
+                f"receive buffer sizes must rise from minimum to maximum, with a maximum of at least {SIZES[0]}: "
+                f"minimum {minimum}, initial {initial}, maximum {maximum}"
             )
         self._index_min = bisect_left(SIZES, minimum)
         self._index_max = bisect_right(SIZES, maximum) - 1
@@ -30,20 +34,21 @@ class ReceiveBufferSizer:
         self._received = 0
         self._was_small = False
         self.guess = max(SIZES[self._index], minimum)
-        """Bytes to offer for the next read."""
+        """Bytes to provide for the next read."""
 
     def record(self, received: int) -> None:
-        """One read that was a whole read loop: `guess` bytes or less were offered, `received` came."""
+        """Notes one read that is a whole read loop, as with asyncio."""
         self.read(received, self.guess)
         self.loop_ended()
 
     def read(self, received: int, offered: int) -> None:
-        """One read of several in a loop."""
-        if received == offered:  # More is waiting: the next read of this loop is to be larger already.
+        """Notes one of several reads in a loop; `offered` is the size of its buffer."""
+        if received == offered:  # More is waiting, so the next read of this loop is larger already.
             self._learn(received)
         self._received += received
 
     def loop_ended(self) -> None:
+        """Ends a loop of reads: its sum decides about the next guess."""
         self._learn(self._received)
         self._received = 0
 

@@ -1,6 +1,7 @@
-"""What a client says: one function per request, from plain values to the bytes of a whole frame.
+"""Encodes a client's commands to a broker: one function per command, from plain values to a whole frame.
 
-The other direction of `protocol.answers`. Ids of requests, consumers and producers are the caller's to number.
+The other direction of `protocol.answers`. The caller numbers requests, consumers and producers. Used by
+`pyspark_pulsar`. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from protocol import pulsar_api_pb2 as api
 from protocol.frame import SIZES, command_frame
 
 PROTOCOL_VERSION = 21
+"""Protocol version that the client announces."""
 
 
 def _unsigned(number: int) -> int:
-    """Ids are int64 to Pulsar and uint64 on the wire; -1 is "before everything"."""
+    # Ids are int64 in Pulsar and uint64 on the wire; -1 stands for "before everything".
     return number & 0xFFFF_FFFF_FFFF_FFFF
 
 
 def connect(client_version: str, *, auth: tuple[str, bytes] | None, proxy_to: str | None) -> bytes:
-    """`auth`: method name and data. `proxy_to`: the broker behind a proxy that is meant."""
+    """CONNECT. `auth`: method name and data. `proxy_to`: URL of the broker to reach through a proxy."""
     command = api.BaseCommand(type=api.BaseCommand.CONNECT)
     request = command.connect
     request.client_version = client_version
@@ -32,6 +34,7 @@ def connect(client_version: str, *, auth: tuple[str, bytes] | None, proxy_to: st
 
 
 def partitions(request_id: int, topic: str, *, create: bool) -> bytes:
+    """PARTITIONED_METADATA; `create` allows the broker to create the topic."""
     command = api.BaseCommand(type=api.BaseCommand.PARTITIONED_METADATA)
     request = command.partitionMetadata
     request.topic = topic
@@ -41,6 +44,7 @@ def partitions(request_id: int, topic: str, *, create: bool) -> bytes:
 
 
 def lookup(request_id: int, topic: str, *, authoritative: bool) -> bytes:
+    """LOOKUP; `authoritative` marks one that another broker redirected."""
     command = api.BaseCommand(type=api.BaseCommand.LOOKUP)
     request = command.lookupTopic
     request.topic = topic
@@ -50,7 +54,7 @@ def lookup(request_id: int, topic: str, *, authoritative: bool) -> bytes:
 
 
 def topics_of_namespace(request_id: int, namespace: str) -> bytes:
-    """The persistent topics of `tenant/namespace`, each partition by its own name."""
+    """GET_TOPICS_OF_NAMESPACE: persistent topics of `tenant/namespace`, each partition by its own name."""
     command = api.BaseCommand(type=api.BaseCommand.GET_TOPICS_OF_NAMESPACE)
     request = command.getTopicsOfNamespace
     request.request_id = request_id
@@ -60,7 +64,7 @@ def topics_of_namespace(request_id: int, namespace: str) -> bytes:
 
 
 def schema(request_id: int, topic: str, version: bytes | None) -> bytes:
-    """`version` None asks for the newest."""
+    """GET_SCHEMA; `version` None requests the newest."""
     command = api.BaseCommand(type=api.BaseCommand.GET_SCHEMA)
     request = command.getSchema
     request.request_id = request_id
@@ -79,10 +83,10 @@ def subscribe_reader(
     *,
     rollback_s: int = 0,
 ) -> bytes:
-    """A subscription that keeps nothing on the broker and begins with the entry `start` (ledger, entry).
+    """SUBSCRIBE of a reader, which starts at the entry `start` (ledger, entry).
 
-    (-1, -1) is the first entry there is. `rollback_s` overrides it: begin with what was published so many
-    seconds ago. A topic that does not exist is not created.
+    (-1, -1) is the first entry. `rollback_s` above 0 overrides it: start with entries published so many seconds ago.
+    A missing topic is not created.
     """
     command = api.BaseCommand(type=api.BaseCommand.SUBSCRIBE)
     request = command.subscribe
@@ -103,7 +107,7 @@ def subscribe_reader(
 def subscribe_durable(
     request_id: int, consumer_id: int, topic: str, subscription: str, *, earliest: bool
 ) -> bytes:
-    """A subscription whose cursor keeps what it has not acknowledged; a new one begins with the oldest entry or none."""
+    """SUBSCRIBE of a durable Failover subscription; a new one starts at the first entry or behind the last one."""
     command = api.BaseCommand(type=api.BaseCommand.SUBSCRIBE)
     request = command.subscribe
     request.topic = topic
@@ -118,6 +122,7 @@ def subscribe_durable(
 
 
 def flow(consumer_id: int, messages: int) -> bytes:
+    """FLOW: permits for so many messages."""
     command = api.BaseCommand(type=api.BaseCommand.FLOW)
     command.flow.consumer_id = consumer_id
     command.flow.messagePermits = messages
@@ -125,6 +130,7 @@ def flow(consumer_id: int, messages: int) -> bytes:
 
 
 def acknowledge_up_to(request_id: int, consumer_id: int, position: tuple[int, int]) -> bytes:
+    """ACK of everything up to (ledger id, entry id), with an answer."""
     command = api.BaseCommand(type=api.BaseCommand.ACK)
     request = command.ack
     request.consumer_id = consumer_id
@@ -137,6 +143,7 @@ def acknowledge_up_to(request_id: int, consumer_id: int, position: tuple[int, in
 
 
 def last_message_id(request_id: int, consumer_id: int) -> bytes:
+    """GET_LAST_MESSAGE_ID."""
     command = api.BaseCommand(type=api.BaseCommand.GET_LAST_MESSAGE_ID)
     command.getLastMessageId.consumer_id = consumer_id
     command.getLastMessageId.request_id = request_id
@@ -144,7 +151,7 @@ def last_message_id(request_id: int, consumer_id: int) -> bytes:
 
 
 def seek(request_id: int, consumer_id: int, entry: tuple[int, int]) -> bytes:
-    """The subscription goes on with this entry; the broker closes its consumers."""
+    """SEEK to (ledger id, entry id); the broker closes the subscription's consumers."""
     command = api.BaseCommand(type=api.BaseCommand.SEEK)
     command.seek.consumer_id = consumer_id
     command.seek.request_id = request_id
@@ -154,6 +161,7 @@ def seek(request_id: int, consumer_id: int, entry: tuple[int, int]) -> bytes:
 
 
 def close_consumer(request_id: int, consumer_id: int) -> bytes:
+    """CLOSE_CONSUMER."""
     command = api.BaseCommand(type=api.BaseCommand.CLOSE_CONSUMER)
     command.close_consumer.consumer_id = consumer_id
     command.close_consumer.request_id = request_id
@@ -169,6 +177,7 @@ def producer(
     schema: api.Schema | None,
     metadata: Mapping[str, str],
 ) -> bytes:
+    """PRODUCER with a name of the client's; `metadata` are its properties."""
     command = api.BaseCommand(type=api.BaseCommand.PRODUCER)
     request = command.producer
     request.topic = topic
@@ -185,6 +194,7 @@ def producer(
 
 
 def close_producer(request_id: int, producer_id: int) -> bytes:
+    """CLOSE_PRODUCER."""
     command = api.BaseCommand(type=api.BaseCommand.CLOSE_PRODUCER)
     command.close_producer.producer_id = producer_id
     command.close_producer.request_id = request_id
@@ -194,7 +204,7 @@ def close_producer(request_id: int, producer_id: int) -> bytes:
 def send_head(
     producer_id: int, sequence_id: int, highest_sequence_id: int, messages: int, body_bytes: int
 ) -> bytes:
-    """What stands in front of an entry's body (checksum, metadata, payload) of so many bytes."""
+    """SEND up to the body: the caller writes `body_bytes` of checksum, metadata and payload behind it."""
     command = api.BaseCommand(type=api.BaseCommand.SEND)
     request = command.send
     request.producer_id = producer_id

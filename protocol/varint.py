@@ -1,6 +1,7 @@
-"""Protobuf's variable-length integers, for the few fields that change from one hot frame to the next.
+"""Protobuf's variable-length integers (varints), for frames that are written without protobuf.
 
-Two bytes carry 14 bits, so numbers below 2^14 are one table look-up and numbers below 2^28 two.
+Seven bits per byte, lowest first; the top bit marks all bytes but the last. Two bytes carry 14 bits, so numbers below 2^14
+are one table look-up and numbers below 2^28 two: entry ids, sequence ids and sizes nearly always are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MORE = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(_SIZ
 
 
 def varint(value: int) -> bytes:
-    """The bytes of an unsigned number below 2^64."""
+    """Returns the bytes of an unsigned number below 2^64. A negative number gives wrong bytes: mask it first."""
     if value < _SIZE:
         return _LAST[value]
     if value < 1 << 28:
@@ -33,14 +34,18 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(message: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """The number at `offset`, and what is behind it. IndexError where it breaks off, ValueError above 64 bits."""
+    """Returns the number at `offset` and the offset behind it.
+
+    IndexError when the bytes end inside of the number, ValueError for more than 64 bits.
+    """
     value = shift = 0
     while True:
         byte = message[offset]
         offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            # Ten bytes carry 70 bits; protobuf drops those above 64.
             return value & (1 << 64) - 1, offset
         shift += 7
         if shift > 63:
-            raise ValueError("a number of more than 64 bits")
+            raise ValueError(f"varint of more than 64 bits before offset {offset}")

@@ -22,7 +22,9 @@ class ReadNode(NamedTuple):
     """A node as it was at the moment of its read."""
 
     path: str
+    """From ZooKeeper's top on."""
     value: bytes
+    """b"" for most parents."""
     version: int
     """Counts the writes of the value."""
     modified_ms: int
@@ -32,7 +34,10 @@ class ReadNode(NamedTuple):
 
 
 class ZookeeperNodes:
-    """The nodes that one client reads and writes; paths begin at ZooKeeper's top."""
+    """The nodes that one client reads and writes.
+
+    Paths begin at ZooKeeper's top.
+    """
 
     def __init__(self, client: KazooClient) -> None:
         """`client` is started, and belongs to a `ZookeeperSession`."""
@@ -72,7 +77,10 @@ class ZookeeperNodes:
             return self._client.exists(path) is not None
 
     def owner(self, path: str) -> int | None:
-        """The session of an ephemeral node, 0 for a lasting node, None for a missing one."""
+        """The session that an ephemeral node belongs to.
+
+        None for a lasting or missing node.
+        """
         with _errors():
             stat = self._client.exists(path)
             return None if stat is None else stat.owner_session_id
@@ -87,7 +95,9 @@ class ZookeeperNodes:
             return names
 
     def create(self, path: str, value: bytes, *, ephemeral: bool = False, parents: bool = False) -> bool:
-        """Make a node; returns False for one that exists. An ephemeral node ends with the session.
+        """Make a node; returns False for one that exists.
+
+        An ephemeral node ends with the session.
 
         `parents` makes the nodes above it as needed.
         """
@@ -99,7 +109,10 @@ class ZookeeperNodes:
             return True
 
     def ensure(self, path: str) -> None:
-        """Make the node and those above it, each without a value, where they are missing."""
+        """Make the node and its parents where they are missing.
+
+        Each that is made has no value.
+        """
         with _errors():
             self._client.ensure_path(path)
 
@@ -109,7 +122,7 @@ class ZookeeperNodes:
             self._client.delete(path)
 
     def sync(self, path: str) -> None:
-        """Wait until the server that answers us has every write from before this call.
+        """Wait until our server has every write before this call.
 
         Without it a server that lags behind may deny a node that was just made.
         """
@@ -117,7 +130,10 @@ class ZookeeperNodes:
             self._client.sync(path)
 
     def wait_until_gone(self, path: str, wait_s: float) -> bool:
-        """Block until the node is removed, at most `wait_s` seconds. Returns False when it is still there."""
+        """Block until the node is removed, at most `wait_s` seconds.
+
+        Returns False when it is still there.
+        """
         gone = threading.Event()
         with _errors():
             if self._client.exists(path, watch=lambda _event: gone.set()) is None:

@@ -30,10 +30,16 @@ restart."""
 
 
 class SessionListener(Protocol):
-    """Told of the session's changes in a thread of kazoo's; a call that waits for ZooKeeper there waits for ever."""
+    """Told of the session's changes, in a thread of kazoo's.
+
+    A call that waits for ZooKeeper there waits for ever: its answer would come in the same thread.
+    """
 
     def connected(self, *, new_session: bool) -> None:
-        """Requests are answered again. With `new_session` the old one's ephemeral nodes and watches are gone."""
+        """Requests are answered again.
+
+        With `new_session` the old one's ephemeral nodes and watches are gone.
+        """
         ...
 
     def disconnected(self) -> None:
@@ -41,12 +47,18 @@ class SessionListener(Protocol):
         ...
 
     def expired(self) -> None:
-        """The session ended with all that was in it; `connected` follows when a new one is open."""
+        """The session ended with all that was in it.
+
+        `connected` follows when a new one is open.
+        """
         ...
 
 
 class ZookeeperSession:
-    """A session from `connect` to `close`, replaced by a new one whenever it expires."""
+    """A session from `connect` to `close`.
+
+    When it expires a new one replaces it.
+    """
 
     def __init__(self, client: KazooClient, url: ZookeeperUrl) -> None:
         """`client` is started; use `connect`."""
@@ -58,7 +70,9 @@ class ZookeeperSession:
 
     @classmethod
     def connect(cls, url: ZookeeperUrl, timeout_s: float, *, read_only: bool = False) -> ZookeeperSession:
-        """Blocks until a server answers. Raises ZookeeperError after `timeout_s`, which is the session's timeout too.
+        """Blocks until a server answers.
+
+        Raises ZookeeperError after `timeout_s`, which is the session's timeout too.
 
         `read_only` accepts a server that has lost the others of its cluster and answers reads alone.
         """
@@ -68,6 +82,7 @@ class ZookeeperSession:
         try:
             client.start(timeout=timeout_s)
         except (KazooException, KazooTimeoutError) as error:
+            # Or threads and sockets of the attempt would stay.
             _stop(client)
             raise ZookeeperError(
                 f"no ZooKeeper at {url.hosts} within {timeout_s:g} s ({type(error).__name__} {error})"
@@ -95,11 +110,17 @@ class ZookeeperSession:
         self.client.add_listener(changed)
 
     def spawn(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread where it may wait for ZooKeeper; for use by a listener."""
+        """Run `work` in a thread where it may wait.
+
+        A listener uses it to ask ZooKeeper.
+        """
         self.client.handler.spawn(work)
 
     def close(self) -> None:
-        """End the session and its ephemeral nodes. Blocks; a second call does nothing."""
+        """End the session and its ephemeral nodes.
+
+        Blocks; a second call does nothing.
+        """
         _stop(self.client)
 
 

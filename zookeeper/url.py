@@ -16,7 +16,7 @@ _SERVICE_SCHEMES = ("zk", "zk+null", "zk+hierarchical", "zk+longhierarchical")
 
 
 class ZookeeperUrl(NamedTuple):
-    """Where one cluster keeps its nodes."""
+    """The servers of a ZooKeeper, and a cluster's root node."""
 
     hosts: str
     """host:port of each server, with commas between."""
@@ -41,7 +41,10 @@ def parse_store_url(text: str) -> ZookeeperUrl | None:
 
 
 def parse_service_uri(text: str) -> ZookeeperUrl:
-    """The value of `metadataServiceUri`, whose path is required. Raises ValueError with the allowed form."""
+    """The value of `metadataServiceUri`, whose path is required.
+
+    Raises ValueError with the allowed form.
+    """
     scheme, separator, rest = text.partition("://")
     url = _parsed(rest)
     if not separator or scheme not in _SERVICE_SCHEMES or url is None or not url.root:

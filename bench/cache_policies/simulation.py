@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from broker.entry_cache import ActiveCursors, EntryCacheManager, EntryCacheSettings
-from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.listener import StorageRead
+from broker.entry_cache.settings import EntryCacheSettings
+from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
 from broker.model.position import Position
+from broker.model.range_set import EntryRange
+from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 
 MS = 1_000_000
 STEP_NS = 10 * MS
@@ -95,7 +100,7 @@ class Simulation:
         self.choice = choice
         self.now_ns = 0
         self.outcome = Outcome()
-        self.caches = EntryCacheManager(
+        self.cache = ComposedCache(
             EntryCacheSettings(
                 size_bytes_max=size_bytes,
                 policy=choice.policy,
@@ -104,6 +109,7 @@ class Simulation:
                 ttl_ns=TTL_NS,
             )
         )
+        self.caches = self.cache.manager
         self._arriving: list[Callable[[], None]] = []
         plans = workload.topics(self.random)
         self._steps = round(workload.seconds / STEP_S)
@@ -127,9 +133,9 @@ class Simulation:
                 log.step(step * STEP_S)
             for action in self._calendar.pop(step, ()):
                 action(step * STEP_S)
-            caches.run_pending(self.now_ns)
+            self.cache.run_pending(self.now_ns)
             outcome.peak_bytes = max(outcome.peak_bytes, caches.used_bytes)
-            caches.tick(self.now_ns)
+            self.cache.tick(self.now_ns)
             if step % 10 == 0:
                 outcome.held.append(caches.entries)
         outcome.from_storage = caches.reads().miss_entries
@@ -149,8 +155,12 @@ class _Log:
         self.plan = plan
         self.end = plan.backlog
         self.cache = simulation.caches.open(str(ledger_id))
-        self.active = self.cache.readers = ActiveCursors(2 * TTL_NS, 0)
-        self.reads = PendingReads(self._read_storage, self.cache)
+        self.active = ActiveCursors(2 * TTL_NS, 0)
+        self.cache.attach_cursors(self.active)
+        self.context = context_over(
+            self, name=str(ledger_id), caches=simulation.caches, now_ns=lambda: simulation.now_ns
+        )
+        self.storage_reads = StorageReads(self.context)
         self.body = bytes(plan.entry_bytes)
         self.cursors = [_Cursor(self, str(number), one) for number, one in enumerate(plan.cursors)]
         self._owed = 0.0
@@ -189,24 +199,12 @@ class _Log:
         self.end += count
         now_ns = self.simulation.now_ns
         if self.active.should_cache_added(now_ns):
-            self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else -1, now_ns)
+            self.cache.insert_run(run, len(self.active) if self.simulation.choice.counts else None, now_ns)
 
-    def _read_storage(
-        self,
-        ledger_id: int,
-        first: int,
-        last: int,
-        expected_reads: Callable[[], int],
-        done: EntriesRead,
-    ) -> None:
-        def arrive() -> None:
-            entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
-            expected = expected_reads()
-            if expected >= 0 and self.simulation.caches.policy.caches_storage_reads(expected):
-                self.cache.insert_run(entries, expected, self.simulation.now_ns)
-            done(entries, None)
-
-        self.simulation.at_next_step(arrive)
+    def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: EntriesRead) -> None:
+        """Storage's side: the whole range arrives in the next step."""
+        entries = [self.entry(entry_id) for entry_id in range(first, last + 1)]
+        self.simulation.at_next_step(lambda: done(entries, None))
 
     def _invalidate(self) -> None:
         """Where reads are not counted, what the slowest active cursor has passed leaves at once."""
@@ -270,7 +268,7 @@ class _Cursor:
         cache, ledger_id = self.log.cache, self.log.ledger_id
         while self._owed >= 1 and self.next < self.log.end and not self._reading:
             last = min(self.log.end, self.next + min(int(self._owed), READ_ENTRIES_MAX)) - 1
-            taken = cache.take_run(self.reader, ledger_id, self.next, last, READ_BYTES_MAX)
+            taken = cache.read_run(self.reader, ledger_id, self.next, last, READ_BYTES_MAX)
             if taken:
                 self._deliver(taken)
             else:
@@ -293,14 +291,13 @@ class _Cursor:
                 self._deliver(entries)
 
         counts = log.simulation.choice.counts
-        log.reads.read(
+        request = RangeRequest(
             self.reader,
-            log.ledger_id,
-            first,
-            last,
-            lambda: log.active.rank(self.name) if counts else -1,
+            EntryRange(log.ledger_id, first, last),
             arrived,
+            lambda: log.active.rank(self.name) if counts else None,
         )
+        request.begin(log.context, log.storage_reads)
 
     def _deliver(self, entries: list[Entry]) -> None:
         simulation = self.log.simulation
@@ -308,7 +305,7 @@ class _Cursor:
         self._owed -= len(entries)
         self.log.active.update(self.name, self._position())
         sent = self._keep_some_back(entries) if self.plan.replay_share else entries
-        simulation.caches.handed_over(sent)
+        simulation.caches.delivered(sent)
         simulation.outcome.consumed += len(entries)
         self._unacknowledged.append((self._now_s + self.plan.ack_delay_s, entries[-1].entry_id))
 
@@ -317,7 +314,7 @@ class _Cursor:
         chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
         back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
         if back:
-            self.log.simulation.caches.kept_back(self.reader, back)
+            self.log.simulation.caches.postpone_delivery(self.reader, back)
             due = self._now_s + self.plan.replay_delay_s
             self._replays += [(due, entry.entry_id) for entry in back]
         return [entry for entry, yes in zip(entries, chosen, strict=True) if not yes]
@@ -327,8 +324,8 @@ class _Cursor:
         while self._replays and self._replays[0][0] <= self._now_s:
             entry_id = self._replays.popleft()[1]
             simulation.outcome.consumed += 1
-            entry = cache.get_again(self.reader, ledger_id, entry_id)
+            entry = cache.get_for_redelivery(self.reader, ledger_id, entry_id)
             if entry is None:
-                cache.count_misses(self.reader, [self.log.entry(entry_id)])
+                cache.count_arrived(StorageRead.MISS, self.reader, [self.log.entry(entry_id)])
             else:
-                simulation.caches.handed_over((entry,))
+                simulation.caches.delivered((entry,))

@@ -1,4 +1,4 @@
-"""How much room disks have."""
+"""Total and free bytes of the disks under some directories, for the HTTP route `bookie/info`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 
 
 def disk_space(paths: Iterable[Path]) -> tuple[int, int]:
-    """Bytes of the disks that hold `paths`, each disk once: all, and free."""
+    """Returns the total and the free bytes of the disks under `paths`.
+
+    Several directories on one disk count once: the device number tells. OSError when a directory is missing.
+    """
+    # Keyed by device: two directories on one disk would otherwise double its free space.
     disks = {path.stat().st_dev: shutil.disk_usage(path) for path in paths}
     return sum(each.total for each in disks.values()), sum(each.free for each in disks.values())

@@ -1,7 +1,7 @@
-"""From the bookie's threads, and from calls that must not complete inside themselves, into the loop.
+"""Posting: brings completions into the loop's thread, from other threads and from the loop's own calls.
 
-`Post` is `loop.call_soon_threadsafe` or the like: callable from any thread, runs its argument later in the
-loop's thread. What is posted is a group of completions; one that raises does not harm the others.
+`Post` is `loop.call_soon_threadsafe` or a replacement: any thread may call it, and its argument runs later in the
+loop's thread. Completions are posted in groups; one that raises does not harm the others of its group.
 """
 
 from __future__ import annotations
@@ -12,37 +12,49 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 Answer = Callable[[], None]
+"""A completion with its arguments bound."""
 Post = Callable[[Answer], object]
+"""Runs an `Answer` later in the loop's thread.
+
+Raises RuntimeError when the loop is closed."""
 
 
 def post_quietly(post: Post, callback: Answer) -> None:
-    """For the time when the loop may be closed already."""
+    """Posts a callback.
+
+    Drops it when the loop is closed, since its caller is gone."""
     try:
         post(callback)
     except RuntimeError:
-        log.debug("the loop is closed, nobody hears the answer")
+        log.debug("a completion was dropped: the loop is closed")
 
 
 def run_safely(answer: Answer) -> None:
+    """Runs a completion and logs its exception."""
     try:
         answer()
-    except Exception:  # one caller's bug must not swallow the answers of the others
-        log.exception("a completion failed")
+    except Exception:  # One caller's bug must not swallow the answers of the others.
+        log.exception("a completion raised an exception; the others of its group are delivered")
 
 
 class Answers:
-    """Completions of the loop's own calls, delivered together after the current callback."""
+    """Delivers the completions of a loop callback after its return.
 
-    __slots__ = ("_post", "_waiting")
+    A completion that ran inside the call would surprise callers that have not finished their own work. One post for
+    many completions is cheaper than one post each."""
+
+    __slots__ = ("_waiting", "post")
 
     def __init__(self, post: Post) -> None:
-        self._post = post
+        self.post = post
+        """Brings a callback into the loop's thread."""
         self._waiting: list[Answer] = []
 
     def add(self, answer: Answer) -> None:
+        """Queues a completion. To be called in the loop's thread."""
         self._waiting.append(answer)
         if len(self._waiting) == 1:
-            self._post(self._deliver)
+            self.post(self._deliver)
 
     def _deliver(self) -> None:
         waiting, self._waiting = self._waiting, []

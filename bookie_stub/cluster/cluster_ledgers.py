@@ -15,17 +15,29 @@ class ClusterLedgers(Protocol):
     """
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """Those of the ledgers (ascending) that do not exist any more. `verify` asks for each by name too."""
+        """Those of the ledgers (ascending) that do not exist any more.
+
+        `verify` asks for each by name too.
+        """
         ...
 
     def naming(self, bookie_id: str) -> list[int]:
-        """All ledgers that have, or had for a part of them, this bookie in their ensemble."""
+        """All ledgers with this bookie in an ensemble.
+
+        It is enough that one segment of the ledger names it.
+        """
         ...
 
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        """Those of the ledgers that are closed and do not name this bookie in any ensemble."""
+        """Those that are closed and do not name this bookie.
+
+        No ensemble of any segment names it.
+        """
         ...
 
     def replication_lock(self, ledger_id: int, bookie_id: str) -> AbstractContextManager[bool]:
-        """Keeps re-replication away from the ledger; False when another process has the lock."""
+        """Keeps re-replication away from the ledger.
+
+        False when another process has the lock.
+        """
         ...

@@ -7,7 +7,7 @@
 
 The law: the available node is there only while the bookie listens. When the session expires the node is gone, and it is
 made again in the new session. A running bookie goes on while ZooKeeper is away: clients that know it need no ZooKeeper.
-BookKeeper's names: ZKRegistrationManager, and BookieServiceInfo for the node's value. Every call here blocks.
+BookKeeper's name: ZKRegistrationManager. Every call here blocks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from uuid import uuid4
 
 from bookie_stub.base.errors import RegistrationError
 from bookie_stub.cluster.zookeeper_ledgers import ZooKeeperLedgers
-from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from protocol.bookie_service_info import service_info
 from zookeeper.errors import ZookeeperError, require_kazoo
 
 if TYPE_CHECKING:
@@ -32,15 +32,6 @@ log = logging.getLogger(__name__)
 
 LAYOUT = b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1"
 """Layout version, and the Java class that lays ledgers out: BookKeeper's clients refuse a cluster without them."""
-ENDPOINT_ID = "bookie"
-PROTOCOL = "bookie-rpc"
-"""The endpoint that BookKeeper's clients connect to."""
-
-
-def service_info(host: str, port: int) -> bytes:
-    """The value of the available node: the bookie's address, which its id need not tell."""
-    endpoint = BookieServiceInfoFormat.Endpoint(id=ENDPOINT_ID, port=port, host=host, protocol=PROTOCOL)
-    return BookieServiceInfoFormat(endpoints=[endpoint]).SerializeToString()
 
 
 @contextlib.contextmanager
@@ -65,7 +56,10 @@ def _connect(url: ZookeeperUrl, timeout_s: float) -> ZookeeperSession:
 
 
 class Registration:
-    """One bookie's registration, from `connect` to `close`; also its `Cluster` and its session's listener."""
+    """One bookie's registration, from `connect` to `close`.
+
+    It is the `Cluster` of the bookie's directories, and its session's listener.
+    """
 
     def __init__(self, session: ZookeeperSession, bookie_id: str, timeout_s: float) -> None:
         """Use `connect`."""
@@ -120,13 +114,19 @@ class Registration:
 
     @property
     def cookie(self) -> str | None:
-        """The cookie that the cluster keeps of this bookie, None before its first start. Raises RegistrationError."""
+        """The cookie that the cluster keeps of this bookie.
+
+        None before its first start. Raises RegistrationError.
+        """
         with _registration_errors():
             found = self._nodes.get(self._cookie_path)
         return None if found is None else found.decode()
 
     def keep_cookie(self, cookie: str) -> None:
-        """Keep the cookie of a bookie that had none. Raises RegistrationError, also when another was faster."""
+        """Keep the cookie of a bookie that had none.
+
+        Raises RegistrationError, also when another was faster.
+        """
         with _registration_errors():
             if not self._nodes.create(self._cookie_path, cookie.encode()):
                 raise RegistrationError(f"{self._cookie_path} exists already: is {self._bookie_id} running?")
@@ -154,7 +154,10 @@ class Registration:
         self.session.close()
 
     def has_node(self) -> bool:
-        """True when the available node is ours: of the present session. Raises ZookeeperError."""
+        """True when the available node is ours: of the present session.
+
+        Raises ZookeeperError.
+        """
         return self._nodes.owner(self._places()[0]) == self.session.id
 
     def _places(self) -> tuple[str, str]:

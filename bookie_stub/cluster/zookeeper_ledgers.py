@@ -39,13 +39,16 @@ class ZooKeeperLedgers:
     """`ClusterLedgers` in ZooKeeper. Any thread; RegistrationError for every doubt."""
 
     def __init__(self, nodes: ZookeeperNodes, root: str, instance_id: str) -> None:
-        """`root`: the cluster's node, `/ledgers` in most. `instance_id`: of the cluster that the bookie's cookie names."""
+        """`root`: the cluster's node, `/ledgers` in most.
+
+        `instance_id`: of the cluster that the bookie's cookie names.
+        """
         self._nodes = nodes
         self._root = root
         self._instance_id = instance_id
 
     def missing(self, ledger_ids: Sequence[int], *, verify: bool) -> list[int]:
-        """As promised; the lists of neighbours answer first, because they answer for 10,000 ledgers at once."""
+        """Lists neighbours first: one list answers for up to 10,000 ledgers."""
         with self._certainly("listed"):
             gone = self._not_listed(ledger_ids)
             if verify:
@@ -53,7 +56,7 @@ class ZooKeeperLedgers:
         return gone
 
     def naming(self, bookie_id: str) -> list[int]:
-        """As promised, by a walk over the metadata of every ledger."""
+        """Walks over the metadata of every ledger of the cluster."""
         with self._certainly("read"):
             ledgers = list(self._walk("", self._root))
             name = bookie_id.encode()
@@ -70,7 +73,7 @@ class ZooKeeperLedgers:
             return list(self._values([(each, self._path(each)) for each in ledger_ids]))
 
     def elsewhere(self, ledger_ids: Sequence[int], bookie_id: str) -> list[int]:
-        """As promised. A ledger without metadata is left out, and one whose metadata cannot be read."""
+        """Leaves out ledgers whose metadata is missing or unreadable."""
         found: list[int] = []
         with self._certainly("read"):
             for ledger_id, value in self._values([(each, self._path(each)) for each in ledger_ids]):
@@ -85,7 +88,10 @@ class ZooKeeperLedgers:
 
     @contextlib.contextmanager
     def replication_lock(self, ledger_id: int, bookie_id: str) -> Iterator[bool]:
-        """The lock of BookKeeper's replication workers; it ends with our session at the latest."""
+        """The lock of BookKeeper's replication workers.
+
+        It ends with our session at the latest.
+        """
         path = f"{self._root}/underreplication/locks/urL{ledger_id:010}"
         owner = f'bookieId: "{bookie_id}"\n'.encode()
         with _registration_errors("locked"):
@@ -160,7 +166,9 @@ class ZooKeeperLedgers:
 
 
 def members_of_closed(value: bytes) -> frozenset[str] | None:
-    """Every bookie that an ensemble of a closed ledger names; None for a ledger that is not closed.
+    """Every bookie that an ensemble of a closed ledger names.
+
+    None for a ledger that is not closed.
 
     Raises LedgerMetadataError when the metadata leaves that open.
     """

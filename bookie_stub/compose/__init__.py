@@ -1,1 +1,1 @@
-"""The bookie as a whole: its parts joined, started and stopped."""
+"""The bookie as a whole: `start` opens its files and replays the journals, `bookie` joins its parts."""

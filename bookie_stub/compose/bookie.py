@@ -1,167 +1,93 @@
-"""The bookie: ledgers, write cache, journal and checkpoints behind a handful of calls with completions.
+"""The bookie: joins its parts, opens and closes them, and tells them when a checkpoint has ended.
 
-All calls come from the loop's thread and never block; completions come on that thread, never inside the
-call that asked, adds only after the journal's sync. An entry goes to the write cache first and to the journal
-second, so whatever a mark covers is in a half or in a log. A fence is answered when its record is durable,
-also for a ledger without entries. An internal failure is 101, never "no entry".
+Callers use the parts directly. The `wire` room calls `adds`, `reads`, `records`, `last_confirmed` and `lists`; the
+`http` room reads `state` and `upkeep`. The methods of `Bookie` itself are those that a broker needs which embeds it
+(`broker.ledger_client.embedded`).
+
+Rules for all calls: they come from the loop's thread and never block. Completions come in that thread, never inside
+the call that asked; an add completes after the journal's sync. An internal failure is answered 101, never "no entry".
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable
 from functools import partial
-from heapq import merge
 
 from bookie_stub.base.disk_space import disk_space
-from bookie_stub.base.errors import BookieError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
-from bookie_stub.base.posting import Answer, Answers, Post
+from bookie_stub.base.posting import Answers, Post
 from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
-from bookie_stub.compose.availability import Availability
-from bookie_stub.compose.start import Disk, Recovered, open_disk, recover
+from bookie_stub.compose.checkpoints import Checkpoints
+from bookie_stub.compose.start import Disk, Environment, Recovered, open_disk, recover
+from bookie_stub.compose.upkeep import Upkeep
 from bookie_stub.config.settings import BookieSettings
-from bookie_stub.disk.checkpoint import Checkpoint, Checkpointer
-from bookie_stub.disk.directories import Cluster
-from bookie_stub.disk.read_cache import POLICIES, ReadCache
+from bookie_stub.disk.checkpoint import Checkpoint
+from bookie_stub.disk.cookie import Cluster
+from bookie_stub.disk.read_cache import POLICIES
 from bookie_stub.disk.read_pool import ReadPool
 from bookie_stub.disk.write_cache import WriteCaches
-from bookie_stub.journal.journal import Done
 from bookie_stub.journal.journals import open_journals
-from bookie_stub.ledgers.adds import Adds, Ground
-from bookie_stub.ledgers.deletions import Deletions
+from bookie_stub.ledgers.adds import Adds
+from bookie_stub.ledgers.availability import Availability
+from bookie_stub.ledgers.entry_lists import EntryLists
 from bookie_stub.ledgers.last_confirmed import LastConfirmed
 from bookie_stub.ledgers.ledger_records import LedgerRecords
 from bookie_stub.ledgers.reads import BatchReadDone, ReadDone, Reads
+from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.removals import Removals
-from bookie_stub.upkeep.disk_monitor import DiskMonitor, DiskStates
-from bookie_stub.upkeep.garbage_collector import GarbageCollectorThread, KnownLedgers
-from protocol.bookie_frame import (
-    LAST_ENTRY,
-    RC_BAD_REQUEST,
-    RC_IO_ERROR,
-    RC_NO_LEDGER,
-    RC_OK,
-    RC_READ_ONLY,
-    RC_UNKNOWN_LEDGER_STATE,
-)
-from protocol.entry_runs import encode_entry_runs
-
-log = logging.getLogger(__name__)
-
-ListDone = Callable[[int, bytes], None]
-"""(rc, the list as `protocol.entry_runs` writes it)"""
+from bookie_stub.ledgers.state import BookieState
+from protocol.bookie_frame import LAST_ENTRY, RC_OK
 
 
 class Bookie:
+    """A running bookie. Made by `open`."""
+
     def __init__(
-        self,
-        settings: BookieSettings,
-        post: Post,
-        disk: Disk,
-        recovered: Recovered,
-        stats: BookieStats,
-        file_system: FileSystem,
-        metadata: ClusterLedgers | None,
+        self, environment: Environment, disk: Disk, recovered: Recovered, stats: BookieStats
     ) -> None:
-        """Use `open`."""
-        ledgers = recovered.ledgers
+        settings = environment.settings
         self.settings = settings
-        self.stats = stats
-        self._post = post
-        self._disk = disk
-        self._ledgers = ledgers
-        self._cache = WriteCaches(settings.write_cache_bytes)
-        self._answers = Answers(post)
-        self._answer = self._answers.add
-        self._deletions = Deletions()
-        self._journals = open_journals(
-            settings,
-            disk.directories.journals,
-            recovered.marks,
-            file_system,
-            stats.journals,
-            post,
-            lambda its_own: self._records.journal_failed(its_own),
+        """Fixed for the life of the bookie."""
+        self.state = _new_state(environment, disk, recovered, stats)
+        """Ledgers, caches, files and counters."""
+        state = self.state
+        self.availability = Availability(
+            disk.storages.place_of,
+            len(settings.ledger_directories),
+            forced=settings.read_only,
+            any_full_closes_all=settings.disk.any_full_is_read_only,
         )
-        self._journal_of = self._journals.of
-        self.lossy = recovered.lossy
-        self._uncertain = self.lossy or any(ledger.limbo for ledger in ledgers.values())
-        self._records = LedgerRecords(ledgers, self._journals, self._answer, self.lossy, self._has_deleted)
-        self._saved_marks = recovered.marks
-        self._running: Checkpoint | None = None
-        self._pool = ReadPool(settings.read_threads, post)
-        self.read_cache: ReadCache = POLICIES[settings.read_cache_policy](settings.read_cache_bytes)
-        self._reads = self._open_reads()
-        self.last_confirmed = LastConfirmed(ledgers, self._cache, self.read, self._is_unknown)
-        self._adds = self._open_adds()
-        # The calls as they are: a wrapper would cost a call per add.
-        self.add = self._adds.add
-        self.add_run = self._adds.add_run
-        self._closed = False
-        self._checkpointer = self._open_checkpointer()
-        self._removals = self._open_removals()
-        self.delete_ledger = self._removals.delete
-        self.delete_ledgers = self._removals.delete_all
-        known = KnownLedgers(ledgers, self._deletions.hidden, post, self._removals)
-        self.collection = GarbageCollectorThread(disk.storages, known, settings, metadata, stats.collection)
-        self.when_read_only_changes: Callable[[bool], None] = _to_nobody
-        self._availability = Availability(settings, disk.storages.place_of)
-        places = list(zip(disk.directories.ledgers, disk.directories.indexes, strict=True))
-        self._monitor = DiskMonitor(places, settings.disk, post, self.disks_changed, file_system)
-
-    def _open_adds(self) -> Adds:
-        ground = Ground(
-            self._ledgers,
-            self._cache,
-            self._journals,
-            self._records,
-            self._reads,
+        """Says which plain adds are refused."""
+        self.checkpoints = Checkpoints(state, disk, settings, recovered.marks, self._checkpoint_ended)
+        """Moves entries from the write cache to the entry logs."""
+        self.records = LedgerRecords(state.ledgers, state.journals, state.answers, self.availability)
+        """Fences and explicit LACs."""
+        self.reads = Reads(state, settings.batch_bytes_max)
+        """Reads of entries."""
+        self.lists = EntryLists(state)
+        """Lists of a ledger's entries."""
+        self.last_confirmed = LastConfirmed(state.ledgers, state.write_caches, self.reads)
+        """The last add confirmed of each ledger."""
+        self.adds = Adds(
+            state,
+            self.records,
             self.last_confirmed,
-            self.stats,
-            self._answer,
-            self._post,
+            self.availability,
+            held_s_max=settings.throttle_s_max,
+            start_checkpoint=self.checkpoints.start,
         )
-        return Adds(ground, self.settings.throttle_s_max, self.checkpoint)
+        """Adds of entries."""
+        self.add = self.adds.add
+        """`Adds.add` itself, for the broker that embeds the bookie.
 
-    def _open_checkpointer(self) -> Checkpointer:
-        return Checkpointer(
-            self._disk.writer,
-            self._journals,
-            interval_s=self.settings.flush_interval_s,
-            backups=self.settings.journal_backups,
-            post=self._post,
-            due=self.checkpoint,
-            done=self._checkpoint_done,
-            awaited=lambda: self._cache.full,
-        )
-
-    def _open_removals(self) -> Removals:
-        return Removals(
-            self._ledgers,
-            self._cache,
-            self._deletions,
-            self._records,
-            self._journals,
-            self._has_deleted,
-            self.checkpoint,
-            self.stats,
-        )
-
-    def _open_reads(self) -> Reads:
-        return Reads(
-            self._ledgers,
-            self._cache,
-            self._deletions.hidden,
-            self.read_cache,
-            lambda ledger_id: self._disk.storages.of(ledger_id).stored,
-            self._pool,
-            self._answer,
-            self.settings.batch_bytes_max,
-            self.stats,
-        )
+        A forwarding method would cost it a call per add."""
+        self.removals = Removals(state, self.records, self.checkpoints.start)
+        """Deletions of ledgers."""
+        self.upkeep = Upkeep(environment, disk, state, self.removals, self.adds, self.availability)
+        """Garbage collection and the watch over the disks."""
+        self._directories = disk.directories
+        self._closed = False
 
     @classmethod
     def open(
@@ -173,255 +99,143 @@ class Bookie:
         cluster: Cluster | None = None,
         metadata: ClusterLedgers | None = None,
     ) -> Bookie:
-        """Check the directories, replay the journal, start the threads. Blocks; raises BookieError or OSError.
+        """Checks the directories, replays the journals and starts the threads. Blocks.
 
-        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). Without a
-        `cluster` the bookie is on its own; with `metadata` it deletes ledgers that do not exist there any more,
-        and finds out after a loss which ledgers it may have forgotten.
+        `post` brings a callback into the loop from any thread (`loop.call_soon_threadsafe`). With a `cluster` the
+        bookie's cookie must fit the one in the metadata store. With `metadata` it deletes ledgers that do not exist
+        there any more, and learns after a loss which ledgers it may have lost. Raises BookieError or OSError.
         """
         started = time.perf_counter()
-        file_system = file_system or FileSystem()
+        environment = Environment(
+            settings=settings,
+            post=post,
+            file_system=file_system or FileSystem(),
+            cluster=cluster,
+            metadata=metadata,
+        )
         stats = BookieStats(len(settings.journal_directories), len(settings.ledger_directories))
-        disk = open_disk(settings, file_system, stats, cluster)
+        disk = open_disk(environment, stats)
         try:
-            recovered = recover(settings, disk, metadata, started)
+            recovered = recover(environment, disk, started)
         except BaseException:
             disk.storages.close()
             raise
-        bookie = cls(settings, post, disk, recovered, stats, file_system, metadata)
-        bookie._journals.start()
-        bookie._checkpointer.start()
-        bookie.collection.start()
-        bookie.disks_changed(bookie._monitor.look())
-        bookie._monitor.start()
+        bookie = cls(environment, disk, recovered, stats)
+        bookie.state.journals.start()
+        bookie.checkpoints.open()
+        bookie.upkeep.open()
         return bookie
 
-    # Reads.
+    # For a broker that embeds the bookie; `add` is set above.
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        """`done(rc, entry)`; entry id -1 asks for the last entry."""
-        if self._uncertain and self._is_unknown(ledger_id, entry_id):
-            self.stats.refused()
-            self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE, b""))
-        else:
-            self._reads.read(ledger_id, entry_id, done)
+        """Calls `done(rc, entry)`, see `Reads.read`."""
+        self.reads.read(ledger_id, entry_id, done)
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """`done(rc, entries)`: consecutive entries from `first` on, at least one when rc is 0.
-
-        `count_max` <= 0 sets no count; `bytes_max` is the size of the whole answer on the wire: 36 bytes and
-        for each entry 4 more than it has (and never more than maxBatchReadSize).
-        """
-        if self._uncertain and self._is_unknown(ledger_id, first):
-            self.stats.refused()
-            self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE, []))
-        else:
-            self._reads.batch_read(ledger_id, first, count_max, bytes_max, done)
-
-    def _is_unknown(self, ledger_id: int, entry_id: int) -> bool:
-        """Whether neither yes nor no can be said: "no such ledger" of a bookie that may have lost ledgers, and the
-        last entry of a ledger that may have lost entries. A single entry that is there is served."""
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None:
-            return self.lossy and not self._has_deleted(ledger_id)
-        return ledger.limbo and entry_id == LAST_ENTRY
-
-    def list_entries(self, ledger_id: int, done: ListDone) -> None:
-        """`done(rc, runs)`: the ids of all entries, as the v3 wire lists them."""
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None or ledger.limbo:
-            unknown = self._is_unknown(ledger_id, LAST_ENTRY)
-            self._answer(partial(done, RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER, b""))
-            return
-        cached = sorted({entry_id for half in self._cache.entries_of(ledger_id) for entry_id in half.ids()})
-        stored = ledger_id not in self._deletions.hidden
-        self._pool.submit(
-            partial(self._listed, ledger_id, cached, stored, done), partial(done, RC_IO_ERROR, b"")
-        )
-
-    def _listed(self, ledger_id: int, cached: list[int], stored: bool, done: ListDone) -> Answer:
-        """In a reader's thread."""
-        in_logs = self._disk.storages.of(ledger_id).locations.entry_ids(ledger_id) if stored else iter(())
-        return partial(done, RC_OK, encode_entry_runs(merge(cached, in_logs)))
-
-    def disk_space(self) -> tuple[int, int]:
-        """Bytes of the ledger directories' disks: all, and free."""
-        return disk_space(self._disk.directories.ledgers)
-
-    # Fences, explicit LACs, deletion.
+        """Calls `done(rc, entries)`, see `Reads.batch_read`."""
+        self.reads.batch_read(ledger_id, first, count_max, bytes_max, done)
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
-        """Refuse plain adds from now on; once that is durable, read: `done(rc, entry)`, rc 2 without one."""
-        self.fence_ledger(ledger_id, master_key, partial(self._fenced_read, entry_id, done))
+        """Fences a ledger, then reads an entry of it; calls `done(rc, entry)`.
 
-    def _fenced_read(self, entry_id: int, done: ReadDone, rc: int, ledger_id: int) -> None:
+        rc is that of the fence if it fails, else that of the read."""
+        self.records.fence(ledger_id, master_key, partial(self._read_after_fence, entry_id, done))
+
+    def _read_after_fence(self, entry_id: int, done: ReadDone, rc: int, ledger_id: int) -> None:
         if rc == RC_OK:
-            self.read(ledger_id, entry_id, done)
+            self.reads.read(ledger_id, entry_id, done)
         else:
             done(rc, b"")
 
-    def fence_ledger(self, ledger_id: int, master_key: bytes, done: Done) -> None:
-        """`done(rc, ledger id)` once the fence is durable: 0; 1 deleted, 102 another key, 101 when it is not."""
-        if self._closed or ledger_id < 0:
-            self._answer(partial(done, RC_IO_ERROR if self._closed else RC_NO_LEDGER, ledger_id))
-        else:
-            self._records.fence(ledger_id, master_key, done)
-
-    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
-        """`done(rc, ledger id)` once an explicit LAC at least as high as the body's is durable."""
-        if self._closed or ledger_id < 0 or self._availability.refuses(ledger_id):
-            rc = RC_IO_ERROR if self._closed else RC_BAD_REQUEST if ledger_id < 0 else RC_READ_ONLY
-            self._answer(partial(done, rc, ledger_id))
-        else:
-            self._records.write_lac(ledger_id, master_key, body, done)
-
-    def force_ledger(self, ledger_id: int, done: Done) -> None:
-        """`done(0, ledger id)` once everything that was added before is durable."""
-        if self._closed:
-            self._answer(partial(done, RC_IO_ERROR, ledger_id))
-        else:
-            self._journal_of(ledger_id).append(b"", done, ledger_id)
-
-    def _has_deleted(self, ledger_id: int) -> bool:
-        return self._deletions.has_deleted(ledger_id) or self._disk.storages.has_deleted(ledger_id)
-
-    # Checkpoints.
-
-    def checkpoint(self) -> None:
-        """Start one, unless one is running or there is nothing to write."""
-        if self._closed or self.checkpoint_running:
-            return
-        self._running = self._next_checkpoint()
-        if self._running is not None:
-            self._checkpointer.submit(self._running)
-
-    def _next_checkpoint(self) -> Checkpoint | None:
-        marks = self._journals.marks  # before the swap: whatever they cover is then in the swapped half
-        nothing_new = marks == self._saved_marks and not self._records.changed and not self._deletions
-        if nothing_new and not self._cache.active.entries:
-            return None
-        changed = self._records.take_changed()
-        number, deleted, emptied = self._deletions.take()
-        return Checkpoint(number, marks, self._cache.swap(), changed, deleted, emptied)
-
-    def _checkpoint_done(self, checkpoint: Checkpoint) -> None:
-        if self._closed:
-            return
-        self._running = None
-        self._saved_marks = checkpoint.marks
-        self._cache.flushed()
-        self._reads.flushed()
-        self._deletions.done(checkpoint.number)
-        if checkpoint.deleted or checkpoint.emptied:
-            self.collection.nudge()
-        if self._deletions.waiting and self._deletions.hidden:
-            self.checkpoint()
-        if self._cache.active_full:
-            self.checkpoint()
-        self._adds.room()
-
-    # The rest.
-
-    def disks_changed(self, disks: DiskStates) -> None:
-        """What each ledger directory has room for: adds, compactions."""
-        self.collection.disks_changed(disks)
-        before = self.read_only
-        self._availability.disks_changed(disks)
-        self._adds.refuse(self._availability.refusal)
-        if self.read_only != before:
-            self.when_read_only_changes(self.read_only)
-
-    def close(self) -> None:
-        """Sync the journal, write everything out, close the files. Blocks; completions are still posted.
-
-        When the disk refuses, the journal still has what was acknowledged, and the next start replays it.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        self._adds.close()
-        self._removals.close()
-        self._monitor.close()
-        self.collection.close()
-        self._journals.close()
-        self._checkpointer.close()
-        self._reads.close()
-        self._pool.close()
-        clean = self._last_checkpoint()
-        self._disk.storages.close()
-        if clean:
-            self._disk.directories.end()
-
-    def _last_checkpoint(self) -> bool:
-        try:
-            if self._checkpointer.unfinished is not None:
-                self._checkpointer.run(self._checkpointer.unfinished)
-            self._cache.flushed()
-            checkpoint = self._next_checkpoint()
-            if checkpoint is not None:
-                self._checkpointer.run(checkpoint)
-            self._disk.storages.finish()
-        except (OSError, BookieError) as error:
-            log.error("the last checkpoint failed, the next start replays the journal: %s", error)
-            return False
-        return True
-
-    @property
-    def read_only(self) -> bool:
-        """Only adds of a recovery are taken, whatever the ledger."""
-        return self._availability.read_only
-
-    @property
-    def writable_directories(self) -> int:
-        """Ledger directories that take plain adds."""
-        return self._availability.writable_directories
-
-    @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
-    def ledger_count(self) -> int:
-        return len(self._ledgers)
-
-    @property
-    def checkpoint_running(self) -> bool:
-        """While it is, no other is started."""
-        return self._running is not None
+    def delete_ledger(self, ledger_id: int) -> None:
+        """Deletes a ledger for good, see `Removals.delete`."""
+        self.removals.delete(ledger_id)
 
     @property
     def highest_ledger_id(self) -> int:
-        """Of all that are here or were deleted; -1 for none. A new ledger must have a higher one. Looks at all."""
-        return max((*self._ledgers, *self._deletions.hidden, self._disk.storages.highest_deleted))
+        """The highest id of all ledgers, the deleted ones included.
+
+        It is -1 without any ledger.
+
+        A new ledger must have a higher id, or it would be taken for a deleted one. Scans all ledgers: for a start
+        only."""
+        ledgers = self.state.ledgers
+        return max((*ledgers.by_id, *ledgers.deletions.hidden, self.state.storages.highest_deleted))
+
+    # For everyone.
 
     @property
-    def entry_count(self) -> int:
-        """About: RocksDB's estimate for the index, and what is in the write cache."""
-        return self._disk.storages.entry_count_estimate() + self._cache.count()
+    def stats(self) -> BookieStats:
+        """All counters."""
+        return self.state.stats
+
+    @property
+    def closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
 
     @property
     def index_bytes(self) -> int:
-        """Of all location indexes, as files."""
-        return sum(storage.locations.bytes_on_disk() for storage in self._disk.storages.all)
+        """Bytes of all location indexes on disk."""
+        return sum(storage.locations.bytes_on_disk() for storage in self.state.storages.all)
 
-    @property
-    def entry_log_count(self) -> int:
-        return self._disk.storages.entry_log_count()
+    def disk_space(self) -> tuple[int, int]:
+        """Returns (all, free) bytes of the ledger directories' disks."""
+        return disk_space(self._directories.ledgers)
 
-    @property
-    def write_cache(self) -> WriteCaches:
-        return self._cache
+    def _checkpoint_ended(self, checkpoint: Checkpoint) -> None:
+        self.reads.flush_ended()
+        if checkpoint.deleted or checkpoint.emptied:
+            self.upkeep.collector.nudge()
+        self.adds.resume()
 
-    @property
-    def journal_queue_length(self) -> int:
-        return self._journals.queue_length
+    def close(self) -> None:
+        """Syncs the journals, writes everything out and closes the files. Blocks.
 
-    @property
-    def read_queue_length(self) -> int:
-        return self._pool.queue_length
+        Completions are still posted. When the disk refuses the last checkpoint, the journals keep what was
+        acknowledged, and the next start replays them."""
+        if self._closed:
+            return
+        self._closed = True
+        # Requests are refused first, so that nothing is queued behind the journals' last group.
+        self.adds.close()
+        self.records.close()
+        self.removals.close()
+        self.upkeep.close()
+        self.state.journals.close()
+        self.checkpoints.close()
+        self.reads.close()
+        self.state.read_pool.close()
+        # The threads have ended, so the last checkpoint is written by this one.
+        clean = self.checkpoints.write_last()
+        self.state.storages.close()
+        # Removes the file DIRTY; with it the next start would take this stop for a crash.
+        if clean:
+            self._directories.end()
 
 
-def _to_nobody(_read_only: bool) -> None:
-    """Who is on their own tells no cluster."""
+def _new_state(environment: Environment, disk: Disk, recovered: Recovered, stats: BookieStats) -> BookieState:
+    settings = environment.settings
+    ledgers = LedgerRegistry(recovered.ledgers, disk.storages.has_deleted, lossy=recovered.lossy)
+    journals = open_journals(
+        settings,
+        disk.directories.journals,
+        recovered.marks,
+        environment.file_system,
+        stats.journals,
+        environment.post,
+        ledgers.journal_failed,
+    )
+    return BookieState(
+        ledgers=ledgers,
+        write_caches=WriteCaches(settings.write_cache_bytes),
+        read_cache=POLICIES[settings.read_cache_policy](settings.read_cache_bytes),
+        read_pool=ReadPool(settings.read_threads, environment.post),
+        journals=journals,
+        storages=disk.storages,
+        answers=Answers(environment.post),
+        stats=stats,
+    )

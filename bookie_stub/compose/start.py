@@ -1,70 +1,107 @@
-"""Starting: directories, indexes, ledgers, and the journal's replay, before the first request.
+"""The start of a bookie: directories, indexes and ledgers, then the replay of the journals.
 
-When `recover` returns, all that was ever acknowledged is in the entry logs and indexes, and the mark says so.
+Invariant: when `recover` returns, everything that was ever acknowledged is in entry logs and indexes, and the log
+marks say so. `Bookie.open` calls `open_disk` and then `recover`, before the first request.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.metrics import BookieStats
+from bookie_stub.base.posting import Post
 from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.disk.checkpoint import Checkpoint, CheckpointWriter
-from bookie_stub.disk.directories import Cluster, Directories, LastStop
+from bookie_stub.disk.cookie import Cluster
+from bookie_stub.disk.directories import Directories, LastStop
 from bookie_stub.disk.entry_log import file_name
+from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.disk.ledger_storage import LedgerStorage, Storages
 from bookie_stub.disk.write_cache import WriteCache
 from bookie_stub.journal.journal_file import Marks
 from bookie_stub.ledgers.ledger import Ledger
-from bookie_stub.ledgers.limbo import put_in_limbo, remember
+from bookie_stub.ledgers.limbo import add_lost_ledgers, put_in_limbo
 from bookie_stub.ledgers.replay import Replay
 from bookie_stub.upkeep.compaction import finish_compactions
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """Everything that a bookie is given from outside."""
+
+    settings: BookieSettings
+    """Fixed for the life of the bookie."""
+    post: Post
+    """Brings a callback into the loop from any thread (`loop.call_soon_threadsafe`)."""
+    file_system: FileSystem
+    """Writes and syncs; tests replace it by one that fails."""
+    cluster: Cluster | None = None
+    """Keeps the cookie of a bookie that registers.
+
+    None for a bookie on its own."""
+    metadata: ClusterLedgers | None = None
+    """Knows which ledgers exist; None: ledgers are deleted by call only."""
+
+
 class Disk(NamedTuple):
-    """The files of a bookie."""
+    """The open files of a bookie."""
 
     directories: Directories
+    """Cookies, log marks and the record of the last stop."""
     storages: Storages
+    """Entry logs and indexes, one storage for each ledger directory."""
     writer: CheckpointWriter
+    """Writes checkpoints into the storages."""
 
 
 class Recovered(NamedTuple):
+    """The result of a start."""
+
     ledgers: dict[int, Ledger]
+    """All known ledgers by id."""
     marks: Marks
-    """Behind everything that was replayed."""
+    """The end of each journal; the replay has applied everything before it."""
     lossy: bool
-    """Whole ledgers may have been lost (BP-46), and nobody could say which."""
+    """True when unknown ledgers may have been lost as a whole (BP-46)."""
 
 
-def open_disk(
-    settings: BookieSettings, file_system: FileSystem, stats: BookieStats, cluster: Cluster | None
-) -> Disk:
+def open_disk(environment: Environment, stats: BookieStats) -> Disk:
+    """Checks the directories and opens entry logs and indexes; finishes interrupted compactions.
+
+    Raises BookieError when a directory must not be used, OSError when it cannot be."""
+    settings, file_system = environment.settings, environment.file_system
     directories = Directories(
         settings.journal_directories, settings.ledger_directories, settings.index_directories, file_system
     )
-    directories.prepare(settings.bookie_id, cluster)
+    directories.prepare(settings.bookie_id, environment.cluster)
     opened: list[LedgerStorage] = []
     try:
         for ledgers, index in zip(directories.ledgers, directories.indexes, strict=True):
             opened.append(LedgerStorage(ledgers, index, settings, file_system))
             finish_compactions(opened[-1])
-            _look_for_logs(opened[-1])
+            _report_lost_logs(opened[-1])
     except BaseException:
+        # RocksDB holds a lock file: without this the next start in the same process would find the index in use.
         Storages(opened).close()
         raise
     storages = Storages(opened)
     return Disk(directories, storages, CheckpointWriter(directories, storages, stats))
 
 
-def _look_for_logs(storage: LedgerStorage) -> None:
-    """Say what is lost. Logs that no row names were removed by another bookie on these files, and are forgotten."""
+def _report_lost_logs(storage: LedgerStorage) -> None:
+    """Logs which entry logs are missing or cut.
+
+    Missing logs that no row names were removed by BookKeeper, if it worked on this directory; they leave the
+    inventory."""
     inventory = storage.inventory
     lost = set(inventory.shorter)
     if inventory.missing:
@@ -79,50 +116,42 @@ def _look_for_logs(storage: LedgerStorage) -> None:
         )
 
 
-def recover(
-    settings: BookieSettings, disk: Disk, metadata: ClusterLedgers | None, started: float
-) -> Recovered:
-    """Ledgers from index and journal; what was replayed is in the logs when this returns.
+def recover(environment: Environment, disk: Disk, started: float) -> Recovered:
+    """Reads the ledgers, replays the journals, writes out the result.
 
-    After a loss the cluster's `metadata` is asked which ledgers may have been lost as a whole. Raises BookieError,
-    also when that cannot be had, or OSError.
+    After a loss the cluster's metadata tells which ledgers may have been lost as a whole. Raises OSError or
+    BookieError, also when the metadata store cannot be asked. `started` is the `perf_counter` at which the start
+    began, for the log line.
     """
+    settings, metadata = environment.settings, environment.metadata
     directories, storages = disk.directories, disk.storages
     last_stop = directories.last_stop()
     ledgers, half_deleted, lossy = _load_ledgers(storages)
     marks = directories.read_marks()
-
-    def flush() -> None:
-        changed = {ledger_id: ledgers[ledger_id].data() for ledger_id in replay.changed}
-        disk.writer.write(Checkpoint(0, marks, replay.cache, changed, frozenset(replay.deleted)))
-        replay.cache = WriteCache()
-        replay.changed.clear()
-        replay.deleted.clear()
-
-    replay = Replay(ledgers, settings.write_cache_bytes // 2, flush, storages.has_deleted)
+    write = partial(_write_replayed, disk.writer, marks)
+    replay = Replay(ledgers, settings.write_cache_bytes // 2, write, storages.has_deleted)
     replay.deleted |= half_deleted
-    # Of a journal that was not synced anything may be torn when the machine goes down.
+    # Any part of a journal that was not synced may be torn after a power cut, so its damage proves nothing.
     skip = settings.skip_invalid_records or last_stop is LastStop.UNSYNCED
     journals = zip(directories.journals, marks, strict=True)
-    ends = tuple([replay.run(directory, mark, skip_invalid=skip) for directory, mark in journals])
-    loss = _loss(last_stop, replay)
-    if loss:
-        log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
-    if loss and settings.integrity_checking:
+    ends = tuple([replay.replay_journal(directory, mark, skip_invalid=skip) for directory, mark in journals])
+    if _note_loss(last_stop, replay, settings):
         lossy = True
         storages.note_lossy()
         put_in_limbo(ledgers.values(), replay.changed)
     asked = lossy and metadata is not None
     if lossy and metadata is not None:
-        found = remember(metadata.naming(settings.bookie_id), ledgers, replay.changed, storages.has_deleted)
-        log.warning("%d ledgers that the cluster has on this bookie are forgotten: fenced, in limbo", found)
+        named = metadata.naming(settings.bookie_id)
+        count = add_lost_ledgers(named, ledgers, replay.changed, storages.has_deleted)
+        log.warning("%d ledgers that the cluster has on this bookie are not here: fenced, in limbo", count)
     if replay.records or replay.changed or replay.deleted:
-        flush()
+        replay.flush()
     if ends != marks or not directories.have_marks:
         disk.writer.move_marks(ends)
     if asked:
         storages.note_lost_ledgers_known()
-    directories.begin(journal_synced=settings.journal_sync_data)  # until here the next start judges the same
+    # Last: a start that is killed before this line judges the same stop again.
+    directories.begin(journal_synced=settings.journal_sync_data)
     log.info(
         "bookie opened in %.0f ms: %d ledgers, %d journal records replayed, %d skipped%s",
         (time.perf_counter() - started) * 1000,
@@ -134,9 +163,22 @@ def recover(
     return Recovered(ledgers, ends, lossy and not asked)
 
 
+def _write_replayed(
+    writer: CheckpointWriter,
+    marks: Marks,
+    cache: WriteCache,
+    rows: Mapping[int, LedgerData],
+    deleted: frozenset[int],
+) -> None:
+    writer.write(Checkpoint(0, marks, cache, rows, deleted))
+
+
 def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool]:
-    """All ledgers; those of a checkpoint that died between the tombstones and the indexes; whether whole ledgers may
-    be forgotten."""
+    """Reads the ledger indexes of all directories.
+
+    Returns all ledgers, the ids of half-deleted ones, and True when whole ledgers may be lost.
+
+    A ledger is half deleted when it has both a tombstone and a row: its checkpoint was killed in between."""
     ledgers: dict[int, Ledger] = {}
     half_deleted: set[int] = set()
     lossy = False
@@ -151,14 +193,27 @@ def _load_ledgers(storages: Storages) -> tuple[dict[int, Ledger], set[int], bool
     return ledgers, half_deleted, lossy
 
 
+def _note_loss(last_stop: LastStop, replay: Replay, settings: BookieSettings) -> bool:
+    """Logs a loss.
+
+    Returns True when the ledgers have to go into limbo for it."""
+    loss = _loss(last_stop, replay)
+    if not loss:
+        return False
+    log.warning("%s: acknowledged entries may be lost%s", loss, _CONSEQUENCE[settings.integrity_checking])
+    return settings.integrity_checking
+
+
 _CONSEQUENCE = {
-    True: "; every ledger is fenced, and what it does not have is answered as unknown",
-    False: "; dataIntegrityCheckingEnabled=true would have answered them as unknown instead of missing",
+    True: "; every ledger is fenced, and its missing entries are answered as unknown",
+    False: "; dataIntegrityCheckingEnabled=true would answer missing entries as unknown instead of absent",
 }
 
 
 def _loss(last_stop: LastStop, replay: Replay) -> str:
-    """Why acknowledged entries may be missing after the replay, or nothing."""
+    """Returns why acknowledged entries may be missing after the replay.
+
+    Empty when none can be."""
     if last_stop is LastStop.UNSYNCED:
         return "the machine went down while the journal was not synced (journalSyncData=false)"
     if replay.cut:

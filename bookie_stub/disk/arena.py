@@ -1,7 +1,10 @@
-"""Memory for large pieces that live about equally long: cut from front to back out of blocks, never given back singly.
+"""Arena: memory for pieces that live about equally long, cut one behind the other out of large blocks.
 
-A block goes when nothing that was cut from it is referred to any more. Fresh memory costs several times what copying
-into it costs, page by page; blocks are of a size for which the kernel has huge pages, and ask for them. Pure: no I/O.
+Pieces are not given back one by one: the interpreter frees a block when no piece of it is referenced any more. That fits
+the write cache, whose pieces all go when its checkpoint is done.
+
+The reason is page faults: writing to fresh pages costs several times what the copy itself costs. Blocks of 4 MiB get huge
+pages from the kernel, which take one fault for 512 small ones. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -9,22 +12,27 @@ from __future__ import annotations
 import mmap
 
 BLOCK_BYTES_MAX = 4 << 20
+"""Bytes of a block in a large arena: two huge pages of 2 MiB."""
 _PIECES_MIN = 4
-"""A larger share of a block is not cut from one: what remains at its end would be too much."""
+"""A block holds at least this many pieces. Larger pieces get memory of their own, since the unused end of a block would be
+more than a quarter of it."""
 _HUGE_PAGES = getattr(mmap, "MADV_HUGEPAGE", None)
 
 
 class Arena:
+    """Cuts pieces of memory out of blocks. One thread."""
+
     __slots__ = ("_block", "_block_bytes", "_used")
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max`: about how much will be in use at a time; blocks are small beside it."""
+        """`bytes_max` is about how many bytes are in use at a time; blocks are small beside it."""
         self._block_bytes = min(BLOCK_BYTES_MAX, max(bytes_max >> 4, mmap.PAGESIZE))
         self._block = memoryview(b"")
         self._used = 0
 
     def allocate(self, size: int) -> memoryview:
-        """Writable memory of `size` bytes."""
+        """Returns writable memory of `size` bytes."""
+        # The rest of the current block stays in use for smaller pieces.
         if size > self._block_bytes // _PIECES_MIN:
             return _block(size)
         if self._used + size > len(self._block):
@@ -33,7 +41,7 @@ class Arena:
         return self._block[start : self._used]
 
     def store(self, data: bytes) -> memoryview:
-        """A copy of `data`."""
+        """Returns a copy of `data` in the arena."""
         piece = self.allocate(len(data))
         piece[:] = data
         return piece
@@ -41,6 +49,7 @@ class Arena:
 
 def _block(size: int) -> memoryview:
     block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    # Smaller blocks hold no whole huge page, so asking would only cost a system call.
     if _HUGE_PAGES is not None and size >= BLOCK_BYTES_MAX:
         block.madvise(_HUGE_PAGES)
     return memoryview(block)

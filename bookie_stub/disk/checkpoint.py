@@ -1,11 +1,21 @@
-"""The checkpoint: from the write cache to entry logs and indexes, then the marks, then old journals go.
+"""The checkpoint: moves entries from the flushing write cache to entry logs and indexes, then moves the marks.
 
-The order is the law: take the marks and swap the halves together; of each ledger directory log, sync, tombstones,
-location index, ledger index; when all have done it, the marks. A step that fails leaves the marks where they were and
-the half in memory. The directory's steps are done again, which is harmless; a directory that has its share is passed
-over, and so are all of them when only the marks are missing. A journal that cannot be removed waits for the next
-checkpoint. Shares the interpreter with the event loop, so it works in slices well under a millisecond and sleeps
-between them.
+BookKeeper: `SyncThread` and `SingleDirectoryDbLedgerStorage.checkpoint`. The order is the law, as each step relies on the
+one before:
+
+1. the loop reads the journals' marks and swaps the write caches in one step, so everything before the marks is in the
+   flushing write cache or already on disk
+2. in each ledger directory (`LedgerStorage.flush`): entry log, its sync, tombstones, location index, ledger index,
+   inventory
+3. when all directories are done: the marks. They move last, because a replay skips everything before them
+4. journals before the marks are removed
+
+A step that fails leaves the marks and the flushing write cache as they are, and the checkpoint is tried again every
+second. Repeating a directory's steps is harmless; a directory that is done is passed over, and when only the marks are
+missing only they are written. A journal that cannot be removed waits for the next checkpoint.
+
+The thread shares the interpreter with the event loop, so it works in slices well below a millisecond and sleeps between
+them. While adds wait for the checkpoint it does not sleep.
 """
 
 from __future__ import annotations
@@ -14,6 +24,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
@@ -33,39 +44,50 @@ from bookie_stub.journal.journals import Journals
 log = logging.getLogger(__name__)
 
 _FREE_SLICE = 2000
+"""Records that are freed at a time."""
 _FREE_BYTES = 1 << 20
-"""A larger piece, such as a run or a large entry, has pages of its own: giving back a MiB of them takes up to 0.7 ms."""
+"""Bytes that are freed at a time. Large pieces have pages of their own: giving back a MiB of them takes up to 0.7 ms."""
 _PAUSE_S = 0.0002
 _RETRY_S = 1.0
 
 
 class Checkpoint(NamedTuple):
-    """What has to be safe before the marks may move to `marks`."""
+    """Everything that must be on disk before the marks move."""
 
     number: int
+    """Counts up from 1; a start uses 0 for what it replays."""
     marks: Marks
+    """The ends of the journals when the write caches were swapped."""
     cache: WriteCache
+    """The flushing write cache."""
     changed: Mapping[int, LedgerData]
+    """New rows of the ledger index."""
     deleted: frozenset[int]
+    """Ledgers that leave both indexes and get a tombstone."""
     emptied: frozenset[int] = frozenset()
-    """Ledgers whose rows leave the location index, before what `half` has of them comes in."""
+    """Ledgers whose older rows leave the location index, before the entries in `cache` get theirs."""
 
 
 class CheckpointWriter:
-    """Does one checkpoint after the other, in whichever thread calls it."""
+    """Writes one checkpoint after the other, in its caller's thread."""
 
     def __init__(self, directories: Directories, storages: Storages, stats: BookieStats) -> None:
         self._directories = directories
         self._storages = storages
         self._stats = stats
         self._failed: Checkpoint | None = None
+        """The last one, if a directory of it failed."""
         self._done: set[int] = set()
-        """Ledger directories that have their share of the failed checkpoint."""
+        """The places of the ledger directories that have written their share of `_failed`."""
 
     def write(self, checkpoint: Checkpoint, pause: Pause = no_pause) -> None:
-        """Everything but the marks. Raises OSError or BookieError, of the first directory that failed, when the others
-        have their share; then it is to be called again with the same checkpoint."""
+        """Writes everything but the marks.
+
+        Raises OSError or BookieError of the first directory that failed, when the others are done. The caller must then
+        call it again with the same checkpoint.
+        """
         started = time.perf_counter_ns()
+        # Another checkpoint: no directory has its share of this one yet.
         if checkpoint is not self._failed:
             self._done.clear()
         storages, entries = self._storages, checkpoint.cache.entries
@@ -86,6 +108,7 @@ class CheckpointWriter:
             try:
                 written += storage.flush(entries, ledger_ids, rows, deleted, emptied, pause)
             except (OSError, BookieError) as error:
+                # Go on with the other directories: each one that is done now need not be written again.
                 problem = problem or error
             else:
                 self._done.add(place)
@@ -98,14 +121,19 @@ class CheckpointWriter:
         self._stats.checkpoints += 1
 
     def failed(self) -> None:
+        """Counts an attempt that failed, whatever step it was."""
         self._stats.checkpoint_failures += 1
 
     def move_marks(self, marks: Marks) -> None:
+        """Writes the marks into all ledger directories. Raises OSError."""
         self._directories.write_marks(marks)
 
 
 class Checkpointer:
-    """The checkpoint's thread: asks for a checkpoint every interval, writes the one it is given."""
+    """The checkpoint's thread, which writes the checkpoints that are submitted.
+
+    It asks for one when none was submitted for an interval.
+    """
 
     def __init__(
         self,
@@ -119,8 +147,11 @@ class Checkpointer:
         done: Callable[[Checkpoint], None],
         awaited: Callable[[], bool],
     ) -> None:
-        """`due` and `done` are posted into the loop; `due` may answer with `submit`. While `awaited`, adds wait for the
-        checkpoint: it does not step aside for them then."""
+        """`due` and `done` are posted into the loop: after `interval_s` without a checkpoint, and after each one.
+
+        `due` may call `submit`. `awaited` returns whether adds wait for the flushing write cache; the thread then does
+        not sleep between its slices. `backups` older journals are kept (`journalMaxBackups`).
+        """
         self._writer = writer
         self._journals = journals
         self._interval_s = interval_s
@@ -132,27 +163,39 @@ class Checkpointer:
         self._queue: SimpleQueue[Checkpoint | None] = SimpleQueue()
         self._closing = threading.Event()
         self.unfinished: Checkpoint | None = None
-        """Submitted and not yet safe."""
+        """The checkpoint that was submitted and is not on disk yet; a stop runs it once more."""
         self._written: Checkpoint | None = None
-        """All of it but the marks."""
+        """A checkpoint of which only the marks are missing."""
         self._thread = threading.Thread(target=self._run, name="bookie-checkpoint", daemon=True)
 
     def start(self) -> None:
+        """Starts the thread."""
         self._thread.start()
 
     def submit(self, checkpoint: Checkpoint) -> None:
+        """Has the thread write a checkpoint.
+
+        The one before it must be done.
+        """
         self.unfinished = checkpoint
         self._queue.put(checkpoint)
 
     def close(self) -> None:
-        """End the thread; a running checkpoint goes on to its end, a failing one is given up."""
+        """Ends the thread.
+
+        A running attempt comes to its end; one that failed is not tried again.
+        """
         self._closing.set()
         self._queue.put(None)
         self._thread.join()
 
     def run(self, checkpoint: Checkpoint, pause: Pause = no_pause) -> None:
-        """In the calling thread. Raises OSError or BookieError; then it is to be called again with the same checkpoint,
-        and does not write again what has been written."""
+        """Writes a checkpoint in the calling thread, and removes old journals.
+
+        Raises OSError or BookieError. The caller must then call it again with the same checkpoint; steps that are done
+        are not repeated.
+        """
+        # Without this a mark that cannot be written would have all entries appended again every second.
         if checkpoint is not self._written:
             self._writer.write(checkpoint, pause)
             self._written = checkpoint
@@ -165,7 +208,9 @@ class Checkpointer:
             self._journals.remove_older(marks, self._backups)
         except Exception as error:  # whatever it is: the checkpoint is safe, and the next one tries again
             log.warning(
-                "old journals stay for now: %s", error, exc_info=not isinstance(error, OSError | BookieError)
+                "old journals stay until the next checkpoint: %s",
+                error,
+                exc_info=not isinstance(error, OSError | BookieError),
             )
 
     def _run(self) -> None:
@@ -173,24 +218,29 @@ class Checkpointer:
             try:
                 checkpoint = self._queue.get(timeout=self._interval_s)
             except Empty:
+                # The loop decides whether there is something to write; this thread may not look at its structures.
                 post_quietly(self._post, self._due)
                 continue
             if checkpoint is None:
                 return
             self._run_until_done(checkpoint)
             records = self._records_of(checkpoint.cache)
+            # The last reference to the write cache: from here on `records` alone keeps its memory.
             del checkpoint
             while records:
                 del records[-free_slice(records) :]
                 self._pause()
 
-    def _records_of(self, half: WriteCache) -> list[Record]:
-        """All records, so that they can be freed a few at a time: a big half at once stops all threads."""
+    def _records_of(self, cache: WriteCache) -> list[Record]:
+        """Returns all records, so that they are freed a few at a time.
+
+        Freeing a full write cache in one step holds the interpreter's lock, which stops the loop and all threads.
+        """
         records: list[Record] = []
-        for entries in list(half.entries.values()):
+        for entries in list(cache.entries.values()):
             rest = entries.pieces()
-            while taken := list(islice(rest, _FREE_SLICE)):
-                records += taken
+            while some := list(islice(rest, _FREE_SLICE)):
+                records += some
                 self._pause()
         return records
 
@@ -205,14 +255,14 @@ class Checkpointer:
                 self._writer.failed()
                 if failures == 1:
                     unexpected = not isinstance(error, OSError | BookieError)
-                    text = "checkpoint %d failed, trying again: %s"
-                    log.error(text, checkpoint.number, error, exc_info=unexpected)
+                    text = "checkpoint %d failed, it is tried again every %g s: %s"
+                    log.error(text, checkpoint.number, _RETRY_S, error, exc_info=unexpected)
             if self._closing.wait(_RETRY_S):
                 return
         self.unfinished = None
         if failures:
             log.warning("checkpoint %d succeeded after %d failures", checkpoint.number, failures)
-        post_quietly(self._post, lambda: self._done(checkpoint))
+        post_quietly(self._post, partial(self._done, checkpoint))
 
     def _pause(self) -> None:
         if not self._closing.is_set() and not self._awaited():
@@ -220,7 +270,10 @@ class Checkpointer:
 
 
 def free_slice(records: Sequence[Record]) -> int:
-    """How many from the end on may be freed in one go; at least one."""
+    """Returns how many records may be freed in one step.
+
+    They are counted from the end; it is at least one.
+    """
     size = count = 0
     for record in islice(reversed(records), _FREE_SLICE):
         size += len(record)

@@ -1,8 +1,18 @@
-"""Entry logs: their names and bytes, and what a scan finds in one.
+"""The bytes of an entry log, and a scan of one (BookKeeper: `DefaultEntryLogger`, `EntryLogMetadata`).
 
-Bytes as BookKeeper's: 1024-byte header ("BKLO", version, offset and count of the ledgers map), then records
-(int32 size, entry); a finished log ends with its ledgers map. A location is log id << 32 | offset of the
-entry behind its size.
+```
+<hex id>.log
+  header         1024 bytes: "BKLO", int32 version 1, int64 offset of the ledgers map, int32 ledgers in it;
+                 ours: "MGMC", CRC32C of these 20 bytes and of the map; zeros
+  record ...     int32 size, entry, as in the journal
+  ledgers map    blocks of at most 10,000: int32 size, int64 -1, int64 -2, int32 n, n x (int64 ledger, int64 bytes)
+```
+
+The map is there in finished logs only; BookKeeper leaves its last log without one (offset 0), and such a log is scanned.
+A location is log id << 32 | offset of the entry behind its size field.
+
+The law of a scan: it finds records, it proves nothing about missing ones. A damaged size field hides what follows, and a
+log that was cut where a record ends looks complete. `inventory` and the ledgers map say what must be there.
 """
 
 from __future__ import annotations
@@ -20,14 +30,17 @@ from bookie_stub.base.errors import CorruptEntry
 from bookie_stub.base.record import KEY, LENGTH, LENGTH_BYTES
 
 HEADER_BYTES = 1024
+"""The first record begins here."""
 VERSION = 1
+"""The version that we write; 0 is read too."""
 SUFFIX = ".log"
+"""The end of an entry log's name."""
 _NAME = re.compile(rf"([0-9a-f]{{1,8}}){re.escape(SUFFIX)}")
 
 _HEADER = struct.Struct(">4siqi")
 _MAGIC = b"BKLO"
 _CHECKED = struct.Struct(">4sI")
-"""Ours, behind what BookKeeper reads: magic, CRC32C of the header in front of it and of the whole map."""
+"""Ours, in bytes that BookKeeper leaves zero and ignores: magic, CRC32C of the header before it and of the map."""
 _CHECKED_MAGIC = b"MGMC"
 _MAP_BLOCK = struct.Struct(">iqqi")
 """Size of what follows, -1 and -2 in the places of ledger and entry, number of pairs."""
@@ -36,57 +49,80 @@ _MAP_ENTRY = -2
 _MAP_PAIRS_MAX = 10_000
 
 LedgerBytes = dict[int, int]
-"""Ledger id to bytes of its records in one log."""
+"""Bytes of the records of each ledger in one log, size fields included; by ledger id."""
 
 
 def location_of(log_id: int, offset: int) -> int:
+    """Returns the location of the entry at `offset`.
+
+    The offset is that of the entry itself, behind its size field.
+    """
     return log_id << 32 | offset
 
 
 def file_name(log_id: int) -> str:
+    """Returns the name of an entry log: hexadecimal id and `.log`."""
     return f"{log_id:x}{SUFFIX}"
 
 
 def log_ids(directory: Path) -> list[int]:
-    """Ids of the entry logs in `directory`, oldest first. Other names are no entry logs."""
+    """Returns the ids of the entry logs in `directory`, oldest first.
+
+    Other files are passed over.
+    """
     names = [_NAME.fullmatch(path.name) for path in directory.glob(f"*{SUFFIX}")]
     return sorted(int(name[1], 16) for name in names if name)
 
 
 def encode_header(map_offset: int = 0, map_count: int = 0, ledgers_map: bytes = b"") -> bytes:
-    """What stands in front of the header's zeros; a log that is being written has no map yet."""
+    """Returns the first bytes of a log, without the zeros behind them.
+
+    A log that grows has no map yet.
+    """
     header = _HEADER.pack(_MAGIC, VERSION, map_offset, map_count)
     return header + _CHECKED.pack(_CHECKED_MAGIC, crc32c(ledgers_map, crc32c(header)))
 
 
 class LogHeader(NamedTuple):
+    """The header of an entry log."""
+
     version: int
+    """0 or 1 in a whole header."""
     map_offset: int
+    """The place of the ledgers map; 0 in a log without one."""
     map_count: int
+    """The number of ledgers in the map."""
     crc: int | None
-    """Of this and the map; None: written by BookKeeper, or the place itself is damaged."""
+    """The checksum of header and map; None in a log of BookKeeper, and where these very bytes are damaged."""
 
     def fits(self, ledgers_map: bytes) -> bool:
-        """Whether there is no checksum that says otherwise."""
+        """Returns False when a checksum is there and does not fit."""
         plain = _HEADER.pack(_MAGIC, *self[:3])
         return self.crc is None or self.crc == crc32c(ledgers_map, crc32c(plain))
 
 
 def read_header(path: Path) -> LogHeader | None:
-    """None for a log that was only allocated. CorruptEntry when the file is something else."""
+    """Returns the header of a log, None for an empty file.
+
+    BookKeeper allocates the next log as an empty file. CorruptEntry when the file is something else; OSError.
+    """
     with path.open("rb") as file:
         start = file.read(_HEADER.size)
         checked = file.read(_CHECKED.size)
     if not start:
         return None
     if len(start) < _HEADER.size or start[:4] != _MAGIC:
-        raise CorruptEntry(f"{path}: not an entry log")
+        raise CorruptEntry(
+            f"{path} at 0: not an entry log, it begins with {start[:4]!r} instead of {_MAGIC!r}"
+        )
     crc = _CHECKED.unpack(checked)[1] if checked.startswith(_CHECKED_MAGIC) else None
     _, version, map_offset, map_count = _HEADER.unpack(start)
     return LogHeader(version, map_offset, map_count, crc)
 
 
 def encode_ledgers_map(ledgers: LedgerBytes) -> bytes:
+    """Returns the ledgers map of a finished log."""
+    # BookKeeper writes them in hash order and reads any order.
     pairs = sorted(ledgers.items())
     blocks = []
     for start in range(0, len(pairs), _MAP_PAIRS_MAX):
@@ -98,7 +134,11 @@ def encode_ledgers_map(ledgers: LedgerBytes) -> bytes:
 
 
 def read_ledgers_map(path: Path) -> LedgerBytes | None:
-    """Bytes by ledger of a finished log, or None when it has no map: then `scan` tells. CorruptEntry for damage."""
+    """Returns a log's ledgers map, None for a log without one.
+
+    CorruptEntry when it does not fit its checksum or its own counts. A wrong map would let a log with living entries be
+    removed, so a damaged one is never taken for an empty one.
+    """
     header = read_header(path)
     if header is None:
         return {}
@@ -117,37 +157,45 @@ def read_ledgers_map(path: Path) -> LedgerBytes | None:
         while len(ledgers) < header.map_count:
             size, ledger, entry, count = _MAP_BLOCK.unpack_from(data, offset)
             if ledger != _MAP_LEDGER or entry != _MAP_ENTRY or size != 20 + KEY.size * count:
-                raise CorruptEntry(f"{path}: ledgers map is damaged")
+                raise CorruptEntry(f"{path} at {header.map_offset + offset}: ledgers map is damaged")
             start = offset + _MAP_BLOCK.size
             ledgers.update(KEY.iter_unpack(data[start : start + KEY.size * count]))
             offset += LENGTH_BYTES + size
     except struct.error as error:
-        raise CorruptEntry(f"{path}: ledgers map is cut short: {error}") from None
+        raise CorruptEntry(f"{path} at {header.map_offset}: ledgers map is cut short: {error}") from None
     return ledgers
 
 
 class ScannedEntry(NamedTuple):
+    """One record that a scan found."""
+
     ledger_id: int
+    """The ledger in the entry."""
     entry_id: int
+    """The entry id in the entry."""
     offset: int
-    """Of the size field."""
+    """The place of the size field in the log."""
     size: int
-    """Of the entry, without the size field."""
+    """Bytes of the entry, without the size field."""
 
 
 class LogScan:
-    """Every complete entry of a log, finished or not; the ledgers map and padding are passed over."""
+    """Iterates over every complete entry of a log, finished or not.
+
+    Read the attributes behind the last entry.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.end = HEADER_BYTES
-        """How far the scan has come; at its end, where the last complete record ends."""
+        """The end of the last complete record."""
         self.rest = 0
-        """Bytes that are left behind the end: torn by a crash, or damage that hides whatever follows."""
+        """Bytes behind `end` if any is not zero: torn by a crash, or damage that hides what follows."""
         self.gap: int | None = None
-        """Where the first bytes are that lie between two records and belong to none."""
+        """The start of the first bytes between two records that belong to none; None without a gap."""
 
     def __iter__(self) -> Iterator[ScannedEntry]:
+        """Yields the entries in the order of their places. OSError."""
         if self._path.stat().st_size <= HEADER_BYTES:
             return
         with self._path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
@@ -155,6 +203,7 @@ class LogScan:
             while position + LENGTH_BYTES + KEY.size <= len(data):
                 (size,) = LENGTH.unpack_from(data, position)
                 if size <= 0:
+                    # Padding, of BookKeeper's direct-I/O logger for instance: BookKeeper advances by one byte as well.
                     position += 1
                     continue
                 stop = position + LENGTH_BYTES + size
@@ -163,7 +212,9 @@ class LogScan:
                 if position > self.end and self.gap is None:
                     self.gap = self.end
                 ledger_id, entry_id = KEY.unpack_from(data, position + LENGTH_BYTES)
-                if ledger_id >= 0:
+                if (
+                    ledger_id >= 0
+                ):  # a negative one is a block of the ledgers map, or a dummy record of direct I/O
                     yield ScannedEntry(ledger_id, entry_id, position, size)
                 self.end = position = stop
             left = data[self.end :]

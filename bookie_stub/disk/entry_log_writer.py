@@ -1,6 +1,7 @@
-"""Writing entry logs: one file while it grows, the current one of a directory, and where the next one gets its id.
+"""Writes entry logs: `LogFile` is one while it grows, `EntryLogWriter` the current one of a directory and the next.
 
-Law of the place: one thread at a time; what is not synced is named by no index.
+BookKeeper: `EntryLogManagerForSingleEntryLog`, `EntryLoggerAllocator`. Two laws: one thread writes at a time, and no index
+names bytes that are not synced. So bytes behind the synced part, torn or not, are lost space and nothing more.
 """
 
 from __future__ import annotations
@@ -21,19 +22,24 @@ from bookie_stub.disk.entry_log import (
 )
 
 LAST_ID_FILE = "lastId"
+"""The file with the newest log's id in hexadecimal digits, as at BookKeeper. It outlives the log."""
 _WRITE_BYTES = 256 << 10
+"""Records are collected until a write has this many bytes."""
 
 
 class LogFile:
     """A log while it is written."""
 
     def __init__(self, path: Path, log_id: int, file_system: FileSystem) -> None:
-        """Creates the file. OSError, and then there is none."""
+        """Creates the file. OSError, and then there is no file."""
         self.path = path
+        """The file, which may have another name than the finished log will get."""
         self.log_id = log_id
+        """The id in the locations of its entries."""
         self.ledgers: LedgerBytes = {}
+        """The ledgers map so far."""
         self.end = HEADER_BYTES
-        """Where the next record begins."""
+        """The place of the next record."""
         self._file_system = file_system
         self._written = self._synced = HEADER_BYTES
         self._chunk: list[bytes] = []
@@ -48,7 +54,10 @@ class LogFile:
             raise
 
     def append(self, record: bytes, ledger_id: int) -> int:
-        """The location that the record will have. It is written by `sync` at the latest."""
+        """Returns the location that the record will have.
+
+        It is written by `sync` at the latest. OSError.
+        """
         location = location_of(self.log_id, self.end + LENGTH_BYTES)
         self._chunk.append(record)
         self.end += len(record)
@@ -59,29 +68,33 @@ class LogFile:
 
     @property
     def synced(self) -> int:
+        """Bytes of the file that are on disk for certain."""
         return self._synced
 
     def sync(self) -> None:
+        """Writes and syncs all records. OSError."""
         self._write_chunk()
         self._file_system.sync_data(self._descriptor)
         self._synced = self.end
 
     def finish(self) -> None:
-        """Write the ledgers map and close the log."""
+        """Writes the ledgers map, syncs, and closes the log. OSError."""
         self._write_chunk()
         ledgers_map = encode_ledgers_map(self.ledgers)
         self._file_system.write(self._descriptor, (ledgers_map,), self.end)
         self._file_system.sync_data(self._descriptor)
-        # The map first: a header that names a map must never be there without it.
+        # The map is synced before the header names it: a header that names a missing map says that the log is damaged.
         header = encode_header(self.end, len(self.ledgers), ledgers_map)
         self._file_system.write(self._descriptor, (header,), 0)
         self._file_system.sync_data(self._descriptor)
         self._file_system.close(self._descriptor)
 
     def abandon(self) -> None:
-        """After a failed write or sync: cut the log to what was synced."""
-        # The index names nothing behind the synced part, so a torn part that stays is only lost space.
-        with contextlib.suppress(OSError):
+        """Cuts the log to its synced part and closes it.
+
+        Call it after a write or a sync that failed.
+        """
+        with contextlib.suppress(OSError):  # no index names the torn part, so it may stay
             self._file_system.truncate(self._descriptor, self._synced)
         self._file_system.close(self._descriptor)
 
@@ -93,7 +106,10 @@ class LogFile:
 
 
 class EntryLogWriter:
-    """Appends records to the current log and starts the next one at `size_max`."""
+    """Appends records to the current log of a directory.
+
+    At `size_max` bytes it begins the next log.
+    """
 
     def __init__(self, directory: Path, size_max: int, file_system: FileSystem) -> None:
         self._directory = directory
@@ -101,50 +117,61 @@ class EntryLogWriter:
         self._file_system = file_system
         self._file: LogFile | None = None
         self.newer_than = -1
-        """What is appended now goes to a log with a higher id."""
+        """The id that the next record's log must exceed; a compaction's log has it."""
         self.finished: list[int] = []
-        """Logs that were finished since the owner last looked; it clears the list."""
+        """Logs finished since the owner last cleared this list."""
 
     @property
     def log_id(self) -> int:
-        """The log being written; -1 while there is none."""
+        """The id of the current log, -1 without one."""
         return -1 if self._file is None else self._file.log_id
 
     @property
     def synced(self) -> tuple[int, int] | None:
-        """The log being written, and how many of its bytes are on disk for certain."""
+        """The current log's id and its synced bytes, or None."""
         return None if self._file is None else (self._file.log_id, self._file.synced)
 
     def append(self, record: bytes, ledger_id: int) -> int:
-        """The location that the record will have. It is written by `sync` at the latest."""
+        """Returns the location that the record will have.
+
+        It is written by `sync` at the latest. OSError.
+        """
         file = self._file
         if file is None:
             file = self._start()
+        # An entry larger than `size_max` gets a log of its own rather than an endless chain of empty ones.
         elif file.log_id < self.newer_than or (file.ledgers and file.end + len(record) > self._size_max):
             self.finish()
             file = self._start()
         return file.append(record, ledger_id)
 
     def sync(self) -> None:
+        """Writes and syncs all records. OSError."""
         if self._file is not None:
             self._file.sync()
 
     def finish(self) -> None:
-        """Write the ledgers map of the current log and close it."""
+        """Finishes the current log with its ledgers map. OSError."""
         if self._file is not None:
             self._file.finish()
             self.finished.append(self._file.log_id)
             self._file = None
 
     def abandon(self) -> None:
-        """After a failed write or sync: go on with another log."""
+        """Gives up the current log after a failed write or sync.
+
+        The next record begins another log.
+        """
         if self._file is not None:
             file, self._file = self._file, None
             file.abandon()
 
     def reserve_id(self) -> int:
-        """For a log of somebody else's. What is appended from now on goes to a newer one, so that of two logs with
-        the same entry the newer one has the newer version."""
+        """Returns an id for a log that a compaction writes. OSError.
+
+        Records appended from now on go to a log with a higher id. Of two copies of an entry the one in the log with the
+        higher id is the newer one, and a rebuild of the index relies on that.
+        """
         self.newer_than = self._next_id()
         return self.newer_than
 
@@ -160,9 +187,12 @@ class EntryLogWriter:
 
 
 def next_log_id(directory: Path) -> int:
-    """Behind every log that exists and every one that `lastId` has ever named."""
+    """Returns an id above all existing logs and above `lastId`.
+
+    An id is never used twice: the index may still name a log that was removed.
+    """
     last = max(log_ids(directory), default=-1)
-    # Without a readable one the names of the files decide, as at BookKeeper.
+    # Without a readable `lastId` the names of the files decide, as at BookKeeper.
     with contextlib.suppress(FileNotFoundError, ValueError):
         last = max(last, int((directory / LAST_ID_FILE).read_text(), 16))
     return last + 1

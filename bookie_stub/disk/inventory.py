@@ -1,10 +1,22 @@
-"""What a ledger directory must have: its entry logs, how long they are, and how far its indexes had come. File `inventory`.
+"""The file `inventory`: the entry logs and the index rows that a ledger directory must have. Ours; BookKeeper ignores it.
 
-Ours; BookKeeper passes it over. An entry log that is removed, or cut at the edge of a record, looks like one that garbage
-collection took, or that a kill left unfinished; a write-ahead log of RocksDB that lost its end looks like a shorter one.
-Here stands what they were. Law of the place: written after what it names and before the mark moves, so that all that it
-says is so, and what it does not say is in the journal. Of a directory that BookKeeper has worked on meanwhile it knows
-too little, never too much, but for logs that BookKeeper removed: a start strikes those out that no row names.
+Three losses leave no trace of their own. An entry log that an operator removed looks like one that garbage collection
+removed. A log that was cut where a record ends looks like one that a kill left unfinished. And RocksDB takes rows behind a
+damaged place of its write-ahead log for never written. The inventory says what there was, so that a start can report them.
+
+The law: it is written after everything it lists is on disk, and before the marks move. So all it says is true, and what
+it does not list yet is in the journal. Before a log is removed it is struck out.
+
+```
+"MGIN"  int32 1
+int64 changes of `locations`   int64 changes of `ledgers`   int64 ids in `deleted`     at least; 0 = not known
+int32 n   n x (int64 first, int64 last)     ids of finished logs, as ranges
+int32 n   n x (int64 id, int64 bytes)       other logs, and how many bytes of each were synced at least
+uint32 CRC32 of all before it
+```
+
+BookKeeper may have worked on a directory meanwhile. Then the inventory lists too little, and logs that BookKeeper has
+removed; a start strikes those out that no row of the index names (`compose/start.py`).
 """
 
 from __future__ import annotations
@@ -21,60 +33,72 @@ from bookie_stub.base.file_system import FileSystem
 from bookie_stub.disk.entry_log import file_name, log_ids, read_header
 
 FILE = "inventory"
+"""The file's name in a ledger directory."""
 _START = struct.Struct(">8sqqq")
-"""Magic and version, then `Written`."""
+"""Magic and version, then `IndexCounts`."""
 _MAGIC = b"MGIN\0\0\0\1"
 _COUNT = struct.Struct(">i")
 _PAIR = struct.Struct(">qq")
 _CHECKSUM = struct.Struct(">I")
 
 
-class Written(NamedTuple):
-    """What the indexes have at least; 0 = not known."""
+class IndexCounts(NamedTuple):
+    """How much the indexes have at least; 0 stands for unknown."""
 
     locations: int = 0
-    """Changes, as RocksDB counts them."""
+    """Changes of the location index, RocksDB's sequence number."""
     ledgers: int = 0
+    """Changes of the ledger index, likewise."""
     tombstones: int = 0
     """Ids of deleted ledgers."""
 
 
-class Listed(NamedTuple):
+class InventoryContents(NamedTuple):
+    """The contents of an inventory file."""
+
     finished: frozenset[int]
-    """Logs that have their ledgers map."""
+    """Ids of the logs that have their ledgers map."""
     growing: Mapping[int, int]
-    """The others, and how many bytes of each were synced at least."""
-    written: Written
+    """Bytes of each other log that were synced at least, by log id."""
+    counts: IndexCounts
+    """How much the indexes have at least."""
 
 
 class Inventory:
-    """Any thread. Every change is durable on return; OSError, and then it is to be made again."""
+    """The inventory of one ledger directory. Any thread.
+
+    Every change is durable on return. A change raises OSError, and then it must be made again.
+    """
 
     def __init__(self, directory: Path, file_system: FileSystem) -> None:
-        """`directory` is the entry logs' one; if it has none yet, what there is counts. BookieStorageError when it is
-        damaged."""
+        """Reads the file in `directory`, the one of the entry logs. Logs that it does not list are taken as they are.
+
+        BookieStorageError when the file is damaged. Nothing is written yet.
+        """
         self._directory = directory
         self._file_system = file_system
         self._lock = threading.Lock()
-        listed = read_inventory(directory)
-        self._finished = set() if listed is None else set(listed.finished)
-        self._growing = {} if listed is None else dict(listed.growing)
-        self.written = Written() if listed is None else listed.written
+        contents = read_inventory(directory)
+        self._finished = set() if contents is None else set(contents.finished)
+        self._growing = {} if contents is None else dict(contents.growing)
+        self.counts = IndexCounts() if contents is None else contents.counts
+        """How much the indexes had when the file was written."""
         found = log_ids(directory)
         self.missing = sorted({*self._finished, *self._growing}.difference(found))
-        """Listed logs that are not there."""
+        """Listed logs that are gone."""
         self.shorter: list[int] = []
         """Listed logs that have fewer bytes than were synced."""
         for log_id in found:
-            self._take(log_id)
+            self._adopt(log_id)
 
-    def _take(self, log_id: int) -> None:
-        """A log that somebody else has written, or that a kill kept from being listed or finished here."""
+    def _adopt(self, log_id: int) -> None:
+        """Lists a log that BookKeeper wrote, or that a kill left between its write and its listing."""
         if log_id in self._finished:
             return
         path = self._directory / file_name(log_id)
         try:
             header = read_header(path)
+        # A damaged header says nothing; `check` reports it. The size counts, as for a log without a map.
         except CorruptEntry:
             header = None
         size = path.stat().st_size
@@ -82,37 +106,49 @@ class Inventory:
             self.shorter.append(log_id)
         elif header is not None and header.map_offset:
             self._finish(log_id)
+        # The size includes a torn end if a kill left one; the scan of `check` then finds fewer bytes than listed here.
         elif log_id not in self._growing:
             self._growing[log_id] = size
 
-    def flushed(self, finished: Collection[int], growing: tuple[int, int] | None, written: Written) -> None:
-        """`growing`: the current log and its bytes."""
+    def flushed(
+        self, finished: Collection[int], growing: tuple[int, int] | None, counts: IndexCounts
+    ) -> None:
+        """Lists the logs and index counts behind a flush.
+
+        `finished` are newly finished logs, `growing` is the current log with its synced bytes.
+        """
         with self._lock:
             for log_id in finished:
                 self._finish(log_id)
             if growing is not None:
                 self._growing[growing[0]] = growing[1]
-            self.written = written
+            self.counts = counts
             self._write()
 
     def added(self, log_id: int) -> None:
-        """A finished log."""
+        """Lists a finished log that a compaction wrote."""
         with self._lock:
             self._finish(log_id)
             self._write()
 
     def removed(self, log_ids: Collection[int]) -> None:
-        """To be called before they are: what is listed must be there."""
+        """Strikes logs out.
+
+        Call it before the files are removed: a listed log must be there after a crash.
+        """
         with self._lock:
             for log_id in log_ids:
                 self._finished.discard(log_id)
                 self._growing.pop(log_id, None)
             self._write()
 
-    def forget(self, written: Written) -> None:
-        """Before an index is made anew, whose numbers begin again."""
+    def reset_counts(self, counts: IndexCounts) -> None:
+        """Replaces the counts before an index is made anew.
+
+        A new database counts its changes from the start.
+        """
         with self._lock:
-            self.written = written
+            self.counts = counts
             self._write()
 
     def _finish(self, log_id: int) -> None:
@@ -120,13 +156,13 @@ class Inventory:
         self._finished.add(log_id)
 
     def _write(self) -> None:
-        runs = _runs(self._finished)
+        ranges = _ranges(self._finished)
         growing = sorted(self._growing.items())
         content = b"".join(
             (
-                _START.pack(_MAGIC, *self.written),
-                _COUNT.pack(len(runs)),
-                *[_PAIR.pack(*run) for run in runs],
+                _START.pack(_MAGIC, *self.counts),
+                _COUNT.pack(len(ranges)),
+                *[_PAIR.pack(*each) for each in ranges],
                 _COUNT.pack(len(growing)),
                 *[_PAIR.pack(*pair) for pair in growing],
             )
@@ -134,8 +170,11 @@ class Inventory:
         self._file_system.replace(self._directory / FILE, content + _CHECKSUM.pack(zlib.crc32(content)))
 
 
-def read_inventory(directory: Path) -> Listed | None:
-    """None where there is none. BookieStorageError when it is damaged."""
+def read_inventory(directory: Path) -> InventoryContents | None:
+    """Returns the inventory of a directory, None where there is none.
+
+    BookieStorageError when it is damaged.
+    """
     path = directory / FILE
     try:
         content = path.read_bytes()
@@ -144,29 +183,30 @@ def read_inventory(directory: Path) -> Listed | None:
     body, checksum = content[: -_CHECKSUM.size], content[-_CHECKSUM.size :]
     if not body.startswith(_MAGIC) or checksum != _CHECKSUM.pack(zlib.crc32(body)):
         raise BookieStorageError(
-            f"{path} at 0: it is damaged, and with it the knowledge of which entry logs there were;"
-            " `magnetar bookie index rebuild` makes it anew and puts in doubt what the files do not prove"
+            f"{path} at 0: it is damaged, and with it the list of the entry logs that there must be;"
+            " run `magnetar bookie index rebuild`, which makes it anew and puts in doubt what the files do not prove"
         )
-    _, *written = _START.unpack_from(body)
-    runs, offset = _pairs(body, _START.size)
+    _, *counts = _START.unpack_from(body)
+    ranges, offset = _pairs(body, _START.size)
     growing, _ = _pairs(body, offset)
-    finished = frozenset(log_id for first, last in runs for log_id in range(first, last + 1))
-    return Listed(finished, dict(growing), Written(*written))
+    finished = frozenset(log_id for first, last in ranges for log_id in range(first, last + 1))
+    return InventoryContents(finished, dict(growing), IndexCounts(*counts))
 
 
 def _pairs(body: bytes, offset: int) -> tuple[list[tuple[int, int]], int]:
+    """Returns the counted pairs at `offset`, and the offset behind them."""
     (count,) = _COUNT.unpack_from(body, offset)
     start = offset + _COUNT.size
     end = start + count * _PAIR.size
     return [(first, second) for first, second in _PAIR.iter_unpack(body[start:end])], end
 
 
-def _runs(numbers: Collection[int]) -> list[tuple[int, int]]:
-    """Ascending, each from and up to and with."""
-    runs: list[tuple[int, int]] = []
+def _ranges(numbers: Collection[int]) -> list[tuple[int, int]]:
+    """Returns the ascending ranges (first, last) that cover `numbers`."""
+    ranges: list[tuple[int, int]] = []
     for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1] = runs[-1][0], number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], number
         else:
-            runs.append((number, number))
-    return runs
+            ranges.append((number, number))
+    return ranges

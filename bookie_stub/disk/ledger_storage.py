@@ -1,8 +1,14 @@
-"""One ledger directory: its entry logs, its two indexes, and the flush that keeps them in step.
+"""LedgerStorage: one ledger directory with its entry logs and indexes, and the flush that keeps them in step.
 
-A bookie has one or more of them; a ledger is at home in the one that its id modulo their number names, as at
-BookKeeper. Law of the place: log, sync, tombstones, location index, ledger index, inventory, in this order, and under
-`flushing`. Who else changes the location index (a compaction) or needs the logs to be at rest holds that lock too.
+BookKeeper: `SingleDirectoryDbLedgerStorage`; all of a bookie's are `Storages`, BookKeeper's `DbLedgerStorage`. A ledger is
+at home in the directory that its id modulo their number names.
+
+The law of a flush is its order: entry log, sync of the log, tombstones, location index, ledger index, inventory. An index
+never names bytes that are not synced; a ledger has its tombstone before its fence leaves the ledger index; the inventory
+lists only what is there.
+
+A flush holds the lock `flushing`. A compaction holds it too while it changes the location index, since a flush between
+its look at a row and its write would be undone; so does everything that needs the logs at rest.
 """
 
 from __future__ import annotations
@@ -16,14 +22,15 @@ from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import RECORD_KEY
 from bookie_stub.config.settings import BookieSettings
-from bookie_stub.disk.directories import MARK_FILE, NOTHING_LOST_FILE
+from bookie_stub.disk.directories import NOTHING_LOST_FILE
 from bookie_stub.disk.entry_log import file_name, log_ids
 from bookie_stub.disk.entry_log_reader import EntryLogReader
 from bookie_stub.disk.entry_log_writer import EntryLogWriter
-from bookie_stub.disk.inventory import Inventory, Written
+from bookie_stub.disk.inventory import IndexCounts, Inventory
 from bookie_stub.disk.ledger_entries import LedgerEntries
 from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
+from bookie_stub.disk.marks import MARK_FILE
 from bookie_stub.disk.readahead import readahead
 from bookie_stub.disk.rocks import Pause, Put, is_database, no_pause
 from bookie_stub.disk.stored_entries import StoredEntries
@@ -31,20 +38,22 @@ from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
 
 LOCATIONS = "locations"
+"""The location index's directory."""
 LEDGERS = "ledgers"
+"""The ledger index's directory."""
 REPLACED = "locations.replaced"
 """The old location index, while a rebuilt one takes its place."""
 REBUILDING = "ledgers.rebuilding"
-"""A file beside `ledgers` while that is made from nothing: what is in it is not all that there was."""
+"""A file beside `ledgers` while that index is made from nothing: some of its rows are still missing."""
 _APPEND_SLICE = 128
-"""Entries between two breaths: about 0.2 ms."""
+"""Entries appended between two pauses: about 0.2 ms."""
 
 Entries = Mapping[int, LedgerEntries]
-"""By ledger id."""
+"""The entries of a write cache by ledger id."""
 
 
 class _Appended(NamedTuple):
-    """What a flush has in the logs, and could not bring into the indexes."""
+    """The appended part of a flush whose indexes are not written yet."""
 
     entries: Entries
     newer_than: int
@@ -52,22 +61,37 @@ class _Appended(NamedTuple):
 
 
 class LedgerStorage:
+    """The entry logs and indexes of one ledger directory."""
+
     def __init__(self, ledgers: Path, index: Path, settings: BookieSettings, file_system: FileSystem) -> None:
-        """`ledgers` and `index` are the directories that the files are in. Raises BookieError."""
+        """`ledgers` and `index` are the folders that hold the files.
+
+        Raises BookieError when an index is missing, incomplete, damaged, or open in another bookie; OSError.
+        """
         self.directory = ledgers
+        """The folder of the entry logs."""
         self.file_system = file_system
+        """Writes everything but the databases."""
         self.logs = EntryLogWriter(ledgers, settings.entry_log_bytes_max, file_system)
+        """The entry log that grows. Only with `flushing` held."""
         self.log_reader = EntryLogReader(ledgers, settings.frame_bytes_max, file_system)
+        """Reads entries of any log."""
         self.flushing = threading.Lock()
+        """Held by a flush, and by all that must not meet one."""
         self._appended: _Appended | None = None
-        """Good until somebody else judges the logs by the indexes, or takes a log's id."""
+        """The appended part of a flush that failed later; dropped when another thread has judged the logs meanwhile."""
         _check_whole(ledgers, index)
+        # Only behind the check: an index directory made here would hide that the old one is missing.
         index.mkdir(parents=True, exist_ok=True)
         self.inventory = Inventory(ledgers, file_system)
-        self.tombstones = Tombstones(index / TOMBSTONES, file_system, self.inventory.written.tombstones)
+        """The logs and rows that there must be."""
+        self.tombstones = Tombstones(index / TOMBSTONES, file_system, self.inventory.counts.tombstones)
+        """The ids of deleted ledgers."""
         self.locations = LocationIndex(index / LOCATIONS, file_system)
+        """The place of each entry. Written with `flushing` held."""
         try:
             self.ledger_index = LedgerIndex(index / LEDGERS, file_system)
+            """Key, fence, explicit LAC and limbo of each ledger. Written with `flushing` held."""
             try:
                 self._check_complete(index)
             except BaseException:
@@ -83,6 +107,7 @@ class LedgerStorage:
             settings.readahead_stops_at_gap,
         )
         self.stored = StoredEntries(self.locations, self.log_reader, limits)
+        """Reads entries with their readahead."""
 
     def flush(
         self,
@@ -93,15 +118,16 @@ class LedgerStorage:
         emptied: Sequence[int],
         pause: Pause = no_pause,
     ) -> int:
-        """Those of `entries` that belong to `ledger_ids`; returns how many they were. Older ones of the ledgers of
-        `emptied` are forgotten.
+        """Writes the entries of `ledger_ids` and returns their number.
 
-        Raises OSError or BookieError; then it is to be called again as a whole. An index that goes on failing does not
-        make the entries be appended each time.
+        Rows of the ledger index in `changed` are written; `deleted` ledgers leave both indexes; of `emptied` ones the
+        older rows leave the location index. Raises OSError or BookieError; then it must be called again with the same
+        arguments, and does not append the entries a second time when only an index had failed.
         """
         with self.flushing:
             puts = self._append_once(entries, ledger_ids, pause)
-            if deleted:  # before the ledger index forgets that they were fenced
+            if deleted:
+                # Before the ledger index forgets that they were fenced: between the two a crash would make them new.
                 self.tombstones.add(deleted)
             if puts or deleted or emptied:
                 self.locations.write(puts, (*deleted, *emptied), pause)
@@ -113,8 +139,12 @@ class LedgerStorage:
         return len(puts)
 
     def _append_once(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
-        """Append and sync, unless the last attempt of this flush has done so."""
+        """Appends and syncs, unless the last attempt of this flush has done so; returns the rows to put.
+
+        Without this a full index disk would have the entries appended again every second.
+        """
         last, self._appended = self._appended, None
+        # After `reserve_id` the entries must go to a newer log than the compaction's, so what was appended before is void.
         if last is None or last.entries is not entries or last.newer_than != self.logs.newer_than:
             try:
                 puts = self._append(entries, ledger_ids, pause)
@@ -127,18 +157,34 @@ class LedgerStorage:
         self._appended = last
         return last.puts
 
+    def _append(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
+        """Appends in the order of ledger and entry id, so that a later load finds a ledger's entries side by side."""
+        puts: list[Put] = []
+        append, pack = self.logs.append, LOCATION.pack
+        for ledger_id in sorted(ledger_ids):
+            records = entries.get(ledger_id)
+            if records is None:
+                continue  # the loop has deleted it since the flush began
+            for _, record in records.in_order():
+                puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
+                if len(puts) % _APPEND_SLICE == 0:
+                    pause()
+        return puts
+
     def _list(self) -> None:
-        """Note what is on disk by now."""
         logs = self.logs
-        self.inventory.flushed(logs.finished, logs.synced, self._written())
+        self.inventory.flushed(logs.finished, logs.synced, self._counts())
         logs.finished.clear()
 
-    def _written(self) -> Written:
-        return Written(self.locations.sequence, self.ledger_index.sequence, len(self.tombstones))
+    def _counts(self) -> IndexCounts:
+        return IndexCounts(self.locations.sequence, self.ledger_index.sequence, len(self.tombstones))
 
     def _check_complete(self, index: Path) -> None:
-        """RocksDB takes what follows a damaged place of its write-ahead log for never written."""
-        wanted = self.inventory.written
+        """Raises BookieStorageError when an index has fewer changes than the inventory says.
+
+        RocksDB takes rows behind a damaged place of its write-ahead log for never written, and reports nothing.
+        """
+        wanted = self.inventory.counts
         for path, found, written in (
             (index / LOCATIONS, self.locations.sequence, wanted.locations),
             (index / LEDGERS, self.ledger_index.sequence, wanted.ledgers),
@@ -149,45 +195,47 @@ class LedgerStorage:
                     " `magnetar bookie index rebuild` with this bookie's settings, or bring the newest one back"
                 )
 
-    def _append(self, entries: Entries, ledger_ids: Iterable[int], pause: Pause) -> list[Put]:
-        """Append in order of ledger and entry, so that a ledger's entries lie together in the log."""
-        puts: list[Put] = []
-        append, pack = self.logs.append, LOCATION.pack
-        for ledger_id in sorted(ledger_ids):
-            records = entries.get(ledger_id)
-            if records is None:
-                continue  # deleted while this flush was running
-            for _, record in records.in_order():
-                puts.append((record[RECORD_KEY], pack(append(record, ledger_id))))
-                if len(puts) % _APPEND_SLICE == 0:
-                    pause()
-        return puts
-
     def settled_logs(self) -> list[int]:
-        """Logs that nothing is appended to any more and whose entries the index has, as far as they are to be read."""
+        """Returns the logs that are complete and in the index.
+
+        No record is appended to them any more.
+        """
         with self.flushing:
+            # A flush that failed in an index has entries in a log that no row names yet. To the caller they are dead, and
+            # it may remove the log, so the flush must append them anew.
             self._appended = None
             return [log_id for log_id in log_ids(self.directory) if log_id != self.logs.log_id]
 
     def finish(self) -> None:
-        """Close the current log as a whole one: for a clean stop."""
+        """Finishes the current log, for a clean stop. OSError."""
         with self.flushing:
             self.logs.finish()
             if self.logs.finished:
                 self._list()
 
     def named_logs(self, log_ids: Collection[int]) -> set[int]:
-        """Those of them that the location index names. Walks the whole of it."""
+        """Returns those of the logs that the location index names.
+
+        It walks the whole index.
+        """
         return {location >> 32 for _, _, location in self.locations.all_rows()}.intersection(log_ids)
 
     def remove_log(self, log_id: int) -> None:
-        """One that no index names. OSError; then it may still be there, and is to be removed again."""
+        """Removes a log that no row names.
+
+        OSError; then it may still be there, and must be removed again.
+        """
+        # Struck out first: a kill between the two leaves a log too many, the other order would report a lost log.
         self.inventory.removed([log_id])
         self.file_system.remove(self.directory / file_name(log_id))
         self.log_reader.forget(log_id)
 
     def note_lossy(self) -> None:
-        """Raises OSError or BookieStorageError; then it is to be called again."""
+        """Notes for this and later starts that whole ledgers may be lost.
+
+        Raises OSError or BookieStorageError; then it must be called again.
+        """
+        # Before the flag: a kill between the two costs a doubt, the other order would claim that nothing was lost.
         self.file_system.remove(self.directory / NOTHING_LOST_FILE)
         self.file_system.sync_directory(self.directory)
         with self.flushing:
@@ -195,14 +243,18 @@ class LedgerStorage:
             self._list()
 
     def close(self) -> None:
+        """Closes the databases and the logs that are open to read."""
         self.locations.close()
         self.ledger_index.close()
         self.log_reader.close()
 
 
 def _check_whole(ledgers: Path, index: Path) -> None:
-    """An index that is gone must not begin anew as an empty one: fences would be forgotten, and living entry logs be
-    taken for garbage. A bookie that has kept nothing yet has neither entry logs nor a mark."""
+    """Raises BookieStorageError when an index is missing beside entry logs or a mark, or is not made completely.
+
+    An index that is gone must not begin anew as an empty one: fences would be forgotten, entries answered as absent, and
+    living entry logs removed as garbage. Without a log and a mark nothing was ever kept, so that is a first start.
+    """
     if (index / REBUILDING).exists():
         raise BookieStorageError(
             f"{index / LEDGERS} is not complete: `magnetar bookie index rebuild` was interrupted; run it again"
@@ -222,20 +274,22 @@ def _check_whole(ledgers: Path, index: Path) -> None:
 
 
 class Storages:
-    """All of a bookie's, in the order of their configuration."""
+    """The ledger storages of a bookie, in the order of `ledgerDirectories`."""
 
     def __init__(self, storages: Sequence[LedgerStorage]) -> None:
         self.all = tuple(storages)
+        """Every storage, at its place."""
 
     def of(self, ledger_id: int) -> LedgerStorage:
+        """Returns the storage in which a ledger is at home."""
         return self.all[self.place_of(ledger_id)]
 
     def place_of(self, ledger_id: int) -> int:
-        """Where among them the ledger is at home."""
+        """Returns the place of a ledger's storage."""
         return ledger_id % len(self.all)
 
     def shares(self, ledger_ids: Iterable[int]) -> list[list[int]]:
-        """The ids at home in each one."""
+        """Returns the ids at home in each storage."""
         count = len(self.all)
         if count == 1:
             return [list(ledger_ids)]
@@ -245,33 +299,44 @@ class Storages:
         return shares
 
     def has_deleted(self, ledger_id: int) -> bool:
-        """Whether it is on disk that the ledger was here and is to take no adds any more."""
+        """Returns whether a ledger has a tombstone.
+
+        It was here, was deleted, and takes no adds any more.
+        """
         return ledger_id in self.of(ledger_id).tombstones
 
     @property
     def highest_deleted(self) -> int:
-        """-1 for none."""
+        """The highest id of a tombstone, -1 for none."""
         return max(storage.tombstones.highest for storage in self.all)
 
     def note_lossy(self) -> None:
-        """Raises OSError or BookieStorageError; then it is to be called again."""
+        """Notes in every storage that whole ledgers may be lost; see `LedgerStorage.note_lossy`."""
         for storage in self.all:
             storage.note_lossy()
 
     def note_lost_ledgers_known(self) -> None:
+        """Notes that each ledger that may be lost has a row.
+
+        BookieStorageError.
+        """
         for storage in self.all:
             storage.ledger_index.note_lost_ledgers_known()
 
     def entry_log_count(self) -> int:
+        """Returns the number of entry logs on disk."""
         return sum(len(log_ids(storage.directory)) for storage in self.all)
 
     def entry_count_estimate(self) -> int:
+        """Returns RocksDB's estimate of the number of entries in all location indexes."""
         return sum(storage.locations.count_estimate() for storage in self.all)
 
     def finish(self) -> None:
+        """Finishes the current log of each storage. OSError."""
         for storage in self.all:
             storage.finish()
 
     def close(self) -> None:
+        """Closes all storages."""
         for storage in self.all:
             storage.close()

@@ -1,8 +1,11 @@
-"""The location index: (ledger, entry) to the place in an entry log. RocksDB directory `locations`.
+"""The location index: (ledger, entry) to the place in an entry log (BookKeeper: `EntryLocationIndex`).
 
-Key: ledger and entry as big-endian int64. Value: the location as big-endian int64; 0 or no key = no entry.
-The index alone decides which copy of an entry is the current one; that two entries lie side by side in a
-log proves nothing, because one of them may have been rewritten since.
+RocksDB directory `locations`. Key: ledger and entry, big-endian int64 each. Value: the location, big-endian int64; 0 and
+no key mean that there is no such entry.
+
+The law: the index alone decides which copy of an entry is the current one. Two entries that lie side by side in a log
+prove nothing, because either may have been written again since (BookKeeper trusts the neighbourhood, and serves old
+versions by it).
 """
 
 from __future__ import annotations
@@ -19,35 +22,53 @@ from bookie_stub.base.record import KEY
 from bookie_stub.disk.rocks import Pause, Put, Rocks, no_pause
 
 LOCATION = struct.Struct(">q")
+"""A location as a value of the index."""
 _ID_MAX = 2**63 - 1
 _BUFFER_BYTES = 16 << 20
 _SLICE = 128
-"""Rows that are fetched at a time: about 60 microseconds in which no other thread computes."""
+"""Rows fetched at a time. rocksdict holds the interpreter's lock meanwhile, for about 60 microseconds."""
 
 
 class Rows(NamedTuple):
-    """Rows of one ledger in the order of their ids, with gaps where it has none."""
+    """Some rows of one ledger, in the order of their ids.
+
+    Ids that the ledger does not have are left out.
+    """
 
     ids: list[int]
+    """The entry ids, ascending."""
     keys: list[bytes]
+    """The keys of the rows, which are the first 16 bytes of the entries."""
     locations: tuple[int, ...]
+    """The locations, never 0."""
 
 
 class LocationIndex:
+    """The database of one ledger directory.
+
+    Any thread reads; one thread writes at a time.
+    """
+
     def __init__(self, path: Path, file_system: FileSystem | None = None) -> None:
+        """Opens the database, or makes it. Raises BookieInUse and BookieStorageError."""
         self.path = path
+        """The database's directory."""
         self._rocks = Rocks(path, buffer_bytes=_BUFFER_BYTES, file_system=file_system)
 
     def get(self, key: bytes) -> int:
-        """0 when there is no such entry."""
+        """Returns the location of an entry, 0 without one."""
         value = self._rocks.get(key)
         return 0 if value is None else int.from_bytes(value, "big")
 
     def rows(self, ledger_id: int, first: int, count_max: int) -> Iterator[Rows]:
-        """The ledger's rows from entry `first` on, at most `count_max`, some at a time and none of them empty."""
+        """Yields up to `count_max` rows from entry `first` on, in slices.
+
+        BookieStorageError when the first row of a slice cannot be read; rows before damage are still yielded.
+        """
         if first < 0:
             return
         if count_max == 1:
+            # One lookup costs less than an iterator.
             key = KEY.pack(ledger_id, first)
             if location := self.get(key):
                 yield Rows([first], [key], (location,))
@@ -57,12 +78,13 @@ class LocationIndex:
             rows = _rows_of(ledger_id, found)
             if rows.ids:
                 yield rows
+            # Another ledger's row, or location 0, ended the slice.
             if len(rows.ids) < len(found):
                 return
             count_max -= len(found)
 
     def entry_ids(self, ledger_id: int) -> Iterator[int]:
-        """All entries of the ledger, ascending."""
+        """Yields the ids of all entries of a ledger, ascending. BookieStorageError."""
         for key, _ in self._rocks.items_from(KEY.pack(ledger_id, 0)):
             found, entry_id = KEY.unpack(key)
             if found != ledger_id:
@@ -70,20 +92,23 @@ class LocationIndex:
             yield entry_id
 
     def ledger_rows(self, ledger_id: int) -> Iterator[tuple[int, int]]:
-        """(entry, location) of the ledger, ascending."""
+        """Yields (entry id, location) of all rows of a ledger, ascending. BookieStorageError."""
         for found, entry_id, location in self.all_rows(KEY.pack(ledger_id, 0)):
             if found != ledger_id:
                 return
             yield entry_id, location
 
     def all_rows(self, start: bytes = b"") -> Iterator[tuple[int, int, int]]:
-        """(ledger, entry, location), ascending, from the key `start` on."""
+        """Yields (ledger id, entry id, location) from the key `start` on, ascending.
+
+        BookieStorageError.
+        """
         for key, value in self._rocks.items_from(start):
             ledger_id, entry_id = KEY.unpack(key)
             yield ledger_id, entry_id, int.from_bytes(value, "big")
 
     def last_entry(self, ledger_id: int) -> int:
-        """The highest entry id of the ledger, or -1."""
+        """Returns the highest entry id of a ledger, -1 without one. BookieStorageError."""
         key = self._rocks.floor(KEY.pack(ledger_id, _ID_MAX))
         if key is None:
             return -1
@@ -91,39 +116,49 @@ class LocationIndex:
         return entry_id if found == ledger_id else -1
 
     def write(self, puts: list[Put], deleted: Iterable[int], pause: Pause = no_pause) -> None:
-        """Forget the ledgers of `deleted`, then put; durable on return. Raises BookieStorageError."""
+        """Deletes all rows of some ledgers, then puts rows; durable on return.
+
+        BookieStorageError; then it must be repeated as a whole.
+        """
         ranges = [(KEY.pack(ledger_id, 0), KEY.pack(ledger_id, _ID_MAX)) for ledger_id in deleted]
         self._rocks.write(puts, deletes=[], ranges=ranges, pause=pause)
 
     def compact(self) -> None:
-        """What was deleted leaves the files. Blocks; other threads go on, with reads and writes too. Raises
-        BookieStorageError."""
+        """Rewrites the database's files without deleted rows.
+
+        Takes seconds; reads and writes go on meanwhile.
+        A range deletion only hides rows. RocksDB rewrites a file when rows near its keys are written, and ledger ids only
+        grow, so the rows of old ledgers would stay for good. BookieStorageError.
+        """
         self._rocks.compact()
 
     def bytes_on_disk(self) -> int:
+        """Returns the bytes of the database's files."""
         return self._rocks.bytes_on_disk()
 
     def count(self) -> int:
-        """Entries in the index, by walking it: for tests and tools."""
+        """Returns the number of rows by walking them, for tools."""
         return sum(1 for _ in self._rocks.items_from(b""))
 
     def count_estimate(self) -> int:
+        """Returns RocksDB's estimate of the number of rows, without a walk."""
         return self._rocks.count_estimate()
 
     @property
     def sequence(self) -> int:
-        """How many changes it has seen."""
+        """The number of changes since the database was made; see `Rocks.sequence`."""
         return self._rocks.sequence
 
     def close(self) -> None:
+        """Closes the database."""
         self._rocks.close()
 
 
 def _readable(items: Iterator[Put]) -> list[Put]:
-    """Up to where they cannot be read; BookieStorageError when that is the first."""
+    """Returns the rows before the first one that cannot be read; BookieStorageError when that is the first of all."""
     found: list[Put] = []
     try:
-        found.extend(items)  # keeps what came before an error
+        found.extend(items)  # `extend` keeps the rows before an error, a list comprehension would not
     except BookieStorageError:
         if not found:
             raise
@@ -131,7 +166,7 @@ def _readable(items: Iterator[Put]) -> list[Put]:
 
 
 def _rows_of(ledger_id: int, found: list[Put]) -> Rows:
-    """Up to the first row that is another ledger's, or says that there is no entry."""
+    """Returns the rows up to the first one that is another ledger's, or has location 0."""
     keys, values = [key for key, _ in found], [value for _, value in found]
     ids = [entry_id for ledger, entry_id in KEY.iter_unpack(b"".join(keys)) if ledger == ledger_id]
     locations = struct.unpack(f">{len(values)}q", b"".join(values))

@@ -1,14 +1,20 @@
 """The read cache: entries that came from an entry log and will be asked for soon, under one of three policies.
 
-`ring` is BookKeeper's: segments that are filled one after the other, the oldest of which is given up as a
-whole. `lru` evicts what was not used for longest. `served-first` evicts first what was already served, and
-then the far ends of the loads: a cold reader reads forwards, so an entry that it has got is worth least, and
-of those that it waits for the last one is.
+| policy | evicted when the cache is full |
+|---|---|
+| `ring` | BookKeeper's `ReadCache`: segments are filled in turn, the oldest one is evicted as a whole |
+| `lru` | the entry that was neither put nor served for longest |
+| `served-first` | served entries in the order of their first serving, then the far ends of the longest loads |
 
-All count an entry as the multiple of 64 bytes that it takes up; what the interpreter needs for it besides,
-about 80 bytes in the ring and 200 in the others, comes on top. An owner is a number that stands for a
-ledger until the ledger is deleted: what has another owner is never found, so a deleted ledger's entries
-need not be looked for; they leave like everything else. One thread. Pure: no I/O, no clock.
+`served-first` fits cold readers, who read forwards once: an entry that was served is worth least to them, and of the
+entries that wait to be served the last one is. `lru` keeps just what was served, and thrashes sooner than the ring.
+docs/benchmarks.md has the measurements.
+
+All count an entry as its length rounded up to 64 bytes, as BookKeeper does. The interpreter needs about 80 bytes more per
+entry in the ring and 200 in the others.
+
+An *owner* is a number that stands for a ledger until the ledger is deleted. Entries of another owner are never found, so
+those of a deleted ledger need no search; they are evicted like all others. One thread. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -18,20 +24,29 @@ from collections.abc import Sequence
 from typing import Protocol
 
 ALIGNMENT_BYTES = 64
+"""An entry counts as a multiple of this."""
 _ROUNDING = ALIGNMENT_BYTES - 1
+# `aligned` is written out where it runs for each entry of a load: a call costs more than the sum.
 SEGMENT_BYTES_MAX = 1 << 30
+"""Bytes of a segment of the ring at most, as at BookKeeper."""
 SEGMENTS_MIN = 2
+"""Segments of a ring of less than 3 GiB."""
 _FREED_PER_BYTE = 2
-"""A given-up segment is freed while the next one fills, so that no one waits for a million entries to go."""
+"""Bytes of an evicted segment that are freed for each byte put. Freeing a million entries at once would stop the loop."""
 
 _Key = tuple[int, int]
 """Owner and entry id."""
 
 
 class ReadCache(Protocol):
+    """A cache of entries that were loaded from entry logs."""
+
     @property
     def size(self) -> int:
-        """Bytes taken up."""
+        """Bytes taken in all segments.
+
+        Evicted segments whose memory is not freed yet do not count.
+        """
         ...
 
     @property
@@ -40,37 +55,44 @@ class ReadCache(Protocol):
         ...
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
-        """The entry, which then counts as served once more."""
+        """Returns the entry, which then counts as served, or None."""
         ...
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
-        """Entries of one load, the first `served` of which have been handed out already.
+        """Stores the entries of one load; the first `served` were served.
 
-        An entry that is bigger than the cache, or than a segment of it, is not kept.
+        An entry larger than the cache, or than a segment of it, is not stored.
         """
         ...
 
     def discard(self, owner: int, entry_id: int) -> None:
-        """The entry has been written anew."""
+        """Removes an entry that was written again.
+
+        The stored version is out of date.
+        """
         ...
 
 
 def aligned(size: int) -> int:
+    """Returns `size` rounded up to a multiple of 64."""
     return (size + _ROUNDING) & -ALIGNMENT_BYTES
 
 
 class _Segment:
-    __slots__ = ("runs", "size")
+    __slots__ = ("owners", "size")
 
     def __init__(self) -> None:
-        self.runs: dict[int, dict[int, bytes]] = {}
-        """Owner to entry id to entry."""
+        self.owners: dict[int, dict[int, bytes]] = {}
+        """The entries of each owner, by entry id."""
         self.size = 0
-        """Bytes given out, whether their entries can still be found or not."""
+        """Bytes taken, those of discarded and replaced entries included: a segment is only ever filled."""
 
 
 class RingCache:
-    """Segments in a ring; an entry read again goes to the current one, an older copy of it may be elsewhere."""
+    """The policy `ring`.
+
+    An entry that is loaded again goes to the current segment, beside an older copy elsewhere.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         count = max(SEGMENTS_MIN, bytes_max // SEGMENT_BYTES_MAX)
@@ -78,38 +100,49 @@ class RingCache:
         self._segments = [_Segment() for _ in range(count)]
         """The current one first, then from the youngest to the oldest."""
         self._given_up: list[dict[int, bytes]] = []
+        """Entries of evicted segments whose memory is still to be freed."""
 
     @property
     def size(self) -> int:
+        """Bytes taken in all segments.
+
+        Evicted segments whose memory is not freed yet do not count.
+        """
         return sum(segment.size for segment in self._segments)
 
     @property
     def count(self) -> int:
-        return sum(len(run) for segment in self._segments for run in segment.runs.values())
+        """Copies of entries; one in two segments counts twice."""
+        return sum(len(entries) for segment in self._segments for entries in segment.owners.values())
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
+        """Looks from the youngest segment to the oldest; serving moves nothing."""
         for segment in self._segments:
-            run = segment.runs.get(owner)
-            if run is not None:
-                entry = run.get(entry_id)
+            found = segment.owners.get(owner)
+            if found is not None:
+                entry = found.get(entry_id)
                 if entry is not None:
                     return entry
         return None
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
+        """Fills the current segment.
+
+        When it is full the oldest segment is evicted and an empty one becomes current.
+        """
         current = self._segments[0]
-        room = self._segment_bytes
+        bytes_max = self._segment_bytes
         put = 0
         for entry_id, entry in zip(ids, entries, strict=True):
             size = len(entry)
-            if size > room:
+            if size > bytes_max:
                 continue
-            if current.size + size > room:
+            if current.size + size > bytes_max:
                 current = self._next_segment()
-            run = current.runs.get(owner)
-            if run is None:
-                run = current.runs[owner] = {}
-            run[entry_id] = entry
+            own = current.owners.get(owner)
+            if own is None:
+                own = current.owners[owner] = {}
+            own[entry_id] = entry
             size = (size + _ROUNDING) & -ALIGNMENT_BYTES
             current.size += size
             put += size
@@ -117,38 +150,48 @@ class RingCache:
             self._free(_FREED_PER_BYTE * put)
 
     def discard(self, owner: int, entry_id: int) -> None:
+        """Removes the copies in all segments."""
         for segment in self._segments:
-            run = segment.runs.get(owner)
-            if run is not None:
-                run.pop(entry_id, None)
+            found = segment.owners.get(owner)
+            if found is not None:
+                found.pop(entry_id, None)
 
     def _next_segment(self) -> _Segment:
         oldest = self._segments.pop()
-        self._given_up += oldest.runs.values()
+        # Kept for `_free`, which drops them bit by bit while the next segment fills.
+        self._given_up += oldest.owners.values()
         self._segments.insert(0, _Segment())
         return self._segments[0]
 
     def _free(self, size: int) -> None:
         while size > 0 and self._given_up:
-            run = self._given_up[-1]
-            while run and size > 0:
-                size -= (len(run.popitem()[1]) + _ROUNDING) & -ALIGNMENT_BYTES
-            if not run:
+            entries = self._given_up[-1]
+            while entries and size > 0:
+                size -= (len(entries.popitem()[1]) + _ROUNDING) & -ALIGNMENT_BYTES
+            if not entries:
                 self._given_up.pop()
 
 
 class LruCache:
+    """The policy `lru`, a queue of entries.
+
+    Putting and serving an entry move it to the end.
+    """
+
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._entries: OrderedDict[_Key, bytes] = OrderedDict()
-        """The one that was not used for longest first."""
+        """The entry that was not used for longest is first."""
         self.size = 0
+        """Bytes taken."""
 
     @property
     def count(self) -> int:
+        """Entries stored."""
         return len(self._entries)
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
+        """Moves an entry to the served ones when it is first served."""
         key = owner, entry_id
         entry = self._entries.get(key)
         if entry is not None:
@@ -156,10 +199,12 @@ class LruCache:
         return entry
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
+        """Puts all entries, then evicts from the head; `served` does not matter."""
         kept = self._entries
         size = self.size
         for entry_id, entry in zip(ids, entries, strict=True):
             key = owner, entry_id
+            # Popped rather than replaced, so that the entry moves to the end of the queue.
             older = kept.pop(key, None)
             if older is not None:
                 size -= (len(older) + _ROUNDING) & -ALIGNMENT_BYTES
@@ -171,13 +216,14 @@ class LruCache:
         self.size = size
 
     def discard(self, owner: int, entry_id: int) -> None:
+        """Removes the one copy."""
         entry = self._entries.pop((owner, entry_id), None)
         if entry is not None:
             self.size -= aligned(len(entry))
 
 
 class _Load:
-    """Entries of one load that wait for their first reader, in the order of their ids."""
+    """Entries of one load that were not served yet, in the order of their ids."""
 
     __slots__ = ("entries", "owner")
 
@@ -187,39 +233,49 @@ class _Load:
 
 
 class ServedFirstCache:
-    """Served entries leave in the order of their first serving; while there is room, they stay for other readers.
+    """The policy `served-first`.
 
-    When there are none left, loads give up their last entries, one load after the other and each until it is no
-    longer than the average; only the newest one is whole until the next one comes, for a reader that takes
-    many entries in a row. So a cache that is too small for all readers keeps a shorter readahead for each of
-    them, instead of a whole one for some; and what a reader has left behind shrinks, because nothing is
-    added to it.
+    Served entries are evicted first, in the order of their first serving; until then other readers of the same place find
+    them. When none is left, loads are shortened from their far ends, in turn, each until it is no longer than the average.
+    The newest load stays whole until the next one comes, for a reader that takes many entries in a row.
+
+    So a cache too small for all readers keeps a shorter readahead for each of them, instead of a whole one for some. A load
+    that its reader has abandoned shrinks with the others, as no entry is added to it.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._served: OrderedDict[_Key, bytes] = OrderedDict()
-        self._waiting: dict[_Key, _Load] = {}
+        """Served entries in the order of their first serving."""
+        self._unserved: dict[_Key, _Load] = {}
+        """The load of each entry that was not served yet."""
         self._loads: OrderedDict[_Load, None] = OrderedDict()
-        """Those that have entries waiting; the youngest, or the one that was shortened last, is at the end."""
+        """Loads with unserved entries; the youngest, or the one that was shortened last, is at the end."""
         self.size = 0
+        """Bytes taken."""
 
     @property
     def count(self) -> int:
-        return len(self._served) + len(self._waiting)
+        """Entries stored, served or not."""
+        return len(self._served) + len(self._unserved)
 
     def get(self, owner: int, entry_id: int) -> bytes | None:
+        """Moves an entry to the served ones when it is first served."""
         key = owner, entry_id
-        if key not in self._waiting:
+        if key not in self._unserved:
             return self._served.get(key)
-        entry = self._served[key] = self._no_longer_waiting(key)
+        entry = self._served[key] = self._take_unserved(key)
         return entry
 
     def put(self, owner: int, ids: Sequence[int], entries: Sequence[bytes], served: int) -> None:
+        """Stores the load, then evicts.
+
+        The far end of this load is cut last of all.
+        """
         load = _Load(owner)
         for number, (entry_id, entry) in enumerate(zip(ids, entries, strict=True)):
             key = owner, entry_id
-            if key in self._waiting or key in self._served:
+            if key in self._unserved or key in self._served:
                 self.discard(owner, entry_id)
             if len(entry) > self._bytes_max:
                 continue
@@ -227,25 +283,27 @@ class ServedFirstCache:
             if number < served:
                 self._served[key] = entry
             else:
-                self._waiting[key] = load
+                self._unserved[key] = load
                 load.entries[entry_id] = entry
-        self._make_room(load)
+        self._evict(load)
         if load.entries:
             self._loads[load] = None
 
     def discard(self, owner: int, entry_id: int) -> None:
+        """Removes the one copy, served or not."""
         key = owner, entry_id
-        if key in self._waiting:
-            self.size -= aligned(len(self._no_longer_waiting(key)))
+        if key in self._unserved:
+            self.size -= aligned(len(self._take_unserved(key)))
         elif key in self._served:
             self.size -= aligned(len(self._served.pop(key)))
 
-    def _make_room(self, newest: _Load) -> None:
+    def _evict(self, newest: _Load) -> None:
         while self.size > self._bytes_max and self._served:
             self.size -= aligned(len(self._served.popitem(last=False)[1]))
         while self.size > self._bytes_max and self._loads:
             load = next(reversed(self._loads))
-            if len(load.entries) * len(self._loads) <= len(self._waiting) - len(newest.entries):
+            # Go on with the load that was shortened last while it is longer than the average, else take the next in turn.
+            if len(load.entries) * len(self._loads) <= len(self._unserved) - len(newest.entries):
                 load = next(iter(self._loads))
                 self._loads.move_to_end(load)
             self._shorten(load)
@@ -256,11 +314,11 @@ class ServedFirstCache:
 
     def _shorten(self, load: _Load) -> None:
         entry_id, entry = load.entries.popitem()
-        del self._waiting[load.owner, entry_id]
+        del self._unserved[load.owner, entry_id]
         self.size -= (len(entry) + _ROUNDING) & -ALIGNMENT_BYTES
 
-    def _no_longer_waiting(self, key: _Key) -> bytes:
-        load = self._waiting.pop(key)
+    def _take_unserved(self, key: _Key) -> bytes:
+        load = self._unserved.pop(key)
         entry = load.entries.pop(key[1])
         if not load.entries:
             del self._loads[load]
@@ -272,3 +330,4 @@ POLICIES: dict[str, type[RingCache] | type[LruCache] | type[ServedFirstCache]] =
     "lru": LruCache,
     "served-first": ServedFirstCache,
 }
+"""The class of each value of `readCachePolicy`."""

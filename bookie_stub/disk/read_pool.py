@@ -1,6 +1,7 @@
-"""Threads for reads that need the disk, whose answers go to the loop in groups.
+"""ReadPool: threads for reads that need the disk.
 
-Threads start with the first such read: a broker that serves its tail from memory has none.
+Memory answers most reads in the loop's thread; only misses come here. Threads start with the first miss, so a broker that
+serves its tail from memory has none. Results go back to the loop in groups, one posted call for many.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class ReadPool:
-    """Threads for work that ends in an answer; the answers are delivered by one posted call for many."""
+    """Threads that run blocking work, at most `threads_max`.
+
+    The completions of the work run in the loop.
+    """
 
     def __init__(self, threads_max: int, post: Post) -> None:
         self._threads_max = threads_max
@@ -30,7 +34,11 @@ class ReadPool:
         self._unanswered = 0
 
     def submit(self, work: Callable[[], Answer], failed: Answer) -> None:
-        """`work` runs in a thread and returns the answer; `failed` is the answer when it raises."""
+        """Runs `work` in a thread and its result in the loop.
+
+        `failed` runs in the loop instead when `work` raises.
+        Call it in the loop's thread.
+        """
         self._unanswered += 1
         if len(self._threads) < min(self._threads_max, self._unanswered):
             thread = threading.Thread(target=self._run, name=f"bookie-read-{len(self._threads)}", daemon=True)
@@ -40,10 +48,14 @@ class ReadPool:
 
     @property
     def queue_length(self) -> int:
+        """Work that waits for a thread."""
         return self._queue.qsize()
 
     def close(self) -> None:
-        """After the work that is queued. Answers are still posted."""
+        """Ends the threads behind the work that is queued.
+
+        Completions are still posted.
+        """
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -59,12 +71,15 @@ class ReadPool:
                 log.error("read failed: %s", error, exc_info=not isinstance(error, BookieError | OSError))
                 answer = failed
             self._answers.append(answer)
+            # Two threads may both see False and both post; the second `deliver` then finds nothing. Append comes before
+            # the look at the flag, so no completion is left behind.
             if not self._posted:
                 self._posted = True
                 post_quietly(self._post, self.deliver)
 
     def deliver(self) -> None:
-        """In the loop."""
+        """Runs all completions that are ready, in the loop's thread."""
+        # The flag is cleared first: a completion that is appended from now on is posted again, at worst for nothing.
         self._posted = False
         while self._answers:
             self._unanswered -= 1

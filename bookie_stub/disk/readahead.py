@@ -1,9 +1,14 @@
-"""Readahead: how much of a ledger one load brings besides what was asked for, and where it stops.
+"""Readahead: which entries one load of a ledger brings, and where it stops.
 
-A load goes on while all of this holds: fewer entries than `dbStorage_readAheadCacheBatchSize` were read
-ahead, fewer bytes than the limits, the next entry stands in the log right behind the last one, and, with
-`readAheadStopsAtGap`, its id is the next one. Limits are tested before an entry is read, so the bytes may be
-passed by one entry. What is cached already is not looked at. Pure: no I/O, no clock.
+A load brings the entries that were asked for, and then goes on while all of this holds:
+
+* fewer than `dbStorage_readAheadCacheBatchSize` entries were read ahead
+* fewer bytes than the limits (`readahead`) were read ahead
+* the next entry begins in the log right behind the last one: not another ledger's, not in another log, not rewritten
+* with `readAheadStopsAtGap` its id is the next one, as at BookKeeper since 4.16
+
+Limits are tested before an entry is read, so the last entry may pass the byte limits. Entries that are cached already are
+read again: looking each of them up would cost more. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -14,18 +19,25 @@ from typing import NamedTuple
 from bookie_stub.base.record import LENGTH_BYTES
 
 LOAD_BYTES_MAX = 16 << 20
-"""What one load may read ahead at most: until it is in the cache, nothing else counts it."""
+"""Bytes that one load may read ahead: no limit of memory counts them until they are in the read cache."""
 
 
 class Readahead(NamedTuple):
+    """The limits of reading ahead."""
+
     entries_max: int
+    """Entries read ahead, besides those asked for."""
     bytes_max: int
+    """Bytes read ahead; 0 turns it off."""
     stops_at_gap: bool
-    """BookKeeper since 4.16. Without it, a bookie that has every n-th entry of a ledger reads ahead too."""
+    """False lets a bookie read ahead that has only every n-th entry of a ledger (E > Qw)."""
 
 
 def readahead(entries_max: int, batch_bytes_max: int, cache_bytes: int, stops_at_gap: bool) -> Readahead:
-    """`batch_bytes_max` <= 0 sets no limit of its own; half of the read cache always is one."""
+    """Returns the limits for a read cache of `cache_bytes`.
+
+    The bytes are at most half of the read cache, as at BookKeeper, LOAD_BYTES_MAX, and `batch_bytes_max` if above 0.
+    """
     bytes_max = min(cache_bytes // 2, LOAD_BYTES_MAX)
     if batch_bytes_max > 0:
         bytes_max = min(bytes_max, batch_bytes_max)
@@ -33,66 +45,82 @@ def readahead(entries_max: int, batch_bytes_max: int, cache_bytes: int, stops_at
 
 
 class Load:
-    """One load while it grows: the entries so far, and which entry belongs to it next."""
+    """One load of a ledger's entries while it grows.
 
-    __slots__ = ("_ahead_bytes", "_asked", "_end", "_readahead", "_room", "entries", "first", "ids")
+    It says whether the next row of the index belongs to it.
+    """
 
-    def __init__(self, first: int, asked: int, room: int, limits: Readahead) -> None:
-        """`asked` entries from `first` on are to be answered, the first one and what `room` bytes hold.
+    __slots__ = ("_ahead_bytes", "_answer_bytes", "_asked", "_end", "_readahead", "entries", "first", "ids")
 
-        In an answer an entry counts as long as its record.
+    def __init__(self, first: int, asked: int, answer_bytes: int, limits: Readahead) -> None:
+        """`asked` entries from `first` on are to be answered: the first one, and more while `answer_bytes` is not used up.
+
+        An entry counts as long as its record, as it does in the answer of a batch read.
         """
         self.first = first
+        """The entry for which the load was started."""
         self.ids: list[int] = []
+        """Ids of the entries so far."""
         self.entries: list[bytes] = []
+        """The entries so far."""
         self._asked = asked
-        self._room = room
+        self._answer_bytes = answer_bytes
         self._readahead = limits
         self._ahead_bytes = limits.bytes_max
         self._end = -1
-        """Where the record would begin that stands right behind the last one, as a location."""
+        """The location at which a record right behind the last entry would begin."""
 
     @property
     def count_max(self) -> int:
-        """More entries than these do not belong to the load in any case."""
+        """The highest number of rows that can belong to the load."""
         ahead = self._readahead.entries_max if self._readahead.bytes_max > 0 else 0
         return max(self._asked, ahead + 1)
 
     @property
     def bytes_left(self) -> int:
-        """What the rest of the load may have, but for its last entry."""
-        wanted = self._room if len(self.entries) < self._asked else 0
+        """Bytes that the rest of the load may have.
+
+        The last entry may pass them.
+        """
+        wanted = self._answer_bytes if len(self.entries) < self._asked else 0
         return max(wanted, self._ahead_bytes)
 
-    def takes(self, entry_id: int, location: int) -> bool:
-        """Whether the load goes on with the entry that the index has next."""
-        taken = len(self.ids)
-        if not taken:
+    def wants(self, entry_id: int, location: int) -> bool:
+        """Returns whether the load goes on with this entry.
+
+        It is the next one in the index.
+        """
+        count = len(self.ids)
+        if not count:
             return entry_id == self.first
-        next_id = entry_id == self.ids[-1] + 1
-        if next_id and taken < self._asked and self._room > 0:
+        is_next = entry_id == self.ids[-1] + 1
+        if is_next and count < self._asked and self._answer_bytes > 0:
             return True
         limits = self._readahead
         return (
-            taken <= limits.entries_max
+            count <= limits.entries_max
             and self._ahead_bytes > 0
             and location - LENGTH_BYTES == self._end
-            and (next_id or not limits.stops_at_gap)
+            and (is_next or not limits.stops_at_gap)
         )
 
-    def take_run(self, ids: Sequence[int], locations: Sequence[int], entries: Iterable[bytes]) -> bool:
-        """Take entries as they come, up to the first one that does not belong to the load: then False."""
+    def add_run(self, ids: Sequence[int], locations: Sequence[int], entries: Iterable[bytes]) -> bool:
+        """Adds entries up to the first that does not belong here.
+
+        Returns False when there was one.
+        """
         limits = self._readahead
         for entry_id, location, entry in zip(ids, locations, entries, strict=False):
             touches = location - LENGTH_BYTES == self._end and entry_id == self.ids[-1] + 1
-            # What touches is most often all that there is to ask; whatever else is for `takes` to say.
+            # The usual case without a call: the entry touches the last one and the limits are not reached.
             within = self._ahead_bytes > 0 and len(self.ids) <= limits.entries_max
-            if not (touches and within) and not self.takes(entry_id, location):
+            if not (touches and within) and not self.wants(entry_id, location):
                 return False
             size = len(entry)
+            # The entry that was asked for first is no readahead.
             if self.ids:
                 self._ahead_bytes -= size
-            self._room -= size + LENGTH_BYTES
+            self._answer_bytes -= size + LENGTH_BYTES
             self._end = location + size
             self.ids.append(entry_id)
             self.entries.append(entry)

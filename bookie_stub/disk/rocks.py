@@ -1,9 +1,16 @@
-"""RocksDB as both indexes need it: raw bytes, modest buffers, batches in slices, and opening again.
+"""Rocks: RocksDB as both indexes need it. Keys and values are bytes.
 
-rocksdict holds the interpreter lock through a write and through its sync, so writes come in slices of
-SLICE operations without sync, and what they left in the write-ahead log is synced by file descriptor,
-outside the lock, before RocksDB is told to sync it. After an error of the disk RocksDB refuses all further
-writes: the owner opens it again, what was not flushed is written once more.
+Three properties of the binding (rocksdict) shape this file:
+
+* it holds the interpreter's lock during a write and its sync. So a batch is written in slices of SLICE operations without
+  a sync; then the write-ahead log is synced through its file descriptor, which gives the lock away; and when RocksDB is
+  told to sync at the end, nothing is left to do.
+* it ends an iteration at a damaged block as it does behind the last row. Only an iterator's status tells them apart, so
+  every iteration ends with a look at it; otherwise damage would read as "no such ledger".
+* it raises bare `Exception` for every error of RocksDB, which is turned into BookieStorageError here.
+
+After an error of the disk RocksDB refuses all further writes until it is opened again. `write` does that, and its caller
+repeats the write as a whole.
 """
 
 from __future__ import annotations
@@ -22,24 +29,32 @@ if TYPE_CHECKING:
     from rocksdict import Options, Rdict, RdictIter
 
 SLICE = 256
-"""Operations per write: about 0.3 ms."""
+"""Operations per write: about 0.3 ms with the interpreter's lock held."""
 Put = tuple[bytes, bytes]
+"""A key and its value."""
 Pause = Callable[[], None]
-"""Called between slices of work: lets other threads run."""
+"""Called between two slices of work; it may sleep, so that other threads get the interpreter."""
 _TABLE_FORMAT = 5
-"""Of the tables that are written: the newest one that BookKeeper 4.17's RocksDB reads."""
+"""The newest format of tables that BookKeeper 4.17's RocksDB reads."""
 _WAL_NAME = re.compile(r"\d+\.log")
 
 
 def no_pause() -> None:
-    """For work that nobody else waits on the interpreter for: a start, a stop."""
+    """The pause of work that delays no other thread.
+
+    A start and a stop use it.
+    """
 
 
 class Rocks:
-    """Reads from any thread; writes from one at a time."""
+    """One open database. Any thread reads; one thread writes at a time."""
 
     def __init__(self, path: Path, *, buffer_bytes: int, file_system: FileSystem | None = None) -> None:
-        """`file_system` syncs the write-ahead log; all other files are RocksDB's own affair."""
+        """Opens the database, or makes it. Raises BookieInUse and BookieStorageError.
+
+        `file_system` syncs the write-ahead log; RocksDB handles all other files itself. `buffer_bytes` is the size of a
+        memtable.
+        """
         self._path = path
         self._file_system = file_system or FileSystem()
         self._buffer_bytes = buffer_bytes
@@ -47,15 +62,22 @@ class Rocks:
         self._db = self._open()
 
     def get(self, key: bytes) -> bytes | None:
+        """Returns the value of a key, None without one."""
         value: bytes | None = self._db.get(key)
         return value
 
     def items_from(self, key: bytes) -> Iterator[Put]:
-        """In order of keys, from `key` on. Raises BookieStorageError where rows cannot be read."""
+        """Yields rows in the order of their keys, from `key` on.
+
+        BookieStorageError where a row cannot be read.
+        """
         return _rows(self._db, key, self._path)
 
     def floor(self, key: bytes) -> bytes | None:
-        """The highest key that is not above `key`. Raises BookieStorageError where that cannot be read."""
+        """Returns the highest key up to `key`, None without one.
+
+        BookieStorageError where it cannot be read.
+        """
         iterator = self._db.iter()
         iterator.seek_for_prev(key)
         _check(iterator, self._path)
@@ -64,27 +86,32 @@ class Rocks:
 
     @property
     def sequence(self) -> int:
-        """Grows by one with every change, and outlives the process."""
+        """RocksDB's sequence number, which outlives the process.
+
+        It grows by one with every row that is put or deleted.
+        """
         return int(self._db.latest_sequence_number())
 
     def compact(self) -> None:
-        """Rewrite all tables without what was deleted. The binding gives the interpreter's lock away meanwhile.
+        """Rewrites all tables without deleted rows.
 
-        Tables become one level, made beside the old ones: that needs room. RocksDB replaces them in one step, so a
-        crash leaves the old ones or the new. Raises BookieStorageError.
+        The binding gives the interpreter's lock away meanwhile.
+        The new tables are made beside the old ones, so it needs free space for both. RocksDB replaces them in one step:
+        a crash leaves the old tables or the new. BookieStorageError.
         """
         try:
-            if not self._failed:  # else the next write opens it anew
+            if not self._failed:  # a failed database is opened again by the next write
                 from rocksdict import CompactOptions
 
                 options = CompactOptions()
-                # Else RocksDB's own compactions wait for this one, and then writes wait for them.
+                # With an exclusive one RocksDB's own compactions wait for this one, and writes then wait for them.
                 options.set_exclusive_manual_compaction(False)
                 self._db.compact_range(None, None, options)
         except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
             raise BookieStorageError(f"{self._path}: {error}") from error
 
     def bytes_on_disk(self) -> int:
+        """Returns the bytes of the database's files."""
         total = 0
         for path in self._path.iterdir():
             with contextlib.suppress(FileNotFoundError):  # RocksDB removes files at any time
@@ -92,14 +119,16 @@ class Rocks:
         return total
 
     def count_estimate(self) -> int:
+        """Returns RocksDB's estimate of the number of rows."""
         return int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def write(
         self, puts: list[Put], *, deletes: list[bytes], ranges: list[Put], pause: Pause = no_pause
     ) -> None:
-        """Ranges (from, up to but not including) and keys are deleted first, then `puts`; durable on return.
+        """Deletes ranges and keys, then puts rows; durable on return.
 
-        Raises BookieStorageError; then the write may have happened in part and is to be repeated as a whole.
+        A range is deleted from its first key up to, and without, its second.
+        BookieStorageError; then any part may have been written, and the write must be repeated as a whole.
         """
         from rocksdict import WriteBatch  # loaded by then: the database is open
 
@@ -111,6 +140,7 @@ class Rocks:
                 batch.delete_range(start, end)
             for key in deletes:
                 batch.delete(key)
+            # `or 1` writes the deletions when there is nothing to put.
             for first in range(0, len(puts) or 1, SLICE):
                 for key, value in puts[first : first + SLICE]:
                     batch.put(key, value)
@@ -124,6 +154,7 @@ class Rocks:
             raise BookieStorageError(f"{self._path}: {error}") from error
 
     def close(self) -> None:
+        """Closes the database."""
         self._db.close()
 
     def _reopen(self) -> None:
@@ -133,7 +164,7 @@ class Rocks:
         self._failed = False
 
     def _open(self) -> Rdict:
-        from rocksdict import Rdict  # 15 ms: not for those who only want the formats
+        from rocksdict import Rdict  # takes 15 ms, which callers that only want the formats need not spend
 
         self._path.mkdir(parents=True, exist_ok=True)
         try:
@@ -144,6 +175,7 @@ class Rocks:
             raise BookieStorageError(f"{self._path}: {error}") from error
 
     def _sync_log(self) -> None:
+        """Syncs the newest write-ahead log without holding the interpreter's lock. OSError."""
         logs = [path for path in self._path.iterdir() if _WAL_NAME.fullmatch(path.name)]
         newest = max(logs, key=lambda path: int(path.stem), default=None)
         if newest is None:
@@ -156,21 +188,29 @@ class Rocks:
 
 
 def is_database(path: Path) -> bool:
+    """Returns whether a directory holds a RocksDB database.
+
+    The file CURRENT makes it one.
+    """
     return (path / "CURRENT").exists()
 
 
 @contextlib.contextmanager
 def read_rows(path: Path) -> Iterator[Iterator[Put]]:
-    """All rows of a database, in order, without changing a byte of it, whoever has it open.
+    """Opens a database to read, and gives its rows in order.
 
-    Of one that is open elsewhere it shows what was there at some moment. Raises BookieStorageError.
+    No byte of it is changed.
+    It may be open in a running bookie; then the rows are those of some moment. BookieStorageError.
     """
     with _to_read(path) as db:
         yield _rows(db, b"", path)
 
 
 def sequence_of(path: Path) -> int:
-    """`Rocks.sequence` of a database that is not open. Raises BookieStorageError."""
+    """Returns the sequence number of a database that is not open.
+
+    See `Rocks.sequence`. BookieStorageError.
+    """
     with _to_read(path) as db:
         return int(db.latest_sequence_number())
 
@@ -180,8 +220,9 @@ def _to_read(path: Path) -> Iterator[Rdict]:
     from rocksdict import AccessType, Rdict
 
     if not is_database(path):
-        raise BookieStorageError(f"{path} is no RocksDB database")
-    # The binding leaves a file of its own beside those that it opens, even when it only reads.
+        raise BookieStorageError(f"{path} is no RocksDB database: it has no file CURRENT")
+    # The binding writes `rocksdict-config.json` into each directory that it opens, even to read. So it gets a directory
+    # of links.
     with tempfile.TemporaryDirectory(prefix="index-") as directory:
         for file in path.iterdir():
             (Path(directory) / file.name).symlink_to(file.absolute())
@@ -198,7 +239,7 @@ def _to_read(path: Path) -> Iterator[Rdict]:
 
 
 def _without(directory: str, error: Exception) -> str:
-    """RocksDB names its files; the folder of the links is of no use to anybody."""
+    """Returns an error's text without the directory of links, which is gone when the text is read."""
     return str(error).replace(f"{directory}/", "")
 
 
@@ -208,7 +249,7 @@ def _rows(db: Rdict, start: bytes, path: Path) -> Iterator[Put]:
     for row in cast("Iterator[Put]", items):  # raw mode: keys and values are bytes
         yield row
     last, _ = row
-    # The binding ends at a damaged block as it does behind the last row: only an iterator's status tells them apart.
+    # The binding's own iteration does not give its status. A second iterator steps over the last row, to the same place.
     iterator = db.iter()
     if last:
         iterator.seek(last)
@@ -223,7 +264,7 @@ def _check(iterator: RdictIter, path: Path) -> None:
     try:
         iterator.status()
     except Exception as error:  # rocksdict raises bare Exception for every failure of RocksDB
-        raise BookieStorageError(f"{path}: {error}") from error
+        raise BookieStorageError(f"{path}: {error}; run `magnetar bookie check`") from error
 
 
 def _options(buffer_bytes: int) -> Options:
@@ -237,5 +278,6 @@ def _options(buffer_bytes: int) -> Options:
     options.set_write_buffer_size(buffer_bytes)
     options.set_max_write_buffer_number(4)
     options.set_keep_log_file_num(2)
+    # Bounds the log that an open must replay, and the space it takes.
     options.set_max_total_wal_size(16 * buffer_bytes)
     return options

@@ -1,9 +1,14 @@
-"""The write cache: entries between their add and their place in an entry log, in two halves.
+"""The write cache: entries from their add until their checkpoint has them in an entry log (BookKeeper: `WriteCache`).
 
-Adds go to the active half; a checkpoint swaps the halves and writes the other one out, and drops it only
-when log, index and mark are safe. What is in a half is served in preference to any log, so a rewritten
-entry is never seen in its old version. Changed by the loop's thread alone; the checkpoint's thread reads
-the half that was swapped out, from which only deleted ledgers still go. Pure: no I/O, no clock.
+There are two, `active` and `flushing`. Adds go to the active write cache. A checkpoint swaps: the active one becomes the
+flushing one, an empty one becomes active. The flushing write cache is dropped when its entries, the index and the marks
+are on disk, and not earlier.
+
+The law: an entry in a write cache is newer than its copy in any entry log, so reads look here first, active before
+flushing. An entry that was written again is therefore never served in its old version.
+
+The loop's thread alone changes both. The checkpoint's thread reads the flushing one, from which only deleted ledgers are
+removed meanwhile. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -15,28 +20,33 @@ from bookie_stub.base.record import Record
 from bookie_stub.disk.arena import Arena
 from bookie_stub.disk.ledger_entries import LedgerEntries, Run
 
+# The size counts what the interpreter needs besides the bytes, or a cache of small entries would take a multiple of
+# `dbStorage_writeCacheMaxSizeMb`. Measured with tracemalloc; `test_write_cache.py` checks them.
 ENTRY_OVERHEAD_BYTES = 200
-"""What the interpreter needs for an entry by itself besides its bytes; small ones are mostly this."""
+"""Memory of a single entry besides its record."""
 RUN_OVERHEAD_BYTES = 1000
-"""The same for a run,"""
+"""Memory of a run besides its records."""
 UNEVEN_OVERHEAD_BYTES = 80
-"""and for each of its entries when their ids or lengths follow no rule."""
+"""Memory of each entry in a run whose ids or starts are lists instead of ranges."""
 LEDGER_OVERHEAD_BYTES = 350
-"""And for each ledger that a half has something of: with very many ledgers this is most of it."""
+"""Memory of each ledger that has an entry here; with very many ledgers this is most of it."""
 _RUN_BYTES_MIN = 1000
-"""Less is kept entry by entry: a run has its price too."""
+"""A shorter run is stored entry by entry: as a run it would cost more."""
 
 
 class WriteCache:
+    """The entries of all ledgers between two checkpoints."""
+
     __slots__ = ("entries", "size")
 
     def __init__(self) -> None:
         self.entries: dict[int, LedgerEntries] = {}
-        """By ledger id."""
+        """The entries by ledger id."""
         self.size = 0
-        """Bytes of memory put, a rewritten entry's old ones included."""
+        """Bytes of memory taken, overhead and the old versions of rewritten entries included. It never falls."""
 
     def put(self, ledger_id: int, entry_id: int, record: Record) -> None:
+        """Stores one record, which replaces an older one of the same entry."""
         ledger = self.entries.get(ledger_id)
         if ledger is None:
             ledger = self._begin(ledger_id)
@@ -44,11 +54,15 @@ class WriteCache:
         self.size += len(record) + ENTRY_OVERHEAD_BYTES
 
     def put_run(self, ledger_id: int, run: Run) -> None:
-        """Several entries at once, the later one of two with the same id."""
+        """Stores the entries of a run.
+
+        Of two entries with the same id the later one counts.
+        """
         ledger = self.entries.get(ledger_id)
         if ledger is None:
             ledger = self._begin(ledger_id)
         if len(run.records) >= _RUN_BYTES_MIN and _ascending(run.entry_ids) and ledger.put_run(run):
+            # Ranges take no memory per entry, tuples take a pointer and an int for each.
             even = type(run.entry_ids) is range and type(run.starts) is range
             self.size += len(run.records) + RUN_OVERHEAD_BYTES
             self.size += 0 if even else UNEVEN_OVERHEAD_BYTES * len(run.entry_ids)
@@ -63,10 +77,13 @@ class WriteCache:
         return ledger
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """Returns a copy of an entry's newest record, None without one."""
         ledger = self.entries.get(ledger_id)
         return None if ledger is None else ledger.get(entry_id)
 
     def count(self) -> int:
+        """Returns about the number of entries; see `LedgerEntries.__len__`."""
+        # `list` copies in one step; another thread may remove a ledger meanwhile.
         return sum(map(len, list(self.entries.values())))
 
 
@@ -77,19 +94,28 @@ def _ascending(entry_ids: Sequence[int]) -> bool:
 
 
 class WriteCaches:
+    """The active and the flushing write cache, as BookKeeper's SingleDirectoryDbLedgerStorage has them."""
+
     __slots__ = ("active", "active_bytes_max", "arena", "flushing")
 
     def __init__(self, bytes_max: int) -> None:
+        """`bytes_max` bounds both together; one large run can pass it."""
         self.active_bytes_max = bytes_max // 2
+        """The size at which the active write cache is full."""
         self.active = WriteCache()
+        """The one that takes adds."""
         self.flushing: WriteCache | None = None
+        """The one that a checkpoint writes out; None while no checkpoint is running."""
         self.arena = Arena(bytes_max)
-        """Where what comes in large pieces is kept."""
+        """Memory for runs and for large adds, which the wire receives into it."""
 
     def put_run(
         self, ledger_id: int, entry_ids: Sequence[int], records: bytes, starts: Sequence[int]
     ) -> Record:
-        """Into the active half; returns the records where they are now."""
+        """Stores entries as active, and returns their records' new memory.
+
+        The caller gives the returned memory to the journal, so that `records` itself is freed at once.
+        """
         if len(entry_ids) == 1:
             self.active.put(ledger_id, entry_ids[0], records)
             return records
@@ -99,43 +125,64 @@ class WriteCaches:
 
     @property
     def active_full(self) -> bool:
+        """True when a checkpoint is due."""
         return self.active.size >= self.active_bytes_max
 
     @property
     def full(self) -> bool:
-        """Both halves are full, or the other one is not yet written out."""
+        """True when adds must wait.
+
+        The active write cache is full, and the flushing one is not written out yet.
+        """
         return self.flushing is not None and self.active_full
 
     def swap(self) -> WriteCache:
-        """The half to write out. Not while another one is being written."""
+        """Makes the active write cache the flushing one and returns it.
+
+        The last flush must have ended.
+        """
         assert self.flushing is None, "the last flush has not ended"
+        # Both in the loop's thread between two callbacks, so no add can fall between the two.
         self.flushing = self.active
         self.active = WriteCache()
         return self.flushing
 
     def flushed(self) -> None:
+        """Drops the flushing write cache.
+
+        Call it when its checkpoint is done, marks included.
+        """
         self.flushing = None
 
     def get(self, ledger_id: int, entry_id: int) -> bytes | None:
+        """Returns a copy of an entry's newest record, or None."""
         record = self.active.get(ledger_id, entry_id)
         if record is None and self.flushing is not None:
             record = self.flushing.get(ledger_id, entry_id)
         return record
 
     def entries_of(self, ledger_id: int) -> tuple[LedgerEntries, ...]:
-        """The ledger's entries in each half that has some, newest first."""
-        halves = (self.active,) if self.flushing is None else (self.active, self.flushing)
-        return tuple(half.entries[ledger_id] for half in halves if ledger_id in half.entries)
+        """Returns a ledger's entries in each write cache, active first.
+
+        A write cache without any of them is left out.
+        """
+        caches = (self.active,) if self.flushing is None else (self.active, self.flushing)
+        return tuple(cache.entries[ledger_id] for cache in caches if ledger_id in cache.entries)
 
     def forget(self, ledger_id: int) -> None:
-        """A deleted ledger. What a running flush has already taken goes with the next checkpoint."""
+        """Removes a deleted ledger.
+
+        Entries that a running flush has read already go with the next checkpoint.
+        """
         self.active.entries.pop(ledger_id, None)
         if self.flushing is not None:
             self.flushing.entries.pop(ledger_id, None)
 
     @property
     def size(self) -> int:
+        """Bytes of memory taken by both."""
         return self.active.size + (self.flushing.size if self.flushing is not None else 0)
 
     def count(self) -> int:
+        """Returns about the number of entries in both."""
         return self.active.count() + (self.flushing.count() if self.flushing is not None else 0)

@@ -1,1 +1,1 @@
-"""The bookie's HTTP port: metrics, heartbeat and BookKeeper's REST paths."""
+"""The bookie's HTTP port: metrics for Prometheus and BookKeeper's REST interface."""

@@ -1,4 +1,5 @@
-"""`/api/v1/bookie/...`: the bookie's state and its garbage collection, in the JSON of BookKeeper's HTTP server."""
+"""`/api/v1/bookie/...`: state and garbage collection, in the JSON of BookKeeper's HTTP server (compared with
+4.17.3)."""
 
 from __future__ import annotations
 
@@ -12,13 +13,17 @@ from bookie_stub.compose.bookie import Bookie
 from bookie_stub.upkeep.directory_compactions import ForcedRound
 
 PREFIX = "/api/v1/bookie"
+"""Of every route."""
 
 
 class BookieApi:
+    """Answers the REST requests; docs/bookie_reference.md lists the routes."""
+
     def __init__(self, bookie: Bookie) -> None:
         self._bookie = bookie
 
     def add_routes(self, app: web.Application) -> None:
+        """Adds all routes to an application."""
         for name, answer in (
             ("info", self._info),
             ("state", self._state),
@@ -39,7 +44,7 @@ class BookieApi:
         running = not self._bookie.closed
         state = {
             "running": running,
-            "readOnly": self._bookie.read_only,
+            "readOnly": self._bookie.availability.read_only,
             "shuttingDown": not running,
             "availableForHighPriorityWrites": running,
         }
@@ -51,16 +56,18 @@ class BookieApi:
         return web.Response(text="OK")
 
     async def _gc_details(self, _request: web.Request) -> web.Response:
-        """One object for each ledger directory."""
-        forced = self._bookie.collection.forced
+        """Answers one object for each ledger directory."""
+        forced = self._bookie.upkeep.collector.forced
         return _json([_details(stats, forced) for stats in self._bookie.stats.collection.directories])
 
     async def _forced(self, _request: web.Request) -> web.Response:
-        return _json({"is_in_force_gc": "true" if self._bookie.collection.forced else "false"})
+        return _json({"is_in_force_gc": "true" if self._bookie.upkeep.collector.forced else "false"})
 
     async def _force(self, request: web.Request) -> web.Response:
-        """Without a body both kinds of compaction where there is room for them; `forceMajor` and `forceMinor` switch one
-        off, or on although a disk has no room."""
+        """Starts a round of garbage collection.
+
+        Without a body both compactions run where the disk has space for them. With a body, `forceMajor` and
+        `forceMinor` (both true by default) choose the compactions, and these run on full disks too."""
         try:
             wanted = await _body(request)
             major, minor = (_flag(wanted, name, default=True) for name in ("forceMajor", "forceMinor"))
@@ -68,17 +75,19 @@ class BookieApi:
             return web.Response(
                 status=400, text=f'allowed is {{"forceMajor": true, "forceMinor": true}}: {error}'
             )
-        self._bookie.collection.force(ForcedRound(minor, major, without_free_space=bool(wanted)))
+        self._bookie.upkeep.collector.force(ForcedRound(minor, major, without_free_space=bool(wanted)))
         return _json(f"Triggered GC on BookieServer: {self._bookie.settings.bookie_id}")
 
     async def _indexes_compacting(self, _request: web.Request) -> web.Response:
-        collection = self._bookie.collection
+        collection = self._bookie.upkeep.collector
         paths = enumerate(collection.index_paths)
         return _json({str(path): collection.is_compacting_index(place) for place, path in paths})
 
     async def _compact_indexes(self, request: web.Request) -> web.Response:
-        """`entryLocationRocksDBCompact` has to be true; `entryLocations` are paths with commas, all without them."""
-        paths = [str(path) for path in self._bookie.collection.index_paths]
+        """Compacts location indexes when `entryLocationRocksDBCompact` is true.
+
+        `entryLocations` names their paths, separated by commas; without it all are compacted."""
+        paths = [str(path) for path in self._bookie.upkeep.collector.index_paths]
         try:
             wanted = await _body(request)
             asked = _flag(wanted, "entryLocationRocksDBCompact", default=False)
@@ -92,7 +101,7 @@ class BookieApi:
             )
         if not asked:
             return _json("Not triggered: entryLocationRocksDBCompact is not true")
-        self._bookie.collection.compact_indexes(places)
+        self._bookie.upkeep.collector.compact_indexes(places)
         return _json(f"Triggered entry Location RocksDB compact on bookie:{self._bookie.settings.bookie_id}")
 
 
@@ -114,14 +123,14 @@ async def _body(request: web.Request) -> Mapping[str, object]:
     text = (await request.text()).strip()
     wanted = json.loads(text) if text else {}
     if not isinstance(wanted, dict):
-        raise TypeError(f"{text} is no JSON object")
+        raise TypeError(f"{text} is not a JSON object")
     return wanted
 
 
 def _flag(wanted: Mapping[str, object], name: str, *, default: bool) -> bool:
     value = wanted.get(name, default)
     if not isinstance(value, bool):
-        raise TypeError(f"{name} is {value!r}")
+        raise TypeError(f"{name} is {value!r} instead of true or false")
     return value
 
 

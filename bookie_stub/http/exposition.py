@@ -1,268 +1,278 @@
-"""The bookie's counters as Prometheus text, under BookKeeper's names, so that existing dashboards fit.
+"""The bookie's counters as Prometheus families, under BookKeeper's names, so that existing dashboards fit.
 
-Timers are milliseconds, as summaries with quantiles of the newest observations. A name that dashboards ask
-for and that cannot move yet says so in its HELP. Names of older BookKeeper releases (`_COUNT`) stand beside
-the newer ones (`_TOTAL`), because dashboards use both.
+Rules of the names: timers are milliseconds, as summaries with quantiles of the newest observations. A name that
+dashboards use and that cannot change in this bookie says so in its HELP. Names of older BookKeeper releases
+(`_COUNT`) stand beside the newer ones (`_TOTAL`), because dashboards use both.
+
+This module imports prometheus_client; `http.server` imports it at the first scrape, to keep start and idle memory
+small.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
 from bookie_stub.base.file_system import FileSystem
-from bookie_stub.base.metrics import CollectionStats, Outcome, Summary, merged
+from bookie_stub.base.metrics import CollectionStats, Outcome, Summary
 from bookie_stub.compose.bookie import Bookie
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the text that `render` returns."""
 QUANTILES = (0.5, 0.75, 0.95, 0.99, 0.999, 0.9999, 1.0)
+"""The quantiles of every summary, as BookKeeper's Prometheus provider has them."""
 ALWAYS_ZERO = " Always 0 so far: "
+"""Part of the HELP of a metric that cannot change."""
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_:]")
-DASHBOARD_DIRECTORY = "_pulsar_data_bookkeeper_ledgers_0"
-"""The directory that a stock dashboard has in the name of its panel."""
+_DASHBOARD_DIRECTORY = "_pulsar_data_bookkeeper_ledgers_0"
+"""The ledger directory in a metric's name on Pulsar's stock dashboard."""
+_COUNTER_SUFFIX = re.compile(rb"^((?:# (?:HELP|TYPE) )?\w+)_total(?= )", re.MULTILINE)
 
 
 class Load(Protocol):
-    """What the TCP side has in hand."""
+    """The requests in progress, as the server knows them."""
 
     @property
-    def adds_in_progress(self) -> int: ...
+    def adds_in_progress(self) -> int:
+        """Adds that are not yet answered."""
+        ...
 
     @property
-    def reads_in_progress(self) -> int: ...
+    def reads_in_progress(self) -> int:
+        """Reads that are not yet answered."""
+        ...
 
     blocked: int
+    """Connections that are not read from for now."""
 
 
 class _NoLoad:
+    """Stands for the server of a bookie that has none."""
+
     adds_in_progress = reads_in_progress = blocked = 0
 
 
-class _Text:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+def render(bookie: Bookie, load: Load | None = None) -> bytes:
+    """Returns the text of one scrape.
 
-    def single(self, kind: str, name: str, doc: str, value: float, labels: str = "") -> None:
-        self._head(kind, name, doc)
-        self.lines.append(f"{name}{{{labels}}} {_number(value)}" if labels else f"{name} {_number(value)}")
-
-    def gauge(self, name: str, doc: str, value: float, labels: str = "") -> None:
-        self.single("gauge", name, doc, value, labels)
-
-    def counter(self, names: str, doc: str, value: float) -> None:
-        """`names`: one or more, divided by blanks."""
-        for name in names.split():
-            self.single("counter", name, doc, value)
-
-    def summary(self, name: str, doc: str, summary: Summary) -> None:
-        self._head("summary", name, doc)
-        self._summary(name, "", summary)
-
-    def outcome(self, names: str, doc: str, outcome: Outcome) -> None:
-        for name in names.split():
-            self.outcomes(name, doc, [("", outcome)])
-
-    def outcomes(self, name: str, doc: str, outcomes: Sequence[tuple[str, Outcome]]) -> None:
-        """Each with its labels in front."""
-        self._head("summary", name, doc)
-        for labels, outcome in outcomes:
-            for success, summary in (("true", outcome.ok), ("false", outcome.failed)):
-                self._summary(name, f'{labels}success="{success}",', summary)
-
-    def _summary(self, name: str, labels: str, summary: Summary) -> None:
-        for quantile, value in zip(QUANTILES, summary.quantiles(QUANTILES), strict=True):
-            self.lines.append(f'{name}{{{labels}quantile="{quantile}"}} {_number(value)}')
-        rest = f"{{{labels[:-1]}}}" if labels else ""
-        self.lines.append(f"{name}_count{rest} {summary.count}")
-        self.lines.append(f"{name}_sum{rest} {_number(summary.sum)}")
-
-    def _head(self, kind: str, name: str, doc: str) -> None:
-        self.lines += (f"# HELP {name} {doc}", f"# TYPE {name} {kind}")
+    Without `load` no request is in progress."""
+    text = generate_latest(BookieCollector(bookie, load or _NoLoad()))
+    # prometheus_client appends `_total` to the name of every counter. BookKeeper's counters have no such suffix.
+    return _COUNTER_SUFFIX.sub(rb"\1", text)
 
 
-def render(bookie: Bookie, load: Load | None = None) -> str:
-    """The whole scrape."""
-    text = _Text()
-    _state(text, bookie)
-    _journal(text, bookie)
-    _storage(text, bookie)
-    _collection(text, bookie.stats.collection)
-    _requests(text, bookie, load or _NoLoad())
-    return "\n".join(text.lines) + "\n"
+class BookieCollector(Collector):
+    """Reads all counters of one bookie for each scrape."""
+
+    def __init__(self, bookie: Bookie, load: Load) -> None:
+        self._bookie = bookie
+        self._load = load
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields every family; called by prometheus_client."""
+        yield from _state(self._bookie)
+        yield from _journal(self._bookie)
+        yield from _storage(self._bookie)
+        yield from _read_cache(self._bookie)
+        yield from _collection(self._bookie.stats.collection)
+        yield from _requests(self._bookie, self._load)
 
 
-def _state(text: _Text, bookie: Bookie) -> None:
-    stats = bookie.stats
-    text.gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only.", 0 if bookie.read_only else 1)
-    text.gauge("bookie_ledgers_count", "Ledgers known to this bookie.", bookie.ledger_count)
-    text.gauge("bookie_ACTIVE_LEDGER_TOTAL", "Ledgers known to this bookie.", bookie.ledger_count)
-    text.gauge(
+def _counter(name: str, doc: str, value: float) -> Metric:
+    return CounterMetricFamily(name, doc, value)
+
+
+def _gauge(name: str, doc: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, doc, value)
+
+
+def _summary(name: str, doc: str, summary: Summary) -> Metric:
+    family = SummaryMetricFamily(name, doc)
+    _add_summary(family, {}, summary)
+    return family
+
+
+def _outcome(name: str, doc: str, outcome: Outcome) -> Metric:
+    return _outcomes(name, doc, [({}, outcome)])
+
+
+def _outcomes(name: str, doc: str, outcomes: Iterable[tuple[dict[str, str], Outcome]]) -> Metric:
+    family = SummaryMetricFamily(name, doc)
+    for labels, outcome in outcomes:
+        _add_summary(family, {**labels, "success": "true"}, outcome.ok)
+        _add_summary(family, {**labels, "success": "false"}, outcome.failed)
+    return family
+
+
+def _add_summary(family: Metric, labels: dict[str, str], summary: Summary) -> None:
+    # SummaryMetricFamily.add_metric knows no quantiles, so all samples are added one by one.
+    name = family.name
+    for quantile, value in zip(QUANTILES, summary.quantiles(QUANTILES), strict=True):
+        family.add_sample(name, {**labels, "quantile": str(quantile)}, value)
+    family.add_sample(f"{name}_count", labels, summary.count)
+    family.add_sample(f"{name}_sum", labels, summary.sum)
+
+
+def _state(bookie: Bookie) -> Iterator[Metric]:
+    state, availability = bookie.state, bookie.availability
+    yield _gauge("bookie_SERVER_STATUS", "1 writable, 0 read-only.", 0 if availability.read_only else 1)
+    for name in ("bookie_ledgers_count", "bookie_ACTIVE_LEDGER_TOTAL"):
+        yield _gauge(name, "Ledgers known to this bookie.", len(state.ledgers.by_id))
+    yield _gauge(
         "bookie_entries_count",
         "Entries: RocksDB's estimate for the index, and those in the write cache.",
-        bookie.entry_count,
+        state.storages.entry_count_estimate() + state.write_caches.count(),
     )
-    text.gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry log files.", bookie.entry_log_count)
+    yield _gauge("bookie_ACTIVE_ENTRY_LOG_TOTAL", "Entry log files.", state.storages.entry_log_count())
     directories = bookie.settings.ledger_directories
-    text.gauge("bookie_ledger_num_dirs", "Ledger directories.", len(directories))
-    writable = bookie.writable_directories
-    text.gauge("bookie_ledger_writable_dirs", "Ledger directories that take plain adds.", writable)
+    yield _gauge("bookie_ledger_num_dirs", "Ledger directories.", len(directories))
+    doc = "Ledger directories that take plain adds."
+    yield _gauge("bookie_ledger_writable_dirs", doc, availability.writable_directories)
     share_taken = FileSystem().share_taken
     taken = {_NOT_IN_A_NAME.sub("_", str(path.absolute())): share_taken(path) for path in directories}
-    taken.setdefault(DASHBOARD_DIRECTORY, share_taken(directories[0]))
+    taken.setdefault(_DASHBOARD_DIRECTORY, share_taken(directories[0]))
     for name, share in taken.items():
         doc = "Percent of the ledger directory's disk in use."
-        text.gauge(f"bookie_ledger_dir_{name}_usage", doc, 100 * share)
-    deleted = "Ledgers deleted since the start, and over-replicated ones whose entries were given up."
-    text.counter("bookie_DELETED_LEDGER_TOTAL bookie_DELETED_LEDGER_COUNT", deleted, stats.deleted_ledgers)
+        yield _gauge(f"bookie_ledger_dir_{name}_usage", doc, 100 * share)
+    doc = "Ledgers deleted since the start, and over-replicated ones whose entries were given up."
+    for name in ("bookie_DELETED_LEDGER_TOTAL", "bookie_DELETED_LEDGER_COUNT"):
+        yield _counter(name, doc, bookie.stats.deleted_ledgers)
 
 
-def _journal(text: _Text, bookie: Bookie) -> None:
+def _journal(bookie: Bookie) -> Iterator[Metric]:
     journals = bookie.stats.journals
-    labels = [f'journalIndex="{index}",' for index in range(len(journals))]
-    text.outcomes(
+    labels = [{"journalIndex": str(index)} for index in range(len(journals))]
+    yield _outcomes(
         "bookie_journal_JOURNAL_ADD_ENTRY",
         "Milliseconds from a record's queueing to its group's sync, as of the oldest in the group.",
-        [(label, journal.adds) for label, journal in zip(labels, journals, strict=True)],
+        zip(labels, [journal.adds for journal in journals], strict=True),
     )
-    text.outcomes(
+    yield _outcomes(
         "bookie_journal_JOURNAL_SYNC",
         "Milliseconds of a group's write and sync, which are one call.",
-        [(label, journal.syncs) for label, journal in zip(labels, journals, strict=True)],
+        zip(labels, [journal.syncs for journal in journals], strict=True),
     )
-    text.gauge(
+    yield _gauge(
         "bookie_journal_JOURNAL_QUEUE_SIZE",
         "Runs of adds, and other records, that wait for a group.",
-        bookie.journal_queue_length,
+        bookie.state.journals.queue_length,
     )
-    text.gauge(
-        "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
-        f"Groups that wait for a sync.{ALWAYS_ZERO}one thread writes and syncs.",
-        0,
-    )
-    text.gauge(
-        "bookie_journal_JOURNAL_CB_QUEUE_SIZE",
-        f"Answers that wait for a thread.{ALWAYS_ZERO}a group is answered by one call into the loop.",
-        0,
-    )
-    groups = merged([journal.groups for journal in journals])
-    text.counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes of records.", bookie.stats.journal_bytes)
-    text.counter("bookie_journal_JOURNAL_NUM_FLUSH_EMPTY_QUEUE", "Groups written.", groups.count)
-    text.summary("bookie_journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Records per group.", groups)
+    doc = f"Groups that wait for a sync.{ALWAYS_ZERO}one thread writes and syncs."
+    yield _gauge("bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE", doc, 0)
+    doc = f"Answers that wait for a thread.{ALWAYS_ZERO}a group is answered by one call into the loop."
+    yield _gauge("bookie_journal_JOURNAL_CB_QUEUE_SIZE", doc, 0)
+    groups = Summary.merged([journal.groups for journal in journals])
+    yield _counter("bookie_journal_JOURNAL_WRITE_BYTES", "Bytes of records.", bookie.stats.journal_bytes)
+    yield _counter("bookie_journal_JOURNAL_NUM_FLUSH_EMPTY_QUEUE", "Groups written.", groups.count)
+    yield _summary("bookie_journal_JOURNAL_FORCE_WRITE_BATCH_ENTRIES", "Records per group.", groups)
     failures = sum(journal.failures for journal in journals)
-    text.counter("bookie_journal_JOURNAL_FAILURES", "Writes and syncs that failed.", failures)
+    yield _counter("bookie_journal_JOURNAL_FAILURES", "Writes and syncs that failed.", failures)
 
 
-def _storage(text: _Text, bookie: Bookie) -> None:
-    stats, cache = bookie.stats, bookie.write_cache
-    text.counter("bookie_WRITE_BYTES", "Bytes of records added.", stats.journal_bytes)
-    text.counter("bookie_READ_BYTES", "Bytes of entries read.", stats.read_bytes)
-    text.gauge("bookie_write_cache_size", "Bytes in the write cache, both halves.", cache.size)
-    text.gauge("bookie_write_cache_count", "Entries in the write cache, both halves.", cache.count())
-    text.counter("bookie_write_cache_hits", "Entries served from the write cache.", stats.write_cache_hits)
-    text.counter("bookie_write_cache_misses", "Entries looked for elsewhere.", stats.write_cache_misses)
-    _read_cache(text, bookie)
-    text.outcome("bookie_add_entry", "Milliseconds per add, journal included.", stats.add_entries())
-    text.outcome(
+def _storage(bookie: Bookie) -> Iterator[Metric]:
+    stats, caches = bookie.stats, bookie.state.write_caches
+    yield _counter("bookie_WRITE_BYTES", "Bytes of records added.", stats.journal_bytes)
+    yield _counter("bookie_READ_BYTES", "Bytes of entries read.", stats.read_bytes)
+    yield _gauge("bookie_write_cache_size", "Bytes in the active and the flushing write cache.", caches.size)
+    yield _gauge(
+        "bookie_write_cache_count", "Entries in the active and the flushing write cache.", caches.count()
+    )
+    yield _counter("bookie_write_cache_hits", "Entries served from the write cache.", stats.write_cache_hits)
+    yield _counter("bookie_write_cache_misses", "Entries looked for elsewhere.", stats.write_cache_misses)
+    yield _outcome("bookie_add_entry", "Milliseconds per add, journal included.", stats.add_entries())
+    yield _outcome(
         "bookie_read_entry",
         "Milliseconds per entry read; counted without a time where memory was enough.",
         stats.read_entries,
     )
-    text.summary("bookie_flush", "Milliseconds per checkpoint that wrote entries.", stats.flush)
-    text.summary("bookie_flush_size", "Entries per checkpoint.", stats.flush_entries)
-    text.counter(
-        "bookie_flush_failures", "Checkpoints that failed and were repeated.", stats.checkpoint_failures
-    )
-    text.counter("bookie_throttled_write_requests", "Adds that waited for a flush.", stats.adds_held)
-    text.counter("bookie_rejected_write_requests", "Adds that waited too long for one.", stats.adds_rejected)
+    yield _summary("bookie_flush", "Milliseconds per checkpoint that wrote entries.", stats.flush)
+    yield _summary("bookie_flush_size", "Entries per checkpoint.", stats.flush_entries)
+    doc = "Checkpoints that failed and were repeated."
+    yield _counter("bookie_flush_failures", doc, stats.checkpoint_failures)
+    yield _counter("bookie_throttled_write_requests", "Adds that waited for a flush.", stats.adds_held)
+    doc = "Adds that waited too long for one."
+    yield _counter("bookie_rejected_write_requests", doc, stats.adds_rejected)
 
 
-def _collection(text: _Text, stats: CollectionStats) -> None:
-    text.counter(
-        "bookie_MAJOR_COMPACTION_TOTAL bookie_MAJOR_COMPACTION_COUNT", "Major compactions.", stats.majors
-    )
-    text.counter(
-        "bookie_MINOR_COMPACTION_TOTAL bookie_MINOR_COMPACTION_COUNT", "Minor compactions.", stats.minors
-    )
-    text.counter("bookie_ENTRY_LOCATION_COMPACTION_TOTAL", "Compactions of location indexes.", stats.indexes)
-    text.counter(
+def _read_cache(bookie: Bookie) -> Iterator[Metric]:
+    stats, cache = bookie.stats, bookie.state.read_cache
+    yield _gauge("bookie_read_cache_size", "Bytes in the read cache, entries rounded up to 64.", cache.size)
+    yield _gauge("bookie_read_cache_count", "Entries in the read cache.", cache.count)
+    doc = "Entries that a load had brought before they were due."
+    yield _counter("bookie_read_cache_hits", doc, stats.read_cache_hits)
+    doc = "Entries that a load was started for."
+    yield _counter("bookie_read_cache_misses", doc, stats.read_cache_misses)
+    doc = "Entries per load besides the one that it was for."
+    yield _summary("bookie_readahead_batch_count", doc, stats.readahead_entries)
+    yield _summary("bookie_readahead_batch_size", "Bytes of these per load.", stats.readahead_bytes)
+    doc = "dbStorage_readAheadCacheBatchSize."
+    yield _gauge("bookie_readahead_max_batch_size", doc, bookie.settings.readahead_entries)
+    for name, doc, elapsed_ns in (
+        ("bookie_readahead_time", "Milliseconds of loads that read ahead.", stats.readahead_ns),
+        ("bookie_read_entrylog_time", "Milliseconds in entry logs.", stats.read_logs_ns),
+        ("bookie_read_locations_index_time", "Milliseconds in the location index.", stats.read_index_ns),
+    ):
+        yield _counter(name, doc, elapsed_ns / 1e6)
+
+
+def _collection(stats: CollectionStats) -> Iterator[Metric]:
+    for suffix in ("TOTAL", "COUNT"):
+        yield _counter(f"bookie_MAJOR_COMPACTION_{suffix}", "Major compactions.", stats.majors)
+        yield _counter(f"bookie_MINOR_COMPACTION_{suffix}", "Minor compactions.", stats.minors)
+    doc = "Compactions of location indexes."
+    yield _counter("bookie_ENTRY_LOCATION_COMPACTION_TOTAL", doc, stats.indexes)
+    yield _counter(
         "bookie_RECLAIMED_COMPACTION_SPACE_BYTES",
         "Bytes of entry logs that compactions freed.",
         stats.reclaimed_by_compaction,
     )
-    text.counter(
+    yield _counter(
         "bookie_RECLAIMED_DELETION_SPACE_BYTES",
         "Bytes of entry logs removed because all their ledgers were deleted.",
         stats.reclaimed_by_deletion,
     )
-    text.gauge(
+    yield _gauge(
         "bookie_ACTIVE_ENTRY_LOG_SPACE_BYTES",
         "Bytes of living ledgers in finished entry logs, as of the last round of garbage collection.",
         stats.alive_bytes,
     )
-    text.gauge("bookie_ENTRY_LOG_SPACE_BYTES", "Bytes of these logs.", stats.log_bytes)
-    text.outcome("bookie_THREAD_RUNTIME", "Milliseconds per round of garbage collection.", stats.rounds)
-    text.outcome("bookie_COMPACT_RUNTIME", "Milliseconds per compaction.", stats.compactions)
+    yield _gauge("bookie_ENTRY_LOG_SPACE_BYTES", "Bytes of these logs.", stats.log_bytes)
+    yield _outcome("bookie_THREAD_RUNTIME", "Milliseconds per round of garbage collection.", stats.rounds)
+    yield _outcome("bookie_COMPACT_RUNTIME", "Milliseconds per compaction.", stats.compactions)
 
 
-def _read_cache(text: _Text, bookie: Bookie) -> None:
-    stats, cache = bookie.stats, bookie.read_cache
-    text.gauge("bookie_read_cache_size", "Bytes in the read cache, entries rounded up to 64.", cache.size)
-    text.gauge("bookie_read_cache_count", "Entries in the read cache.", cache.count)
-    text.counter(
-        "bookie_read_cache_hits",
-        "Entries that a load had brought before they were due.",
-        stats.read_cache_hits,
+def _requests(bookie: Bookie, load: Load) -> Iterator[Metric]:
+    adds, reads = bookie.stats.add_entries(), bookie.stats.read_requests
+    for suffix in ("", "_REQUEST"):
+        doc = "Milliseconds per add until its answer."
+        yield _outcome(f"bookkeeper_server_ADD_ENTRY{suffix}", doc, adds)
+        doc = (
+            "Milliseconds per read until its answer; counted without a time where it was served from memory."
+        )
+        yield _outcome(f"bookkeeper_server_READ_ENTRY{suffix}", doc, reads)
+    yield _gauge("bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Adds not yet answered.", load.adds_in_progress)
+    yield _gauge(
+        "bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads not yet answered.", load.reads_in_progress
     )
-    text.counter("bookie_read_cache_misses", "Entries that a load was started for.", stats.read_cache_misses)
-    text.summary(
-        "bookie_readahead_batch_count",
-        "Entries per load besides the one that it was for.",
-        stats.readahead_entries,
-    )
-    text.summary("bookie_readahead_batch_size", "Bytes of these per load.", stats.readahead_bytes)
-    text.gauge(
-        "bookie_readahead_max_batch_size",
-        "dbStorage_readAheadCacheBatchSize.",
-        bookie.settings.readahead_entries,
-    )
-    text.counter("bookie_readahead_time", "Milliseconds of loads that read ahead.", stats.readahead_ns / 1e6)
-    text.counter("bookie_read_entrylog_time", "Milliseconds in entry logs.", stats.read_logs_ns / 1e6)
-    text.counter(
-        "bookie_read_locations_index_time", "Milliseconds in the location index.", stats.read_index_ns / 1e6
-    )
-
-
-def _requests(text: _Text, bookie: Bookie, load: Load) -> None:
-    stats = bookie.stats
-    text.outcome(
-        "bookkeeper_server_ADD_ENTRY bookkeeper_server_ADD_ENTRY_REQUEST",
-        "Milliseconds per add until its answer.",
-        stats.add_entries(),
-    )
-    text.outcome(
-        "bookkeeper_server_READ_ENTRY bookkeeper_server_READ_ENTRY_REQUEST",
-        "Milliseconds per read until its answer; counted without a time where it was served from memory.",
-        stats.read_requests,
-    )
-    text.gauge("bookkeeper_server_ADD_ENTRY_IN_PROGRESS", "Adds not yet answered.", load.adds_in_progress)
-    text.gauge("bookkeeper_server_READ_ENTRY_IN_PROGRESS", "Reads not yet answered.", load.reads_in_progress)
+    doc = "Connections that are not read from until some of their requests are answered."
     for kind in ("ADD", "READ"):
-        doc = "Connections that are not read from until some of their requests are answered."
-        text.gauge(f"bookkeeper_server_{kind}_ENTRY_BLOCKED", doc, load.blocked)
-    doc = "Reads that wait for a thread. Of the high priority one always 0: nothing takes a way of its own."
-    text._head("gauge", "bookkeeper_server_thread_executor_queue", doc)
-    text.lines += _thread_queues(bookie)
+        yield _gauge(f"bookkeeper_server_{kind}_ENTRY_BLOCKED", doc, load.blocked)
+    yield _thread_queues(
+        # Fences and adds of a recovery take the same way as all others, so no high priority thread exists.
+        [("BookieReadThreadPool-0", bookie.state.read_pool.queue_length), ("BookieHighPriorityThread-0", 0)]
+    )
 
 
-def _thread_queues(bookie: Bookie) -> Iterable[str]:
-    name = "bookkeeper_server_thread_executor_queue"
-    yield f'{name}{{thread="BookieReadThreadPool-0"}} {bookie.read_queue_length}'
-    # Fences and recovery adds take the same way as everything else, so nothing waits here.
-    yield f'{name}{{thread="BookieHighPriorityThread-0"}} 0'
-
-
-def _number(value: float) -> str:
-    if value != value:
-        return "NaN"
-    return str(int(value)) if value == int(value) else repr(float(value))
+def _thread_queues(lengths: Sequence[tuple[str, int]]) -> Metric:
+    doc = (
+        "Reads that wait for a thread. Of the high priority one always 0: no request has a thread of its own."
+    )
+    family = GaugeMetricFamily("bookkeeper_server_thread_executor_queue", doc, labels=["thread"])
+    for thread, length in lengths:
+        family.add_metric([thread], length)
+    return family

@@ -1,21 +1,32 @@
-"""The bookie's HTTP port: `/metrics`, `/heartbeat` and `/api/v1/bookie`. Started after the data port listens.
+"""The bookie's HTTP port: `/metrics`, `/heartbeat` and `/api/v1/bookie`.
 
-aiohttp is imported here, late, because it is the largest part of a start.
+`__main__` imports this module after the data port listens: aiohttp is the largest part of a start. prometheus_client
+is imported later still, at the first scrape, so a bookie without Prometheus never pays for it.
 """
 
 from __future__ import annotations
+
+import asyncio
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.http.api import BookieApi
-from bookie_stub.http.exposition import CONTENT_TYPE, Load, render
+
+if TYPE_CHECKING:
+    from bookie_stub.http.exposition import Load
 
 
 class HttpServer:
+    """Serves one bookie until `close`."""
+
     def __init__(self, bookie: Bookie, load: Load) -> None:
+        """`load` is the TCP server, for the requests in progress."""
         self._bookie = bookie
         self._load = load
+        self._imported = False
         app = web.Application()
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/", self._metrics)
@@ -23,20 +34,28 @@ class HttpServer:
         BookieApi(bookie).add_routes(app)
         self._runner = web.AppRunner(app, access_log=None)
         self.port = 0
+        """The port it listens on; 0 before `start`."""
 
     async def start(self, host: str, port: int) -> None:
-        """OSError when the port is taken."""
+        """Listens; port 0 chooses a free one.
+
+        Raises OSError when the port is taken."""
         await self._runner.setup()
         await web.TCPSite(self._runner, host, port).start()
         self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
+        """Ends the requests and stops listening."""
         await self._runner.cleanup()
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(
-            body=render(self._bookie, self._load).encode(), headers={"Content-Type": CONTENT_TYPE}
-        )
+        if not self._imported:
+            # In a thread: the import takes tens of milliseconds, and adds would wait for it.
+            await asyncio.to_thread(import_module, "bookie_stub.http.exposition")
+            self._imported = True
+        from bookie_stub.http.exposition import CONTENT_TYPE, render
+
+        return web.Response(body=render(self._bookie, self._load), headers={"Content-Type": CONTENT_TYPE})
 
     async def _heartbeat(self, _request: web.Request) -> web.Response:
         return web.Response(text="OK\n")

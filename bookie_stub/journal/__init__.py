@@ -1,1 +1,8 @@
-"""The journals: one thread and one directory each, a group of records per fdatasync."""
+"""The journal room: makes records durable in groups, and proves after a crash which of them were acknowledged.
+
+* `journal_file`: the bytes of a file; `journal_reader` reads them, `journal_channel` writes them
+* `journal`: the thread that commits groups; `journals`: all journals of a bookie
+* `durable_mark`: the file that says how far records were acknowledged
+* `journal_chain`: the files of one directory as one sequence, for the replay at start and for `check`
+* `entry_run`: what the wire hands over as one add
+"""

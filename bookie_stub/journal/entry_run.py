@@ -1,6 +1,7 @@
-"""A run: entries of one ledger that came together, with one key and one answer. A single add is a run of one.
+"""EntryRun: entries of one ledger that arrive together and are judged, stored and answered as one add.
 
-Nothing happens between the entries of a run, so what is judged for one of them holds for all.
+A single add is a run of one. No other request of the bookie comes between two entries of a run, so one check of the
+master key and of the fence holds for all of them.
 """
 
 from __future__ import annotations
@@ -12,14 +13,22 @@ from bookie_stub.journal.journal import Done
 
 
 class EntryRun(NamedTuple):
+    """A run of adds, as the wire cuts it out."""
+
     ledger_id: int
+    """The ledger of all entries, as it stands inside them."""
     entry_ids: Sequence[int]
-    """Those inside the entries; never negative, unless it is only one. A range when they follow one another."""
+    """The ids inside the entries; a range when each is one more than the one before.
+
+    Never negative in a run of two and more; a single add is checked later and may be refused.
+    """
     records: bytes
-    """The entries, each with its int32 length in front, which is 24 or more, unless it is only one; one behind the other."""
+    """The records one behind the other, each size field at least 24. A single add may be shorter, and is refused."""
     starts: Sequence[int]
-    """Where each record begins; a range when all are equally long."""
+    """The offset of each record in `records`; a range when all have the same length."""
     master_key: bytes
+    """The key that the writer presents, 20 bytes unless the add is to be refused."""
     recovery: bool
+    """True when the adds carry the recovery flag, with which a fenced ledger takes them."""
     done: Done
-    """`done(rc, the first entry's id)`: one answer for all of them."""
+    """Called as `done(rc, first entry id)`, once for all entries."""

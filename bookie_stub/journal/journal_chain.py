@@ -1,8 +1,16 @@
-"""The journals of one directory as a whole: which files belong to it, and where each of them has to end.
+"""JournalChain: the journal files of one directory as one sequence, and the proof that none of it is missing.
 
-A file of ours names the one before it and where that one ends; the note `durable` says where the newest one ends at
-least. What is missing between these is damage; what lies behind them is a torn write that nobody was told of. Files that
-no other names and that have nothing durable are those whose first write failed.
+Three facts, all ours, say what must be there:
+
+* each header names the journal before and its end: a file that another one names must exist and reach that end
+* `durable` names the newest place that was acknowledged: its file must exist and reach it
+* `lastMark` names the place from which a replay begins: its file must exist
+
+The law: records that these facts cover are returned or reported as damage; bytes that none of them covers may be a torn
+write of which no client was told, and are dropped without a word. A file that no other names and that has nothing
+acknowledged is one whose first write failed and that could not be removed, so gaps between ids prove nothing.
+
+`ledgers/replay.py` reads the records at a start, `tools/check_files.py` looks for damage.
 """
 
 from __future__ import annotations
@@ -15,49 +23,51 @@ from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_file import (
     HEADER_BYTES,
     NO_MARK,
-    REMEDY,
-    JournalReader,
     Mark,
     file_name,
     journal_ids,
     read_header,
     strays,
 )
+from bookie_stub.journal.journal_reader import REMEDY, JournalReader
 
 
 class JournalChain:
+    """Reads one journal directory from a mark on. Use it once."""
+
     def __init__(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> None:
-        """What lies before `mark` is not needed. `skip_invalid` gives up what is damaged."""
+        """Records before `mark` are in entry logs and indexes. `skip_invalid` gives up damage instead of raising."""
         self._directory = directory
         self._mark = mark
         self._skip_invalid = skip_invalid
         self._ids = journal_ids(directory)
         self.flaws: list[str] = []
-        """What was given up, a line each, known when all records are read."""
+        """The damage that was given up, one line each; complete when all records are read."""
         self.cut = ""
-        """That the end of the newest file is missing, which is no flaw: its complete records are there."""
+        """The sentence that the newest file lacks its end, or nothing. A start goes on: its complete records are there."""
         self.damaged = False
-        """Acknowledged records are missing before the record that was given out last, or at the end."""
+        """True once acknowledged records are missing before the record returned last, or at the end."""
         self.end = mark
-        """Where the newest file ends; known when all records are read."""
+        """The end of the newest file; known when all records are read."""
 
     def records(self, *, also_older: bool = False) -> Iterator[bytes]:
-        """Raises CorruptJournal, with the file, the offset and the remedy. `also_older`: those before the mark too."""
-        for path in strays(self._directory):
-            text = f"{path}: a journal's name is its id in hexadecimal digits and .txn; move other files away"
-            if not self._skip_invalid:
-                raise CorruptJournal(text)
-            self.flaws.append(text)
+        """Yields the records behind the mark, size field included.
+
+        With `also_older` those of older files come first.
+        Raises CorruptJournal with file, offset and remedy, unless `skip_invalid`; OSError.
+        """
+        self._refuse_strays()
         durable = self._durable()
         befores = {journal_id: self._before(journal_id) for journal_id in self._ids}
-        stops = {before.journal_id: before.offset for before in befores.values() if before is not None}
+        ends = {before.journal_id: before.offset for before in befores.values() if before is not None}
         self._look_for_missing(befores, durable)
         for journal_id in self._ids:
             if journal_id < self._mark.journal_id and not also_older:
                 continue
             offset = self._mark.offset if journal_id == self._mark.journal_id and not also_older else 0
+            # Bytes behind the end that the next file names are a write that failed; its clients were told so.
+            stop = ends.get(journal_id)
             path = self._path(journal_id)
-            stop = stops.get(journal_id)
             reader = JournalReader(path, offset, stop=stop, skip_invalid=self._skip_invalid)
             for record in reader:
                 self.damaged |= reader.damaged
@@ -65,12 +75,21 @@ class JournalChain:
             self.damaged |= reader.damaged
             self.flaws += reader.flaws
             size = path.stat().st_size
+            # The end may lie inside the last padding when the file is cut there, so it is bounded by the size.
             if journal_id >= self._mark.journal_id:
                 self.end = max(self.end, Mark(journal_id, min(reader.end, size)))
             if stop is not None:
                 self._check_end(reader, stop)
             elif durable.journal_id == journal_id:
                 self._check_newest_end(reader, durable.offset, size)
+
+    def _refuse_strays(self) -> None:
+        # A copy such as `old.txn` may be a renamed journal whose records are missing then.
+        for path in strays(self._directory):
+            text = f"{path}: a journal's name is its id in hexadecimal digits and .txn; move other files away"
+            if not self._skip_invalid:
+                raise CorruptJournal(text)
+            self.flaws.append(text)
 
     def _durable(self) -> Mark:
         try:
@@ -83,7 +102,7 @@ class JournalChain:
         try:
             header = read_header(self._path(journal_id))
         except CorruptJournal:
-            return None  # its reader says it
+            return None  # the file's own reader reports it
         return None if header is None else header.before
 
     def _look_for_missing(self, befores: dict[int, Mark | None], durable: Mark) -> None:
@@ -97,10 +116,11 @@ class JournalChain:
         marked = self._mark.journal_id
         if marked and marked not in self._ids:
             self._damage(f"{self._path(marked)}, which lastMark names, is missing")
-            self._mark = self.end = NO_MARK  # nobody knows what is older
+            # The mark itself may be wrong then, so all journals are replayed; a record too many is harmless.
+            self._mark = self.end = NO_MARK
 
     def _is_missing(self, place: Mark) -> bool:
-        """Whether it has anything behind the mark, and is gone."""
+        """Returns whether the file of `place` is gone, and had a group behind the mark."""
         return place > self._mark and place.offset > HEADER_BYTES and place.journal_id not in self._ids
 
     def _check_end(self, reader: JournalReader, stop: int) -> None:
@@ -114,6 +134,8 @@ class JournalChain:
             return
         lost = f"{reader.path} at {reader.end}: records up to {durable} were acknowledged"
         if HEADER_BYTES <= size < durable:
+            # A cut file does not stop a start: each record that is left is believed, and the rest counts as a loss,
+            # which puts the ledgers in limbo. Damaged bytes stop it, as some of them may still be repaired.
             self.cut = f"{lost}, and it is cut to {size} bytes"
             self.damaged = True
         else:
@@ -130,7 +152,10 @@ class JournalChain:
 
 
 def flaws_of(directory: Path, mark: Mark) -> list[str]:
-    """What is damaged in a journal directory, a line each, older journals included."""
+    """Returns the damage in a journal directory, one line each.
+
+    Older journals are read too.
+    """
     chain = JournalChain(directory, mark, skip_invalid=True)
     for _ in chain.records(also_older=True):
         pass

@@ -1,341 +1,224 @@
-"""A journal file: header, groups of records, and what a reader may believe of its tail.
+"""The bytes of a journal file: its name, its header, and the padding that closes each group.
 
-Bytes as BookKeeper's version 6: a 512-byte header, then records; every group that was synced together ends
-on an alignment boundary, filled with a padding record (-0x100, n, n bytes); a zero length ends the file.
-Ours adds what BookKeeper's reader skips: a mark in the header, and in the first 16 bytes of each padding
-record the length and the CRC32C of the group, so that a torn write is told from an acknowledged one. The
-CRC covers the journal's id and the group's offset too: bytes of a group elsewhere prove nothing. The header also
-names the journal before it and where that one ends, so that a journal that is gone or cut is missed.
+```
+<hex id>.txn
+  header     512 bytes: "BKLG", int32 version 6, then ours: mark, the journal before this one and its end, CRC32C
+  group      record record ...            written and synced together
+  padding    int32 -0x100, int32 n, n bytes, up to the next multiple of journalAlignmentSize
+  ...        the next group; a size field of 0 or the end of the file ends the journal
+```
+
+These are the bytes of BookKeeper's journal version 6 (`Journal.java`, `JournalChannel.java`). BookKeeper has no checksum
+and takes every record that is complete in length, so it replays a torn write as if it had been acknowledged. We add
+three things at places that BookKeeper's reader skips:
+
+* a mark in the header: all groups of this file have checksums
+* in the first 16 bytes of each padding a trailer: length and CRC32C of the group. The CRC also covers the journal's id
+  and the group's offset, so the bytes of a group at another place prove nothing (a payload may contain journal bytes)
+* in the header the journal before this one and its end, so that a missing or shortened journal is noticed
+
+`journal_channel` writes these bytes, `journal_reader` reads them. docs/storage_format.md has every field.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-import sys
-from collections.abc import Iterator, Sequence
-from mmap import ACCESS_READ, mmap
+from collections.abc import Sequence
+from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from bookie_stub.base.errors import CorruptJournal
-from bookie_stub.base.record import LENGTH, LENGTH_BYTES
+from bookie_stub.base.record import LENGTH
 
 HEADER_BYTES = 512
+"""The first group begins here."""
 VERSION = 6
+"""The version that we write: special records for explicit LACs exist since this one."""
 VERSION_MIN = 5
-"""The first with the 512-byte header and padding."""
+"""The oldest version that we read, the first with a 512-byte header and padding."""
 PADDING_MASK = -0x100
+"""The size field of a padding record."""
 SUFFIX = ".txn"
+"""The end of a journal file's name."""
 
 _HEADER = struct.Struct(">4si4sqq")
-"""Magic, version, and ours: mark, id of the journal before and its end. Behind it the CRC32C of id and header."""
+"""Magic, version; ours: mark, id of the journal before, its end. The CRC32C of id and header follows."""
 _HEADER_CRC = struct.Struct(">I")
 _OURS = slice(8, _HEADER.size + _HEADER_CRC.size)
-"""Zeros in BookKeeper's headers."""
+"""The part of the header that BookKeeper leaves zero."""
 _FOREIGN = bytes(_OURS.stop - _OURS.start)
 _MAGIC = b"BKLG"
 _GROUPED = b"MGRP"
+"""The mark of our headers and of our trailers."""
 _PADDING = struct.Struct(">ii")
+PADDING_HEAD_BYTES = _PADDING.size
+"""Bytes of a padding record before its n bytes: the mask and n."""
 _TRAILER = struct.Struct(">4sII4x")
-"""Mark, bytes of the group before its padding record, CRC32C of journal id, group's offset and these bytes."""
+"""Mark, bytes of the group before its padding, CRC32C over journal id, offset of the group, and the group."""
+TRAILER_BYTES = _TRAILER.size
+"""Bytes of our trailer, the least n of our padding records."""
 _PLACE = struct.Struct(">qq")
 _NAME = re.compile(rf"([0-9a-f]{{1,16}}){re.escape(SUFFIX)}")
 CLOSING_BYTES_MIN = _PADDING.size + _TRAILER.size
-_KEEP_INTERPRETER = 0
-"""While a checksum is made: it takes microseconds, and who gives the interpreter away may wait much longer for it."""
-_CLOSING_START = LENGTH.pack(PADDING_MASK)
+"""Bytes of the shortest padding record: two size fields and the trailer."""
+_HOLD_INTERPRETER = 0
+"""crc32c's mode that keeps the interpreter's lock. Giving it away made the checksum of a group take 3 ms instead of 0.1,
+because the thread then waits until the event loop gives the lock back."""
+PADDING_START = LENGTH.pack(PADDING_MASK)
+"""The first bytes of a padding record, to search for."""
 
 
 class Mark(NamedTuple):
-    """Everything before it is durable, in the journal `journal_id` up to `offset` and all older ones."""
+    """A place in the journals of a directory (BookKeeper: `LogMark`).
+
+    All records of older journals, and those of journal `journal_id` below `offset`, lie before it. Marks are ordered.
+    """
 
     journal_id: int
+    """The number in the file's name; 0 before the first journal."""
     offset: int
+    """Bytes from the start of the file."""
 
 
 Marks = tuple[Mark, ...]
-"""One for each journal of a bookie."""
+"""One mark for each journal of a bookie, in the order of `journalDirectories`."""
 
 
 NO_MARK = Mark(0, 0)
-"""Before the first journal."""
+"""The place before the first journal."""
+
+
+class Header(NamedTuple):
+    """The header of a journal file."""
+
+    version: int
+    """The format version, 6 in our files; any number in a foreign one."""
+    grouped: bool
+    """True in a file of ours: every group has a trailer with a checksum."""
+    before: Mark | None
+    """The end of the journal before this one; None in a file of BookKeeper."""
+
+
+class Trailer(NamedTuple):
+    """The first 16 bytes in the padding behind a group of ours."""
+
+    group_bytes: int
+    """Bytes of the group, which ends where its padding begins."""
+    crc: int
+    """CRC32C of the journal id, the group's offset and the group."""
 
 
 def header(journal_id: int, before: Mark) -> bytes:
-    """`before`: where the journal before it ends, NO_MARK for the first one."""
+    """Returns the 512 bytes at the start of a new file.
+
+    `before` is the end of the journal before this one, NO_MARK for the first journal.
+    """
     start = _HEADER.pack(_MAGIC, VERSION, _GROUPED, *before)
     return (start + _HEADER_CRC.pack(_header_crc(journal_id, start))).ljust(HEADER_BYTES, b"\0")
+
+
+def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], alignment: int) -> bytes:
+    """Returns the padding record behind the group at `offset`.
+
+    `parts` are the pieces of the group.
+    The group and its padding end on a multiple of `alignment`. If fewer bytes than the shortest padding are left before
+    it, the padding takes one block more.
+    """
+    size = sum(map(len, parts))
+    padding = -(offset + size) % alignment
+    while padding < CLOSING_BYTES_MIN:
+        padding += alignment
+    # The zeros behind the trailer matter: a reader of ours refuses a group whose padding has other bytes.
+    start = _PADDING.pack(PADDING_MASK, padding - _PADDING.size) + _TRAILER.pack(
+        _GROUPED, size, group_crc(journal_id, offset, parts)
+    )
+    return start.ljust(padding, b"\0")
+
+
+def group_crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
+    """Returns the CRC32C of a group, its journal's id and its offset."""
+    # Id and offset first: a group that was copied to another place, or is part of a payload, then does not fit.
+    crc: int = crc32c(_PLACE.pack(journal_id, offset))
+    for part in parts:
+        crc = crc32c(part, crc, gil_release_mode=_HOLD_INTERPRETER)
+    return crc
+
+
+def trailer_at(data: mmap, padding: int) -> Trailer | None:
+    """Returns the trailer in the padding record at `padding`.
+
+    None when the file ends before it, or when the padding is BookKeeper's.
+    """
+    if padding + CLOSING_BYTES_MIN > len(data):
+        return None
+    mark, group_bytes, crc = _TRAILER.unpack_from(data, padding + _PADDING.size)
+    return Trailer(group_bytes, crc) if mark == _GROUPED else None
+
+
+def file_name(journal_id: int) -> str:
+    """Returns the name of a journal file: hexadecimal id and `.txn`."""
+    return f"{journal_id:x}{SUFFIX}"
+
+
+def id_of(path: Path) -> int | None:
+    """Returns the id in a journal file's name, or None."""
+    name = _NAME.fullmatch(path.name)
+    return None if name is None else int(name[1], 16)
+
+
+def journal_ids(directory: Path) -> list[int]:
+    """Returns the ids of the journal files in `directory`, oldest first."""
+    ids = map(id_of, directory.glob(f"*{SUFFIX}"))
+    return sorted(journal_id for journal_id in ids if journal_id is not None)
+
+
+def strays(directory: Path) -> list[Path]:
+    """Returns the `.txn` files whose name is no id.
+
+    A copy of a journal is one.
+    """
+    return sorted(path for path in directory.glob(f"*{SUFFIX}") if id_of(path) is None)
+
+
+def read_header(path: Path) -> Header | None:
+    """Returns the header of a file, or None without one.
+
+    A file without one has only zeros, or fewer bytes than a header.
+    Such a file was created, and the machine went down before its first group. Raises CorruptJournal and OSError.
+    """
+    with path.open("rb") as file:
+        return parse_header(file.read(HEADER_BYTES), path)
+
+
+def parse_header(data: bytes, path: Path) -> Header | None:
+    """Returns the header in a file's first bytes, as `read_header` does.
+
+    `path` names the file in messages, and has the journal's id.
+    """
+    # Allocated blocks read as zeros, so a file whose header was never written looks like this.
+    if len(data) < HEADER_BYTES or not any(data):
+        return None
+    magic, version, grouped, *before = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise CorruptJournal(
+            f"{path} at 0: not a journal file, it begins with {magic!r} instead of {_MAGIC!r}"
+        )
+    # Only all zeros count as BookKeeper's. A damaged mark of ours must not turn the file into one without checksums.
+    foreign = data[_OURS] == _FOREIGN
+    if not foreign and not _fits_checksum(data, path):
+        raise CorruptJournal(f"{path} at {_OURS.start}: its header does not fit its checksum")
+    return Header(version, grouped == _GROUPED, None if foreign else Mark(*before))
+
+
+def _fits_checksum(data: bytes, path: Path) -> bool:
+    crc = _HEADER_CRC.pack(_header_crc(int(path.stem, 16), data[: _HEADER.size]))
+    return data[_HEADER.size :].startswith(crc)
 
 
 def _header_crc(journal_id: int, start: bytes) -> int:
     crc: int = crc32c(start, crc32c(_PLACE.pack(journal_id, 0)))
     return crc
-
-
-def closing(journal_id: int, offset: int, parts: Sequence[bytes | memoryview], alignment: int) -> bytes:
-    """The padding record right behind the group at `offset`, which `parts` are; fills up to the next boundary."""
-    size = sum(map(len, parts))
-    room = -(offset + size) % alignment
-    while room < CLOSING_BYTES_MIN:
-        room += alignment
-    start = _PADDING.pack(PADDING_MASK, room - _PADDING.size) + _TRAILER.pack(
-        _GROUPED, size, _crc(journal_id, offset, parts)
-    )
-    return start.ljust(room, b"\0")
-
-
-def _crc(journal_id: int, offset: int, parts: Sequence[bytes | memoryview]) -> int:
-    crc: int = crc32c(_PLACE.pack(journal_id, offset))
-    for part in parts:
-        crc = crc32c(part, crc, gil_release_mode=_KEEP_INTERPRETER)
-    return crc
-
-
-def file_name(journal_id: int) -> str:
-    return f"{journal_id:x}{SUFFIX}"
-
-
-def journal_ids(directory: Path) -> list[int]:
-    """Ids of the journal files in `directory`, oldest first. Other names are no journals."""
-    names = [_NAME.fullmatch(path.name) for path in directory.glob(f"*{SUFFIX}")]
-    return sorted(int(name[1], 16) for name in names if name)
-
-
-def strays(directory: Path) -> list[Path]:
-    """Files that are called journals and have no id."""
-    return sorted(path for path in directory.glob(f"*{SUFFIX}") if not _NAME.fullmatch(path.name))
-
-
-class Header(NamedTuple):
-    version: int
-    grouped: bool
-    """Written by us: every group has a checksum."""
-    before: Mark | None
-    """Where the journal before it ends; None when the header does not say."""
-
-
-def read_header(path: Path) -> Header | None:
-    """None where there is none: created, and the machine went down before the first group. CorruptJournal."""
-    with path.open("rb") as file:
-        return _header_of(file.read(HEADER_BYTES), path)
-
-
-def _header_of(data: bytes, path: Path) -> Header | None:
-    if len(data) < HEADER_BYTES or not any(data):
-        return None
-    magic, version, grouped, *before = _HEADER.unpack_from(data)
-    if magic != _MAGIC:
-        raise CorruptJournal(f"{path} at 0: not a journal file")
-    foreign = data[_OURS] == _FOREIGN
-    if not foreign and not _is_whole(data, path):
-        raise CorruptJournal(f"{path} at {_OURS.start}: its header does not fit its checksum")
-    return Header(version, grouped == _GROUPED, None if foreign else Mark(*before))
-
-
-def _is_whole(data: bytes, path: Path) -> bool:
-    crc = _HEADER_CRC.pack(_header_crc(int(path.stem, 16), data[: _HEADER.size]))
-    return data[_HEADER.size :].startswith(crc)
-
-
-REMEDY = (
-    "bring the file back as it was, or give up what is lost with skipReplayJournalInvalidRecord=true:"
-    " all ledgers are fenced then, and what they do not have is unknown"
-)
-
-
-class JournalReader:
-    """The records of one file from an offset on; `end` is where the believable part ends."""
-
-    def __init__(
-        self, path: Path, offset: int = 0, *, stop: int | None = None, skip_invalid: bool = False
-    ) -> None:
-        """`stop`: where the file ends as far as it was acknowledged, if that is known; what lies behind is not read.
-        `skip_invalid` goes on behind damaged groups (skipReplayJournalInvalidRecord)."""
-        if not _NAME.fullmatch(path.name):
-            raise CorruptJournal(f"{path}: a journal's name is its id in hexadecimal digits and {SUFFIX}")
-        self.path = path
-        self.journal_id = int(path.stem, 16)
-        self.end = max(offset, HEADER_BYTES)
-        """Behind the last group; the file may end within its padding."""
-        self.flaws: list[str] = []
-        """What `skip_invalid` has passed over."""
-        self.damaged = False
-        """Acknowledged records were left out, as `skip_invalid` allows."""
-        self.version = 0
-        self.grouped = False
-        """Written by us: every group has a checksum."""
-        self.record_at = self.end
-        """Where the record that was given out last begins."""
-        self._stop = sys.maxsize if stop is None else stop
-        self._skip_invalid = skip_invalid
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Records with their length. Raises CorruptJournal when acknowledged bytes lie behind damaged ones."""
-        if self.path.stat().st_size < HEADER_BYTES:
-            return
-        with self.path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            if self.end > HEADER_BYTES and not _length_at(data, self.end):
-                return  # nothing lies behind the mark, so a header that was given up is asked no more
-            self._read_header(data)
-            yield from self._groups(data) if self.grouped else self._plain(data)
-
-    def _read_header(self, data: mmap) -> None:
-        """Groups prove themselves, so under `skip_invalid` they are read without a header."""
-        self.grouped = True
-        flaw = f"{self.path} at 0: its header is gone"
-        try:
-            header = _header_of(data[:HEADER_BYTES], self.path)
-        except CorruptJournal as error:
-            header, flaw = None, str(error)
-        if header is not None:
-            self.version, self.grouped, _ = header
-            if not VERSION_MIN <= self.version <= VERSION:
-                raise CorruptJournal(
-                    f"{self.path} at 4: journal format version {self.version} is not supported"
-                )
-            return
-        following = _next_group(data, self.journal_id, HEADER_BYTES - 1)
-        if following is not None or any(data[:HEADER_BYTES]):
-            self._damage(flaw, following)
-
-    def _damage(self, text: str, following: int | None) -> None:
-        if not self._skip_invalid:
-            raise CorruptJournal(f"{text}; {REMEDY}")
-        self.flaws.append(text)
-        self.damaged = True
-        if following is not None:
-            self.end = max(self.end, following)
-
-    def _plain(self, data: mmap) -> Iterator[bytes]:
-        """A file written by BookKeeper: whatever is complete in length is taken."""
-        while self.end < self._stop:
-            length = _length_at(data, self.end)
-            if length == PADDING_MASK:
-                following = _length_at(data, self.end + LENGTH_BYTES)
-                if following < 0 or self.end + _PADDING.size + following > len(data):
-                    return
-                self.end += _PADDING.size + following
-                continue
-            if length < 0:
-                self._damage(f"{self.path} at {self.end}: a record of length {length}", None)
-                return
-            stop = self.end + LENGTH_BYTES + length
-            if length == 0 or stop > len(data):
-                return
-            self.record_at = self.end
-            yield data[self.end : stop]
-            self.end = stop
-
-    def _groups(self, data: mmap) -> Iterator[bytes]:
-        """A file of ours: only groups whose trailer fits are taken, others were never acknowledged. Of one that the
-        file's end cuts, the complete records: they may have been."""
-        while self.end < self._stop:
-            group = _group_at(data, self.journal_id, self.end)
-            if group is not None:
-                yield from self._records(group.records)
-                self.end = group.end
-                continue
-            following = _next_group(data, self.journal_id, self.end)
-            if following is None or following >= self._stop:
-                yield from self._records(_cut_group(data, self.end))
-                return
-            self._damage(
-                f"{self.path} at {self.end}: damaged, and intact records follow at {following}", following
-            )
-
-    def _records(self, records: list[bytes]) -> Iterator[bytes]:
-        self.record_at = self.end
-        for record in records:
-            yield record
-            self.record_at += len(record)
-
-
-class _Group(NamedTuple):
-    records: list[bytes]
-    end: int
-
-
-def _length_at(data: mmap, offset: int) -> int:
-    """0, the end of a journal, where the file is too short."""
-    if offset + LENGTH_BYTES > len(data):
-        return 0
-    length: int = LENGTH.unpack_from(data, offset)[0]
-    return length
-
-
-def _group_at(data: mmap, journal_id: int, start: int) -> _Group | None:
-    records: list[bytes] = []
-    position = start
-    while True:
-        length = _length_at(data, position)
-        if length == PADDING_MASK:
-            end = _group_end(data, journal_id, start, position)
-            return None if end is None else _Group(records, end)
-        stop = position + LENGTH_BYTES + length
-        if length <= 0 or stop > len(data):
-            return None
-        records.append(data[position:stop])
-        position = stop
-
-
-def _group_end(data: mmap, journal_id: int, start: int, padding: int) -> int | None:
-    """Where the group from `start` to the padding record at `padding` ends, or None if its trailer does not fit.
-
-    The file may end within the padding: it holds nothing behind the trailer.
-    """
-    if padding + CLOSING_BYTES_MIN > len(data):
-        return None
-    room = _length_at(data, padding + LENGTH_BYTES)
-    end: int = padding + _PADDING.size + room
-    mark, group_bytes, crc = _TRAILER.unpack_from(data, padding + _PADDING.size)
-    if mark != _GROUPED or group_bytes != padding - start or room < _TRAILER.size:
-        return None
-    if data[padding + CLOSING_BYTES_MIN : end].strip(b"\0"):
-        return None  # the CRC does not cover `room`: too large a one would pass over the next group
-    return end if _crc(journal_id, start, (data[start:padding],)) == crc else None
-
-
-def _cut_group(data: mmap, start: int) -> list[bytes]:
-    """The complete records from `start` on, if the file's end is what they lack to be a group, and no damage."""
-    records: list[bytes] = []
-    position = start
-    while position + LENGTH_BYTES <= len(data):
-        length = _length_at(data, position)
-        if length == PADDING_MASK:
-            return records if position + CLOSING_BYTES_MIN > len(data) else []
-        stop = position + LENGTH_BYTES + length
-        if length <= 0:
-            return []
-        if stop > len(data):
-            break
-        records.append(data[position:stop])
-        position = stop
-    return [] if _has_trailer(data, start) else records
-
-
-def _has_trailer(data: mmap, start: int) -> bool:
-    """Whether a group that begins at `start` is there in its whole length, whatever its bytes are."""
-    padding = start
-    while (padding := data.find(_CLOSING_START, padding + 1)) >= 0:
-        trailer = padding + _PADDING.size
-        if trailer + _TRAILER.size <= len(data):
-            mark, group_bytes, _ = _TRAILER.unpack_from(data, trailer)
-            if mark == _GROUPED and group_bytes == padding - start:
-                return True
-    return False
-
-
-def _next_group(data: mmap, journal_id: int, start: int) -> int | None:
-    """Where the first intact group behind `start` begins."""
-    padding = start
-    while (padding := data.find(_CLOSING_START, padding + 1)) >= 0:
-        trailer = padding + _PADDING.size
-        if trailer + _TRAILER.size <= len(data) and data[trailer : trailer + 4] == _GROUPED:
-            _, group_bytes, _ = _TRAILER.unpack_from(data, trailer)
-            group: int = padding - group_bytes
-            if group > start and _group_end(data, journal_id, group, padding) is not None:
-                return group
-    return None

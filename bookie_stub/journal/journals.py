@@ -1,8 +1,13 @@
-"""The journals of a bookie, one thread and one directory each; a ledger always writes to the same one."""
+"""All journals of a bookie. A ledger writes to the journal that its id modulo their number names, as at BookKeeper.
+
+So the records of a ledger are in one sequence, and the number and order of `journalDirectories` must never change (the
+cookie has them, see `disk/cookie.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from bookie_stub.base.file_system import FileSystem
@@ -10,34 +15,48 @@ from bookie_stub.base.metrics import JournalStats
 from bookie_stub.base.posting import Post
 from bookie_stub.config.settings import BookieSettings
 from bookie_stub.journal.journal import Journal
-from bookie_stub.journal.journal_file import Marks, journal_ids
+from bookie_stub.journal.journal_file import Marks
+
+OwnLedgers = Callable[[int], bool]
+"""Returns whether a ledger writes to one certain journal."""
 
 
 class Journals:
+    """The journals in the order of `journalDirectories`."""
+
     def __init__(self, journals: Sequence[Journal]) -> None:
         self.all = tuple(journals)
+        """Every journal, at its place."""
 
     def of(self, ledger_id: int) -> Journal:
+        """Returns the journal of a ledger."""
         return self.all[ledger_id % len(self.all)]
 
     @property
     def marks(self) -> Marks:
+        """The end of the newest durable group in each journal."""
         return tuple([journal.mark for journal in self.all])
 
     def start(self) -> None:
+        """Starts all threads."""
         for journal in self.all:
             journal.start()
 
     def remove_older(self, marks: Marks, backups: int) -> None:
+        """Removes journals before `marks`, but for the newest `backups` in each directory.
+
+        Raises OSError.
+        """
         for journal, mark in zip(self.all, marks, strict=True):
             journal.remove_older(mark, backups)
 
     @property
     def queue_length(self) -> int:
+        """Single records and runs that wait in all journals."""
         return sum(journal.queue_length for journal in self.all)
 
     def close(self) -> None:
-        """Commit what is queued, then end the threads. Completions are still posted."""
+        """Commits what is queued and ends the threads. Completions are still posted."""
         for journal in self.all:
             journal.close()
 
@@ -49,30 +68,30 @@ def open_journals(
     file_system: FileSystem,
     stats: Sequence[JournalStats],
     post: Post,
-    on_failure: Callable[[Callable[[int], bool]], None],
+    on_failure: Callable[[OwnLedgers], None],
 ) -> Journals:
-    """Behind everything that was replayed. `on_failure` is told which ledgers write to the journal that failed."""
+    """Makes the journals without starting them.
+
+    `marks` are the ends of what was replayed.
+    `on_failure` runs in the loop when a group has failed, with the predicate for the ledgers of that journal.
+    """
     count = len(directories)
-
-    def failure(index: int) -> Callable[[], None]:
-        return lambda: on_failure(lambda ledger_id: ledger_id % count == index)
-
     return Journals(
         [
             Journal(
                 directory,
-                last_id=max(journal_ids(directory), default=0),
-                mark=marks[index],
-                sync=settings.journal_sync_data,
-                alignment=settings.journal_alignment,
-                file_bytes_max=settings.journal_bytes_max,
-                allocate_bytes=settings.journal_allocate_bytes,
-                group=settings.journal_group,
-                file_system=file_system,
-                stats=stats[index],
-                post=post,
-                on_failure=failure(index),
+                settings,
+                file_system,
+                stats[place],
+                post,
+                partial(on_failure, partial(_is_of_journal, place, count)),
+                mark=marks[place],
             )
-            for index, directory in enumerate(directories)
+            for place, directory in enumerate(directories)
         ]
     )
+
+
+def _is_of_journal(place: int, count: int, ledger_id: int) -> bool:
+    # The same rule as `Journals.of`, for the ledgers of a journal that failed.
+    return ledger_id % count == place

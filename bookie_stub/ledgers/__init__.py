@@ -1,1 +1,5 @@
-"""Adds, reads, fences and deletions, judged ledger by ledger."""
+"""The rules for each ledger: which adds, reads, fences and deletions a bookie accepts, and what it answers.
+
+`registry` holds the known ledgers. `adds`, `reads`, `ledger_records` (fences, explicit LACs), `last_confirmed` and
+`removals` are called by the `wire` room and by the embedded broker. All of them run in the loop's thread.
+"""

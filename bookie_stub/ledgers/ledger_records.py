@@ -1,16 +1,21 @@
-"""What a bookie promises about a ledger besides its entries: master key, fence, explicit LAC.
+"""Journal records about ledgers rather than entries: master key, fence, explicit LAC, force.
 
-Law of the place: each is durable before it is answered. A key record goes before whatever needs it, because a replay
-skips ledgers whose key it does not find; the ledger index follows at the next checkpoint, entries or not. So a fence
-and an explicit LAC survive a kill, a clean stop and empty checkpoints, also those of a ledger without entries.
+Invariants:
+
+* Each of them is durable before it is answered.
+* A ledger's master key record precedes everything else of that ledger in the journal, because a replay skips the
+  entries of ledgers whose key it does not find.
+* The ledger index gets the same facts with the next checkpoint, even if the ledger has no entries. So a fence and an
+  explicit LAC survive a kill, a clean stop and an empty checkpoint.
+
+Called by `adds`, by `removals` and by the `wire` room, in the loop's thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from bookie_stub.base.posting import Answer
+from bookie_stub.base.posting import Answers
 from bookie_stub.base.record import (
     EXPLICIT_LAC_BYTES_MIN,
     KEY,
@@ -23,134 +28,170 @@ from bookie_stub.base.record import (
 from bookie_stub.disk.ledger_index import LedgerData
 from bookie_stub.journal.journal import Done, nothing
 from bookie_stub.journal.journals import Journals
+from bookie_stub.ledgers.availability import Availability
 from bookie_stub.ledgers.ledger import Ledger
+from bookie_stub.ledgers.registry import LedgerRegistry
 from protocol.bookie_frame import (
     RC_BAD_REQUEST,
     RC_FENCED,
     RC_IO_ERROR,
     RC_NO_LEDGER,
     RC_OK,
+    RC_READ_ONLY,
     RC_UNAUTHORIZED,
 )
 
 
 class LedgerRecords:
+    """Checks master keys, creates ledgers, fences them, and keeps explicit LACs."""
+
     def __init__(
-        self,
-        ledgers: dict[int, Ledger],
-        journals: Journals,
-        answer: Callable[[Answer], None],
-        lossy: bool,
-        has_deleted: Callable[[int], bool],
+        self, ledgers: LedgerRegistry, journals: Journals, answers: Answers, availability: Availability
     ) -> None:
-        """`lossy`: any ledger may be forgotten, so one that is not begun by an add, but found by a fence, a recovery
-        or an explicit LAC is in limbo.
-        `has_deleted`: whether the bookie had a ledger and deleted it."""
-        self._ledgers = ledgers
-        self._has_deleted = has_deleted
+        self._registry = ledgers
+        self._ledgers = ledgers.by_id
         self._journals = journals
-        self._answer = answer
-        self._lossy = lossy
-        self.changed: set[int] = set()
-        """Ledgers whose row in the ledger index is out of date."""
+        self._answers = answers
+        self._availability = availability
+        self._closed = False
+
+    def close(self) -> None:
+        """Answers every later request with an I/O error (101)."""
+        self._closed = True
+
+    # Keys.
 
     def for_add(self, ledger_id: int, entry_id: int, master_key: bytes, recovery: bool) -> Ledger | int:
-        """The ledger that an entry is to be added to, created if need be, or why not.
+        """Returns the ledger for this add, or the code of the refusal.
 
-        A bookie that may have forgotten any ledger takes as new only what begins here: another one's fence may be
-        among what was lost, and its writer is to go elsewhere.
+        A new ledger is created with the key.
+
+        A bookie that may have lost whole ledgers accepts an unknown ledger only with entry 0. Any other ledger may
+        have been fenced before the loss, so its writer must go to another bookie.
         """
-        if self._lossy and ledger_id not in self._ledgers and entry_id > 0 and not recovery:
-            return RC_FENCED if self._has_deleted(ledger_id) else RC_IO_ERROR
-        ledger = self.known(ledger_id, master_key, begins=not recovery)
+        registry = self._registry
+        if registry.lossy and ledger_id not in self._ledgers and entry_id > 0 and not recovery:
+            return RC_FENCED if registry.has_deleted(ledger_id) else RC_IO_ERROR
+        ledger = self.authorize(ledger_id, master_key, begins=not recovery)
         if not isinstance(ledger, int) and ledger.fenced and not recovery:
             return RC_FENCED
         return ledger
 
-    def known(self, ledger_id: int, master_key: bytes, *, begins: bool = False) -> Ledger | int:
-        """The ledger, created if need be, or why not: its key is another one or no key at all; it was deleted, and
-        then it is as fenced as a ledger can be, also for the adds of a recovery."""
+    def authorize(self, ledger_id: int, master_key: bytes, *, begins: bool = False) -> Ledger | int:
+        """Returns the ledger for this key, or the code of the refusal.
+
+        A new ledger is created with the key.
+
+        102: the key is another one, or has not 20 bytes. 104: the ledger was deleted, which is answered like a fence,
+        to a recovery too. `begins` says that the caller adds the ledger's first entry; in a lossy bookie a ledger
+        that begins in another way is in limbo.
+        """
         if len(master_key) != MASTER_KEY_BYTES:
             return RC_UNAUTHORIZED
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            if self._has_deleted(ledger_id):
+            if self._registry.has_deleted(ledger_id):
                 return RC_FENCED
-            data = LedgerData(master_key, limbo=self._lossy and not begins)
+            data = LedgerData(master_key, limbo=self._registry.lossy and not begins)
             ledger = self._ledgers[ledger_id] = Ledger(ledger_id, data, stored=False)
-            self.changed.add(ledger_id)
+            self._registry.changed.add(ledger_id)
         elif ledger.key_open:
+            # The ledger's key record was lost: the first key that is presented becomes its key.
             ledger.master_key = master_key
             ledger.key_open = False
-            self.changed.add(ledger_id)
+            self._registry.changed.add(ledger_id)
         return ledger if ledger.master_key == master_key else RC_UNAUTHORIZED
 
     def journal_key(self, ledger: Ledger) -> None:
-        """Before the first record of the ledger in this process."""
+        """Queues the master key record, unless this process has done so already."""
         if not ledger.key_journaled:
             ledger.key_journaled = True
             record = master_key_record(ledger.ledger_id, ledger.master_key)
             self._journals.of(ledger.ledger_id).append(record, nothing, 0)
 
-    def journal_failed(self, its_own: Callable[[int], bool]) -> None:
-        """Key records of these ledgers may not have been written: each writes its own again."""
-        for ledger in self._ledgers.values():
-            if its_own(ledger.ledger_id):
-                ledger.key_journaled = False
-                ledger.writable_key = None
+    # Fences.
 
     def fence(self, ledger_id: int, master_key: bytes, done: Done) -> None:
-        """`done(rc, ledger id)` once the fence is durable: 0, 1 for a deleted ledger, which takes no adds either, 102
-        with another key, 101 when the disk failed."""
-        ledger = self.known(ledger_id, master_key)
+        """Refuses plain adds from now on.
+
+        Calls `done(rc, ledger id)` once the fence is durable.
+
+        rc: 0; 1 for a deleted ledger or a negative id; 102 for another key; 101 when the disk failed or the bookie is
+        closed. The fence holds for this process as soon as the call returns, even when the disk fails."""
+        if self._closed or ledger_id < 0:
+            self._answer(done, RC_IO_ERROR if self._closed else RC_NO_LEDGER, ledger_id)
+            return
+        ledger = self.authorize(ledger_id, master_key)
         if isinstance(ledger, int):
-            self._answer(partial(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id))
+            self._answer(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id)
             return
         if not ledger.fenced:
             ledger.fenced = True
-            self.changed.add(ledger_id)
-            ledger.ended()
+            self._registry.changed.add(ledger_id)
+            ledger.wake_watchers()
+        # From now on every add of the ledger is checked, and the check finds the fence.
         ledger.writable_key = None
         if ledger.fence_durable:
-            self._answer(partial(done, RC_OK, ledger_id))
+            self._answer(done, RC_OK, ledger_id)
             return
         self.journal_key(ledger)
         journaled = partial(_fence_done, ledger, done)
         self._journals.of(ledger_id).append(fence_record(ledger_id), journaled, ledger_id)
 
-    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
-        """`done(rc, ledger id)` once an explicit LAC at least as high is durable.
+    # Explicit LACs and syncs.
 
-        `body` is ledger, LAC and the writer's digest over both. A lower LAC than the one that is kept changes
-        nothing; a fence does not matter, as what was confirmed stays so.
+    def write_lac(self, ledger_id: int, master_key: bytes, body: bytes, done: Done) -> None:
+        """Keeps an explicit LAC.
+
+        Calls `done(rc, ledger id)` once one at least as high is durable.
+
+        `body` is ledger id, LAC, and the writer's digest over both. A LAC lower than the kept one changes nothing. A
+        fence does not matter: what was confirmed before it stays confirmed. rc: 0; 1 deleted; 100 when `body` does
+        not fit or the id is negative; 101; 102 another key; 105 read-only.
         """
-        if len(body) < EXPLICIT_LAC_BYTES_MIN or KEY.unpack_from(body)[0] != ledger_id:
-            self._answer(partial(done, RC_BAD_REQUEST, ledger_id))
+        rc = self._refusal_of_lac(ledger_id, body)
+        if rc != RC_OK:
+            self._answer(done, rc, ledger_id)
             return
-        ledger = self.known(ledger_id, master_key)
+        ledger = self.authorize(ledger_id, master_key)
         if isinstance(ledger, int):
-            self._answer(partial(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id))
+            self._answer(done, RC_NO_LEDGER if ledger == RC_FENCED else ledger, ledger_id)
             return
         lac = explicit_lac_of(body)
         if ledger.explicit_lac is None or lac > explicit_lac_of(ledger.explicit_lac):
             ledger.explicit_lac = body
-            self.changed.add(ledger_id)
+            self._registry.changed.add(ledger_id)
             if lac > ledger.lac:
-                ledger.lac_moved(lac)
+                ledger.raise_lac(lac)
         self.journal_key(ledger)
+        # The kept body is written even when the new LAC is lower: the kept one may not be durable yet.
         record = explicit_lac_record(ledger_id, ledger.explicit_lac)
         self._journals.of(ledger_id).append(record, done, ledger_id)
 
-    def forget(self, ledger: Ledger) -> None:
-        """A deleted ledger, which is in the dictionary no more."""
-        self.changed.discard(ledger.ledger_id)
-        ledger.ended()
+    def _refusal_of_lac(self, ledger_id: int, body: bytes) -> int:
+        if self._closed:
+            return RC_IO_ERROR
+        if ledger_id < 0:
+            return RC_BAD_REQUEST
+        if self._availability.refuses(ledger_id):
+            return RC_READ_ONLY
+        if len(body) < EXPLICIT_LAC_BYTES_MIN or KEY.unpack_from(body)[0] != ledger_id:
+            return RC_BAD_REQUEST
+        return RC_OK
 
-    def take_changed(self) -> dict[int, LedgerData]:
-        """The rows that the checkpoint which begins now has to write."""
-        changed = {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self.changed}
-        self.changed.clear()
-        return changed
+    def force(self, ledger_id: int, done: Done) -> None:
+        """Calls `done` once every earlier add of the ledger is durable.
+
+        Its arguments are rc (0; 101 when closed) and the ledger id.
+
+        An empty record goes through the journal's queue: it is answered behind everything queued before it."""
+        if self._closed:
+            self._answer(done, RC_IO_ERROR, ledger_id)
+        else:
+            self._journals.of(ledger_id).append(b"", done, ledger_id)
+
+    def _answer(self, done: Done, rc: int, ledger_id: int) -> None:
+        self._answers.add(partial(done, rc, ledger_id))
 
 
 def _fence_done(ledger: Ledger, done: Done, rc: int, ledger_id: int) -> None:

@@ -1,6 +1,7 @@
-"""Limbo (BP-46): ledgers of which entries may be lost. What is there is served, what is not there is unknown.
+"""Limbo (BP-46): the state of ledgers whose entries may be lost.
 
-They are fenced as well, as a fence may be among what was lost. Pure: no I/O, no clock.
+An entry that is here is served; a missing entry is unknown, never absent. Such ledgers are fenced as well, because
+their fence may be among the losses. Used by the start only. Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -13,23 +14,29 @@ from bookie_stub.ledgers.ledger import Ledger
 
 
 def put_in_limbo(ledgers: Iterable[Ledger], changed: set[int]) -> None:
-    """What a start still knows after a loss. `changed` gets their ids: their rows are to be written."""
+    """Fences every ledger that the start found and marks it limbo.
+
+    `changed` gets their ids."""
     for ledger in ledgers:
         ledger.limbo = ledger.fenced = ledger.fence_durable = True
         changed.add(ledger.ledger_id)
 
 
-def remember(
+def add_lost_ledgers(
     ledger_ids: Iterable[int],
     ledgers: dict[int, Ledger],
     changed: set[int],
     has_deleted: Callable[[int], bool],
 ) -> int:
-    """Ledgers that the cluster places on this bookie: those that it does not know are lost as a whole, or were never
-    written here, which nobody can tell any more. Returns how many these are."""
-    forgotten = [each for each in ledger_ids if each not in ledgers and not has_deleted(each)]
-    for ledger_id in forgotten:
+    """Adds unknown ledgers that the cluster has on this bookie.
+
+    Returns how many these are.
+
+    Such a ledger was lost as a whole, or never had an entry here; both look alike, so each is fenced and in limbo. It
+    accepts the first master key that is presented."""
+    lost = [each for each in ledger_ids if each not in ledgers and not has_deleted(each)]
+    for ledger_id in lost:
         data = LedgerData(UNSET_KEY, fenced=True, limbo=True)
         ledgers[ledger_id] = Ledger(ledger_id, data, stored=True)
-    changed.update(forgotten)
-    return len(forgotten)
+    changed.update(lost)
+    return len(lost)

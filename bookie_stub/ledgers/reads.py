@@ -1,13 +1,19 @@
-"""Where an entry is served from, in this order: write cache, flushing half, read cache, index and entry log.
+"""Reads: an entry comes from the write caches, the read cache, or a load (location index, then entry log).
 
-What is in memory is answered by the loop's thread when the request comes. What is not is loaded by a reader's
-thread, one load of a ledger at a time: a client asks for the next hundred entries at once, and the first of
-them brings all the others. A request that meets a load of its ledger waits and then looks into memory again.
+The loop's thread answers at once what memory has. Otherwise a reader's thread loads the entry and reads ahead. A
+ledger has at most one load at a time: a client asks for the next hundred entries at once, and the load for the first
+one brings the others. A request that meets a load of its ledger waits for its end and then looks into memory again.
 
-An entry in the read cache is always its newest version: an add takes it out, and what a load brings goes in
-only if no flush has ended since the load began, without the entries that a half has in a newer version. Of a load
-that a flush has overtaken only the entry that it was started for is served; the others are loaded again.
-Completions never run inside the call.
+Invariants:
+
+* The read cache has only the newest version of an entry. An add discards the old version; a load is cached only if no
+  flush has ended since it began, and without the entries of which a write cache has a newer version.
+* Of a load that a flush has overtaken, only the entry that it was started for is served. The others are loaded again.
+* "No such entry" is answered only when the location index was read and has none. Any failure is 101, and a missing
+  entry of a ledger in limbo is 107.
+* A completion never runs inside the call that asked.
+
+Called by the `wire` room, by `last_confirmed` and by the embedded broker, in the loop's thread.
 """
 
 from __future__ import annotations
@@ -15,19 +21,16 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
-from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answer
 from bookie_stub.base.record import LENGTH_BYTES
 from bookie_stub.disk.ledger_entries import LedgerEntries
-from bookie_stub.disk.read_cache import ReadCache
-from bookie_stub.disk.read_pool import ReadPool
-from bookie_stub.disk.stored_entries import Loaded, StoredEntries
-from bookie_stub.disk.write_cache import WriteCaches
+from bookie_stub.disk.stored_entries import Loaded
 from bookie_stub.ledgers.ledger import Ledger
+from bookie_stub.ledgers.state import BookieState
 from protocol.bookie_frame import (
     BATCH_OVERHEAD_BYTES,
     LAST_ENTRY,
@@ -39,35 +42,54 @@ from protocol.bookie_frame import (
 )
 
 ReadDone = Callable[[int, bytes], None]
+"""Completion of a read: (rc, entry).
+
+The entry is empty unless rc is 0."""
 BatchReadDone = Callable[[int, list[bytes]], None]
+"""Completion of a batch read: (rc, entries).
+
+At least one when rc is 0."""
 
 _NO_COUNT = 1 << 31
+"""A count that no batch reaches."""
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
 
 
 class _Request:
-    """Consecutive entries that somebody waits for."""
+    """One client's read of consecutive entries, while it is gathered."""
 
-    __slots__ = ("count", "done", "entries", "ledger", "missed", "next_id", "room", "started_ns")
+    __slots__ = ("bytes_left", "count", "done", "entries", "ledger", "missed", "next_id", "started_ns")
 
-    def __init__(self, ledger: Ledger, first: int, count: int, room: int, done: BatchReadDone) -> None:
+    def __init__(self, ledger: Ledger, first: int, count: int, bytes_left: int, done: BatchReadDone) -> None:
         self.ledger = ledger
+        """The ledger as it was when the request came; a deletion replaces the object in the registry."""
         self.next_id = first
+        """The entry that is added next."""
         self.count = count
-        """Entries that may still come."""
-        self.room = room
-        """Bytes that these may have; an entry counts as long as its record, the first one fits anyway."""
-        self.entries: list[bytes] = []
-        self.done = done
-        self.missed = -1
-        """The entry that a load was started for, which is no hit of the read cache."""
-        self.started_ns = 0
-        """When it was found that memory is not enough; 0 while it is."""
+        """Entries that may still be added."""
+        self.bytes_left = bytes_left
+        """Bytes that these may have.
 
-    def take(self, entry: bytes) -> bool:
-        """False when it does not fit any more."""
-        self.room -= LENGTH_BYTES + len(entry)
-        if self.room < 0 and self.entries:
+        An entry counts as its record, and the first one always fits."""
+        self.entries: list[bytes] = []
+        """Entries gathered so far."""
+        self.done = done
+        """The client's completion."""
+        self.missed = -1
+        """The entry that a load was started for.
+
+        It does not count as a hit of the read cache."""
+        self.started_ns = 0
+        """Time at which memory turned out not to be enough.
+
+        0 while it is."""
+
+    def add(self, entry: bytes) -> bool:
+        """Adds the next entry.
+
+        Returns False when the answer has no space for it."""
+        self.bytes_left -= LENGTH_BYTES + len(entry)
+        if self.bytes_left < 0 and self.entries:
             return False
         self.entries.append(entry)
         self.next_id += 1
@@ -76,46 +98,35 @@ class _Request:
 
 
 class Reads:
-    def __init__(
-        self,
-        ledgers: dict[int, Ledger],
-        cache: WriteCaches,
-        hidden: Container[int],
-        read_cache: ReadCache,
-        stored: Callable[[int], StoredEntries],
-        pool: ReadPool,
-        answer: Callable[[Answer], None],
-        batch_bytes_max: int,
-        stats: BookieStats,
-    ) -> None:
-        """`hidden` has the ledgers whose rows in the index belong to a deleted ledger of the same id; `stored` says
-        where a ledger's entries are."""
-        self._ledgers = ledgers
-        self._cache = cache
-        self._hidden = hidden
-        self._read_cache = read_cache
-        self._stored = stored
-        self._pool = pool
-        self._answer = answer
+    """Serves single reads and batch reads; starts, shares and finishes loads."""
+
+    def __init__(self, state: BookieState, batch_bytes_max: int) -> None:
+        """`batch_bytes_max` is `maxBatchReadSize`, for the whole answer on the wire."""
+        self._registry = state.ledgers
+        self._ledgers = state.ledgers.by_id
+        self._hidden = state.ledgers.deletions.hidden
+        self._caches = state.write_caches
+        self._read_cache = state.read_cache
+        self._storages = state.storages
+        self._pool = state.read_pool
+        self._answer = state.answers.add
+        self._stats = state.stats
         self._batch_bytes_max = batch_bytes_max
-        self._stats = stats
         self._waiting: dict[int, deque[_Request]] = {}
-        """Ledgers that are being loaded from, and the requests that wait for it."""
+        """Requests that wait for a load, by the ledger that is loaded."""
         self._flushes = 0
         self._closed = False
 
-    # What else happens to entries.
+    def flush_ended(self) -> None:
+        """Marks all running loads as overtaken by a flush.
 
-    def rewritten(self, ledger: Ledger, entry_id: int) -> None:
-        """An add of an entry that is not behind the ledger's last one: it may have been read before."""
-        self._read_cache.discard(ledger.serial, entry_id)
-
-    def flushed(self) -> None:
-        """A half of the write cache is gone; what its entries were before may still be on its way from a log."""
+        Such a load may bring a version that was replaced before the flush."""
         self._flushes += 1
 
     def close(self) -> None:
-        """Whoever waits for a load is refused; loads that are running still answer."""
+        """Answers the waiting requests with an I/O error (101).
+
+        Running loads still answer theirs."""
         self._closed = True
         for waiting in self._waiting.values():
             while waiting:
@@ -124,19 +135,25 @@ class Reads:
     # Requests.
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
-        """`done(rc, entry)`; entry id -1 asks for the last entry."""
+        """Calls `done(rc, entry)`; entry id -1 asks for the ledger's last entry.
+
+        rc: 0; 1 no such ledger; 2 no such entry; 101 it cannot be read; 107 it may be lost."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            self._refuse(done, RC_NO_LEDGER)
+            self._refuse(done, self._rc_of_unknown_ledger(ledger_id))
         elif entry_id == LAST_ENTRY:
             self._read_last(ledger, done)
         else:
             self._read_entry(ledger, entry_id, done)
 
+    def _rc_of_unknown_ledger(self, ledger_id: int) -> int:
+        unknown = self._registry.is_unknown(ledger_id, LAST_ENTRY)
+        return RC_UNKNOWN_LEDGER_STATE if unknown else RC_NO_LEDGER
+
     def _read_entry(self, ledger: Ledger, entry_id: int, done: ReadDone) -> None:
-        """The two hits that most reads are, told the short way."""
+        # Most reads are one of these two hits, so they take no `_Request`.
         stats = self._stats
-        record = self._cache.get(ledger.ledger_id, entry_id)
+        record = self._caches.get(ledger.ledger_id, entry_id)
         if record is not None:
             entry = record[LENGTH_BYTES:]
             stats.write_cache_hits += 1
@@ -151,21 +168,24 @@ class Reads:
         self._answer(partial(done, RC_OK, entry))
 
     def _read_last(self, ledger: Ledger, done: ReadDone) -> None:
-        if self._closed:
+        if ledger.limbo:
+            # Higher entries may be lost, so the highest one here need not be the last.
+            self._refuse(done, RC_UNKNOWN_LEDGER_STATE)
+        elif self._closed:
             self._refuse(done, RC_IO_ERROR)
         elif not ledger.last_known:
             find = partial(self._find_last, ledger, done)
             self._pool.submit(find, partial(self._refuse, done, RC_IO_ERROR))
         elif ledger.last < 0:
-            self._refuse(done, _missing(ledger))
+            self._refuse(done, _rc_of_missing(ledger))
         else:
             self._read_entry(ledger, ledger.last, done)
 
     def _find_last(self, ledger: Ledger, done: ReadDone) -> Answer:
-        """In a reader's thread."""
-        return partial(
-            self._last_found, ledger, self._stored(ledger.ledger_id).last_entry(ledger.ledger_id), done
-        )
+        """Runs in a reader's thread."""
+        ledger_id = ledger.ledger_id
+        stored_last = self._storages.of(ledger_id).stored.last_entry(ledger_id)
+        return partial(self._last_found, ledger, stored_last, done)
 
     def _last_found(self, ledger: Ledger, stored_last: int, done: ReadDone) -> None:
         ledger.last = max(ledger.last, stored_last)
@@ -175,18 +195,21 @@ class Reads:
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
-        """`done(rc, entries)`: consecutive entries from `first` on, at least one when rc is 0.
+        """Calls `done(rc, entries)` with consecutive entries from `first` on.
 
-        `count_max` <= 0 sets no count; `bytes_max` is the size of the whole answer on the wire: 36 bytes and
-        for each entry 4 more than it has (and never more than maxBatchReadSize).
-        """
+        At least one entry when rc is 0.
+
+        `count_max` <= 0 sets no limit. `bytes_max` limits the whole answer on the wire: 36 bytes, and 4 more than its
+        own length for each entry; `maxBatchReadSize` limits it as well. A missing or damaged entry ends the batch
+        early."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            self._refuse_batch(done, RC_NO_LEDGER)
+            self._stats.refused()
+            self._answer(partial(done, self._rc_of_unknown_ledger(ledger_id), []))
             return
         count = count_max if count_max > 0 else _NO_COUNT
-        room = min(bytes_max, self._batch_bytes_max) - BATCH_OVERHEAD_BYTES
-        self._serve(_Request(ledger, first, count, room, done))
+        bytes_left = min(bytes_max, self._batch_bytes_max) - BATCH_OVERHEAD_BYTES
+        self._serve(_Request(ledger, first, count, bytes_left, done))
 
     # From memory, or by a load.
 
@@ -194,6 +217,7 @@ class Reads:
         if self._gather(request):
             self._finish(request, RC_OK)
             return
+        # Only reads that need the disk are timed, so a hit costs no clock read.
         request.started_ns = time.perf_counter_ns()
         ledger_id = request.ledger.ledger_id
         if ledger_id in self._waiting:
@@ -202,26 +226,29 @@ class Reads:
             self._waiting[ledger_id] = deque()
 
     def _gather(self, request: _Request, loaded: Mapping[int, bytes] = _NOTHING) -> bool:
-        """Take the next entries from memory; whether that is all that the request is to get.
+        """Adds the next entries from memory.
 
-        `loaded` is what a load has just brought, for which the read cache may be too small.
+        Returns True when the request has all that it may get.
+
+        `loaded` has the entries of the load that just ended, for which the read cache may be too small.
         """
         ledger, stats = request.ledger, self._stats
-        halves = self._cache.entries_of(ledger.ledger_id)
+        cached = self._caches.entries_of(ledger.ledger_id)
         while request.count:
             entry_id = request.next_id
-            record = _newest(halves, entry_id) if halves else None
+            record = _newest(cached, entry_id) if cached else None
             if record is not None:
-                if not request.take(record[LENGTH_BYTES:]):
+                if not request.add(record[LENGTH_BYTES:]):
                     return True
                 stats.write_cache_hits += 1
                 continue
+            # Behind the ledger's end a batch is complete. An empty one needs a load: only the index may say "absent".
             if entry_id > ledger.last and ledger.last_known and request.entries:
                 return True
             entry = self._read_cache.get(ledger.serial, entry_id) or loaded.get(entry_id)
             if entry is None:
                 return False
-            if not request.take(entry):
+            if not request.add(entry):
                 return True
             if entry_id != request.missed:
                 stats.write_cache_misses += 1
@@ -229,28 +256,33 @@ class Reads:
         return True
 
     def _load(self, request: _Request) -> bool:
-        """Start a load for the request's next entry, unless the index must not be asked for it."""
+        """Starts a load for the request's next entry.
+
+        Returns False when the request is answered instead."""
         ledger = request.ledger
         if self._closed:
             self._finish(request, RC_IO_ERROR)
         elif (now := self._ledgers.get(ledger.ledger_id)) is not ledger:
-            # Deleted, or emptied, since the request came.
-            self._finish(request, RC_NO_LEDGER if now is None else _missing(now))
+            # The ledger was deleted or emptied after the request had come.
+            self._finish(request, RC_NO_LEDGER if now is None else _rc_of_missing(now))
         elif ledger.ledger_id in self._hidden or request.next_id < 0:
-            self._finish(request, _missing(ledger))
+            # Rows of a hidden ledger belong to entries that were given up.
+            self._finish(request, _rc_of_missing(ledger))
         else:
             request.missed = request.next_id
             self._stats.write_cache_misses += 1
             self._stats.read_cache_misses += 1
+            # The number of flushes tells at the end of the load if one has overtaken it.
             work = partial(self._load_stored, request, self._flushes)
             self._pool.submit(work, partial(self._load_failed, request))
             return True
         return False
 
     def _load_stored(self, request: _Request, flushes: int) -> Answer:
-        """In a reader's thread."""
+        """Runs in a reader's thread."""
         ledger_id = request.ledger.ledger_id
-        loaded = self._stored(ledger_id).load(ledger_id, request.next_id, request.count, request.room)
+        stored = self._storages.of(ledger_id).stored
+        loaded = stored.load(ledger_id, request.next_id, request.count, request.bytes_left)
         return partial(self._loaded, request, flushes, loaded)
 
     def _loaded(self, request: _Request, flushes: int, loaded: Loaded) -> None:
@@ -261,41 +293,47 @@ class Reads:
         if ids:
             ledger.last = max(ledger.last, ids[-1])
         if ids and flushes == self._flushes:
+            # The result is given along: the read cache may be smaller than one load.
             fresh = dict(zip(ids, loaded.entries, strict=True))
             complete = self._gather(request, fresh)
-            # Right behind the load's end there is no entry, or a damaged one. Memory may have helped over that.
+            # The entry right behind the load is missing or damaged. Ask again only if memory had that entry.
             more = not complete and request.next_id > ids[-1] + 1
             self._keep(ledger, loaded, request.next_id)
         elif ids:
-            # A newer version of any of them may have gone from memory to a log since the load looked. But the first
-            # one was nowhere in memory when it began, which is after the request was asked.
+            # Since the load looked, a flush may have moved a newer version of each entry from memory to a log. The first
+            # entry is safe: it was nowhere in memory when the load began, so a newer one came after the request.
             more = not self._gather(request, {ids[0]: loaded.entries[0]})
         if not more:
-            self._finish(request, _missing(ledger))
+            self._finish(request, _rc_of_missing(ledger))
         elif self._load(request):
             return
-        self._next(ledger, fresh)
+        self._serve_waiting(ledger, fresh)
 
     def _load_failed(self, request: _Request) -> None:
         self._finish(request, RC_IO_ERROR)
-        self._next(request.ledger, _NOTHING)
+        self._serve_waiting(request.ledger, _NOTHING)
 
     def _keep(self, ledger: Ledger, loaded: Loaded, served_before: int) -> None:
-        """Put what was loaded into the read cache; entries below `served_before` have been handed out."""
+        """Puts loaded entries into the read cache.
+
+        Those below `served_before` were served already."""
         ids, entries = loaded.ids, loaded.entries
-        for half in self._cache.entries_of(ledger.ledger_id):
-            kept = [index for index, entry_id in enumerate(ids) if entry_id not in half]
+        for newer in self._caches.entries_of(ledger.ledger_id):
+            kept = [index for index, entry_id in enumerate(ids) if entry_id not in newer]
             ids, entries = [ids[index] for index in kept], [entries[index] for index in kept]
         self._read_cache.put(ledger.serial, ids, entries, bisect_left(ids, served_before))
 
-    def _next(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
-        """A load is done: serve who waits for its ledger, up to the one who needs another load.
+    def _serve_waiting(self, ledger: Ledger, fresh: Mapping[int, bytes]) -> None:
+        """Serves the requests that waited for a load.
 
-        `fresh` is what it brought, unless it may be old by now.
+        Stops at the first one that needs another load.
+
+        `fresh` has the loaded entries, and is empty if a flush has overtaken the load.
         """
         waiting = self._waiting[ledger.ledger_id]
         while waiting:
             request = waiting.popleft()
+            # A request for a ledger that was deleted and made anew must not get the old ledger's entries.
             if self._gather(request, fresh if request.ledger is ledger else _NOTHING):
                 self._finish(request, RC_OK)
             elif self._load(request):
@@ -305,7 +343,9 @@ class Reads:
     # Answers.
 
     def _finish(self, request: _Request, rc: int) -> None:
-        """With `rc` if there is no entry; what follows a missing or damaged one is for the next request to ask."""
+        """Answers with the gathered entries, or with `rc` when there is none.
+
+        An error behind the first entry is not told: the client asks again from there."""
         entries = request.entries
         if entries:
             rc = RC_OK
@@ -318,14 +358,10 @@ class Reads:
         self._stats.refused()
         self._answer(partial(done, rc, b""))
 
-    def _refuse_batch(self, done: BatchReadDone, rc: int) -> None:
-        self._stats.refused()
-        self._answer(partial(done, rc, []))
 
-
-def _newest(halves: Sequence[LedgerEntries], entry_id: int) -> bytes | None:
-    for half in halves:
-        record = half.get(entry_id)
+def _newest(caches: Sequence[LedgerEntries], entry_id: int) -> bytes | None:
+    for entries in caches:
+        record = entries.get(entry_id)
         if record is not None:
             return record
     return None
@@ -335,5 +371,5 @@ def _first_of(done: ReadDone, rc: int, entries: list[bytes]) -> None:
     done(rc, entries[0] if entries else b"")
 
 
-def _missing(ledger: Ledger) -> int:
+def _rc_of_missing(ledger: Ledger) -> int:
     return RC_UNKNOWN_LEDGER_STATE if ledger.limbo else RC_NO_ENTRY

@@ -1,8 +1,9 @@
-"""Ledgers that go: deleted for good, or emptied because other bookies have their entries.
+"""Removals: deletes ledgers for good, and empties ledgers whose entries other bookies have.
 
-A deleted ledger never comes back. An emptied one is still in the cluster: it stays here with its key and its fence, so
-that a writer from before its end is refused, and takes what a recovery or a re-replication adds to it again. Calls come
-from the loop's thread.
+A deleted ledger never comes back. An emptied ledger still belongs to the cluster: it keeps its key and its fence, so
+that a late writer is refused, and it accepts the entries that a recovery or a re-replication adds to it again.
+
+Called in the loop's thread: by the broker that embeds the bookie, and by the garbage collector through `post`.
 """
 
 from __future__ import annotations
@@ -10,98 +11,105 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bookie_stub.base.metrics import BookieStats
 from bookie_stub.base.posting import Answer
 from bookie_stub.base.record import delete_record
-from bookie_stub.disk.write_cache import WriteCaches
 from bookie_stub.journal.journal import nothing
-from bookie_stub.journal.journals import Journals
-from bookie_stub.ledgers.deletions import Deletions
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.ledger_records import LedgerRecords
+from bookie_stub.ledgers.state import BookieState
 
 
 class Removals:
+    """Deletes and empties ledgers.
+
+    They leave memory and journal at once, and the indexes with the next checkpoint."""
+
     def __init__(
-        self,
-        ledgers: dict[int, Ledger],
-        cache: WriteCaches,
-        deletions: Deletions,
-        records: LedgerRecords,
-        journals: Journals,
-        has_deleted: Callable[[int], bool],
-        checkpoint: Callable[[], None],
-        stats: BookieStats,
+        self, state: BookieState, records: LedgerRecords, start_checkpoint: Callable[[], None]
     ) -> None:
-        self._ledgers = ledgers
-        self._cache = cache
-        self._deletions = deletions
+        self._registry = state.ledgers
+        self._ledgers = state.ledgers.by_id
+        self._deletions = state.ledgers.deletions
+        self._caches = state.write_caches
+        self._journal_of = state.journals.of
+        self._stats = state.stats
         self._records = records
-        self._journal_of = journals.of
-        self._has_deleted = has_deleted
-        self._checkpoint = checkpoint
-        self._stats = stats
+        self._start_checkpoint = start_checkpoint
         self._closed = False
 
     def delete(self, ledger_id: int) -> None:
-        """Forget a ledger and never take it again. Durable with the journal's next group; space comes back with the
-        next checkpoint. One that is not here may have its first add held, so that it was deleted is noted all the same.
+        """Deletes a ledger; it accepts no add any more.
+
+        Has no effect on one that was deleted before.
+
+        The deletion is durable with the journal's next group; disk space is freed after the next checkpoint. An
+        unknown ledger is noted as deleted too: its first add may be among the held ones.
         """
-        if self._closed or ledger_id < 0 or self._has_deleted(ledger_id):
+        if self._closed or ledger_id < 0 or self._registry.has_deleted(ledger_id):
             return
         ledger = self._ledgers.pop(ledger_id, None)
         if ledger is not None:
             self._stats.deleted_ledgers += 1
-            self._cache.forget(ledger_id)
-            self._records.forget(ledger)
+            self._caches.forget(ledger_id)
+            self._registry.forget(ledger)
         self._deletions.delete(ledger_id)
         self._journal_of(ledger_id).append(delete_record(ledger_id), nothing, 0)
 
     def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """`done` in the loop, when none of them is in the indexes any more; never, when the bookie is closed before."""
+        """Deletes ledgers; calls `done` once the indexes have none of them.
+
+        `done` is never called when the bookie is closed before."""
         for ledger_id in ledger_ids:
             self.delete(ledger_id)
-        self._when_taken_out(done)
+        self._call_when_removed(done)
 
     def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Give up the entries of ledgers that ended long ago. `done` as for `delete_all`, also when some have stayed:
-        those that entries were just added to, whose key nobody knows, or whose fence could not be written."""
-        chosen = [ledger for ledger in map(self._ledgers.get, ledger_ids) if ledger and self._may_go(ledger)]
+        """Gives up the entries of closed ledgers.
+
+        Calls `done` once the indexes have none of them.
+
+        A ledger keeps its entries when some were just added, when its key is unknown, or when its fence cannot be
+        written; `done` is called all the same."""
+        chosen = [
+            ledger for ledger in map(self._ledgers.get, ledger_ids) if ledger and self._may_empty(ledger)
+        ]
+        # Fenced first: without its entries and without a fence the ledger would accept a late writer's adds.
         unfenced = [ledger for ledger in chosen if not ledger.fence_durable]
         waiting = set(unfenced)
-        goes_on = partial(self._empty_fenced, chosen, done)
+        proceed = partial(self._empty_fenced, chosen, done)
 
         def fenced(ledger: Ledger, _rc: int, _ledger_id: int) -> None:
             waiting.discard(ledger)
             if not waiting:
-                goes_on()
+                proceed()
 
         for ledger in unfenced:
             self._records.fence(ledger.ledger_id, ledger.master_key, partial(fenced, ledger))
         if not unfenced:
-            goes_on()
+            proceed()
 
-    def _may_go(self, ledger: Ledger) -> bool:
-        just_added = any(self._cache.entries_of(ledger.ledger_id))
+    def _may_empty(self, ledger: Ledger) -> bool:
+        just_added = any(self._caches.entries_of(ledger.ledger_id))
         return not just_added and (ledger.fence_durable or not ledger.key_open)
 
     def _empty_fenced(self, ledgers: Sequence[Ledger], done: Answer) -> None:
         for ledger in ledgers:
+            # Adds and deletions may have happened while the fences were written.
             still_here = self._ledgers.get(ledger.ledger_id) is ledger
-            if self._closed or not still_here or not ledger.fence_durable or not self._may_go(ledger):
+            if self._closed or not still_here or not ledger.fence_durable or not self._may_empty(ledger):
                 continue
             self._stats.deleted_ledgers += 1
             self._deletions.empty(ledger.ledger_id)
             self._ledgers[ledger.ledger_id] = ledger.emptied()
-        self._when_taken_out(done)
+        self._call_when_removed(done)
 
-    def _when_taken_out(self, done: Answer) -> None:
+    def _call_when_removed(self, done: Answer) -> None:
         if self._deletions.hidden:
             self._deletions.waiting.append(done)
-            self._checkpoint()
+            self._start_checkpoint()
         else:
             done()
 
     def close(self) -> None:
-        """Nothing goes from now on."""
+        """Ignores every later deletion."""
         self._closed = True

@@ -1,16 +1,21 @@
-"""From the journals back to ledgers and write cache, at start: everything behind the last mark, again.
+"""The replay of the journals at start: applies every record after the last mark to ledgers and write cache again.
 
-Replaying is idempotent: what a flush had already written is written once more and the index follows. Entries
-of a ledger that neither the index nor a master key record knows belong to a deleted ledger and are skipped.
-A fence of such a ledger is kept: losing it would let a fenced-off writer go on. Behind damage, where the key may have
-been, its entries are kept too. What a ledger with a tombstone
-has in the journal was written before it was deleted, or by BookKeeper after; it does not come back either way.
+Invariants:
+
+* A replay is idempotent. Entries that a flush had written before are written once more, and the index follows.
+* Entries of a ledger without a known master key are skipped: the ledger was deleted. After damage that was given up
+  they are kept, because the key record may be among the losses.
+* A fence of a ledger without a known key is kept: without it a fenced writer could go on.
+* A ledger with a tombstone never comes back, whatever the journal has of it: the records are older than the deletion,
+  or BookKeeper wrote them afterwards.
+
+Called by `compose.start`; the simulation in `tests/sim` applies single records.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bookie_stub.base.record import (
@@ -33,40 +38,57 @@ from bookie_stub.ledgers.ledger import Ledger
 
 log = logging.getLogger(__name__)
 
+Write = Callable[[WriteCache, Mapping[int, LedgerData], frozenset[int]], None]
+"""Makes replayed entries, rows of the ledger index and deletions durable.
+
+May raise OSError or BookieError."""
+
 
 class Replay:
-    """`cache`, `changed` and `deleted` are what the next flush has to write; the caller empties them."""
+    """Collects the changes of the records and flushes them in portions.
+
+    A flush follows whenever the write cache is full."""
 
     def __init__(
         self,
         ledgers: dict[int, Ledger],
-        active_bytes_max: int,
-        flush: Callable[[], None],
-        has_deleted: Callable[[int], bool],
+        cache_bytes_max: int,
+        write: Write,
+        has_tombstone: Callable[[int], bool],
     ) -> None:
-        """`has_deleted`: whether a flush has noted that the ledger is deleted."""
-        self._ledgers = ledgers
-        self._has_deleted = has_deleted
-        self._cache_bytes_max = active_bytes_max
-        self._flush = flush
-        self.cache = WriteCache()
-        self.changed: set[int] = set()
-        self.deleted: set[int] = set()
-        self.records = 0
-        self.skipped = 0
-        self.damaged = False
-        """Records that were acknowledged are lost."""
-        self._keys_lost = False
-        """In the journal at hand, before the record at hand."""
-        self.cut = False
-        """All of them at the end of a journal that is cut."""
+        """`ledgers` are those of the index.
 
-    def run(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
-        """Returns where the last journal ends. Raises CorruptJournal."""
+        The replay adds to them and deletes from them."""
+        self._ledgers = ledgers
+        self._has_tombstone = has_tombstone
+        self._cache_bytes_max = cache_bytes_max
+        self._write = write
+        self.cache = WriteCache()
+        """Entries that the next flush writes."""
+        self.changed: set[int] = set()
+        """Ledgers whose row the next flush writes."""
+        self.deleted: set[int] = set()
+        """Ledgers that the next flush removes from the indexes."""
+        self.records = 0
+        """Records read so far."""
+        self.skipped = 0
+        """Records that belong to no known ledger, or have no known meaning."""
+        self.damaged = False
+        """True when acknowledged records were damaged and given up (`skipReplayJournalInvalidRecord`)."""
+        self.cut = False
+        """True when a journal ends before the last record that was acknowledged."""
+        self._keys_lost = False
+
+    def replay_journal(self, directory: Path, mark: Mark, *, skip_invalid: bool) -> Mark:
+        """Applies the records of one journal directory after `mark`.
+
+        Returns the end of its last file.
+
+        Raises CorruptJournal for damage, unless `skip_invalid`."""
         chain = JournalChain(directory, mark, skip_invalid=skip_invalid)
         for record in chain.records():
             self._keys_lost = chain.damaged
-            self._apply(record)
+            self.apply(record)
         self.damaged |= chain.damaged
         self._keys_lost = False
         for flaw in chain.flaws:
@@ -76,7 +98,8 @@ class Replay:
             self.cut = True
         return chain.end
 
-    def _apply(self, record: bytes) -> None:
+    def apply(self, record: bytes) -> None:
+        """Applies one record, its int32 length included."""
         self.records += 1
         if len(record) < LENGTH_BYTES + KEY.size:
             self.skipped += 1
@@ -93,36 +116,48 @@ class Replay:
         elif entry_id == DELETE_ID:
             self._delete(ledger_id)
         elif entry_id != FORCE_ID:
-            log.warning("journal record with id %d of ledger %d skipped", entry_id, ledger_id)
+            log.warning(
+                "journal record with id %d of ledger %d skipped: the id is unknown", entry_id, ledger_id
+            )
             self.skipped += 1
+
+    def flush(self) -> None:
+        """Writes out all that was collected, and begins anew."""
+        rows = {ledger_id: self._ledgers[ledger_id].data() for ledger_id in self.changed}
+        self._write(self.cache, rows, frozenset(self.deleted))
+        self.cache = WriteCache()
+        self.changed.clear()
+        self.deleted.clear()
 
     def _entry(self, ledger_id: int, entry_id: int, record: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None and self._keys_lost:
-            ledger = self._without_key(ledger_id)
+            ledger = self._add_without_key(ledger_id)
         if ledger is None:
             self.skipped += 1
             return
         self.cache.put(ledger_id, entry_id, record)
         ledger.last = max(ledger.last, entry_id)
         if self.cache.size >= self._cache_bytes_max:
-            self._flush()
+            self.flush()
 
-    def _without_key(self, ledger_id: int) -> Ledger | None:
-        """Takes the first key that is presented. None for a deleted ledger."""
-        if self._is_gone(ledger_id):
+    def _add_without_key(self, ledger_id: int) -> Ledger | None:
+        """Adds a ledger that accepts the first key presented.
+
+        Returns None for a deleted one."""
+        if self._is_deleted(ledger_id):
             return None
         ledger = self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(UNSET_KEY), stored=True)
         self.changed.add(ledger_id)
         return ledger
 
-    def _is_gone(self, ledger_id: int) -> bool:
-        return ledger_id in self.deleted or self._has_deleted(ledger_id)
+    def _is_deleted(self, ledger_id: int) -> bool:
+        return ledger_id in self.deleted or self._has_tombstone(ledger_id)
 
     def _master_key(self, ledger_id: int, master_key: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            if self._is_gone(ledger_id):
+            if self._is_deleted(ledger_id):
                 return
             self._ledgers[ledger_id] = Ledger(ledger_id, LedgerData(master_key), stored=True)
         elif ledger.key_open:
@@ -135,7 +170,7 @@ class Replay:
     def _fence(self, ledger_id: int) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
-            ledger = self._without_key(ledger_id)
+            ledger = self._add_without_key(ledger_id)
         if ledger is None:
             return
         ledger.fenced = ledger.fence_durable = True
@@ -144,7 +179,7 @@ class Replay:
     def _explicit_lac(self, ledger_id: int, body: bytes) -> None:
         ledger = self._ledgers.get(ledger_id)
         if ledger is None and self._keys_lost:
-            ledger = self._without_key(ledger_id)
+            ledger = self._add_without_key(ledger_id)
         if ledger is not None and explicit_lac_of(body) >= ledger.lac:
             ledger.explicit_lac = body
             ledger.lac = explicit_lac_of(body)

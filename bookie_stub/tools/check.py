@@ -1,9 +1,10 @@
-"""`check`: whether every file of a bookie is whole, and every entry that the location index names can be read and fits
-its digest.
+"""`magnetar bookie check`: looks for damage in all files of a bookie, and reads every entry that the index names.
 
-A bookie does not know a ledger's digest type or password. CRC32C and CRC32 need no password, so they are tried: when
-they fit an entry of a ledger, one of it that they do not fit is damaged. Ledgers where neither fits any entry (a MAC,
-no digest, or all entries damaged) are counted as not verifiable. Reads files only; the bookie should be down.
+A bookie knows neither the digest type of a ledger nor its password. CRC32C and CRC32 need no password, so both are tried:
+if one fits some entry of a ledger, an entry of that ledger that it does not fit is damaged. Entries of a ledger where
+neither fits any (a MAC, no digest, or everything damaged) count as not verifiable.
+
+It reads files and changes none. The bookie should be down, or files that change meanwhile look damaged.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from crc32c import crc32c
 from bookie_stub.base.errors import BookieError, BookieStorageError
 from bookie_stub.base.file_system import FileSystem
 from bookie_stub.base.record import KEY
-from bookie_stub.disk.directories import mark_name
 from bookie_stub.disk.entry_log import file_name
 from bookie_stub.disk.entry_log_reader import EntryLogReader
-from bookie_stub.disk.inventory import Listed, Written
+from bookie_stub.disk.inventory import IndexCounts, InventoryContents
 from bookie_stub.disk.ledger_index import FLAGS_KEY, decode
 from bookie_stub.disk.ledger_storage import LEDGERS, LOCATIONS
+from bookie_stub.disk.marks import mark_name
 from bookie_stub.disk.rocks import Put, read_rows, sequence_of
 from bookie_stub.disk.stored_entries import near_until
 from bookie_stub.tools.check_files import (
@@ -33,12 +34,13 @@ from bookie_stub.tools.check_files import (
     check_last_id,
     check_logs,
     check_tombstones,
-    listed_of,
+    inventory_of,
 )
 from bookie_stub.tools.check_report import CheckReport
 from bookie_stub.tools.progress import Progress, Say
 
 _SLICE = 512
+"""Rows that are read together."""
 _SPAN_BYTES_MAX = 4 << 20
 _COVERED = 32
 """The digest covers these first bytes and the payload; it stands between them."""
@@ -47,53 +49,58 @@ _COVERED = 32
 def check(
     journals: Sequence[Path], storages: Sequence[tuple[Path, Path]], entry_bytes_max: int, say: Say
 ) -> CheckReport:
-    """`storages`: directories of entry logs and of indexes, as pairs. OSError where a file cannot be read."""
-    findings = CheckReport()
-    check_cookies(sorted({*journals, *(path for pair in storages for path in pair)}), findings)
+    """Checks all directories of a bookie.
+
+    `storages` are pairs of a folder of entry logs and one of indexes.
+    OSError when a file cannot be read at all.
+    """
+    report = CheckReport()
+    check_cookies(sorted({*journals, *(path for pair in storages for path in pair)}), report)
+    # A journal's mark stands in every ledger directory.
     for number, directory in enumerate(journals):
         marks = [logs / mark_name(number, len(journals)) for logs, _ in storages]
-        check_journals(directory, marks, findings)
+        check_journals(directory, marks, report)
     for logs, index in storages:
-        _check_storage(logs, index, entry_bytes_max, findings, say)
-    return findings
+        _check_storage(logs, index, entry_bytes_max, report, say)
+    return report
 
 
-def _check_storage(logs: Path, index: Path, entry_bytes_max: int, findings: CheckReport, say: Say) -> None:
-    listed = listed_of(logs, findings)
-    check_last_id(logs, findings)
-    check_logs(logs, listed, findings, say)
-    check_tombstones(index, listed, findings)
-    _check_indexes(index, listed, findings)
-    known = _ledgers_of(index, findings)
+def _check_storage(logs: Path, index: Path, entry_bytes_max: int, report: CheckReport, say: Say) -> None:
+    inventory = inventory_of(logs, report)
+    check_last_id(logs, report)
+    check_logs(logs, inventory, report, say)
+    check_tombstones(index, inventory, report)
+    _check_indexes(index, inventory, report)
+    known = _ledgers_of(index, report)
     reader = EntryLogReader(logs, entry_bytes_max, FileSystem())
     progress = Progress(f"check {logs}", "entries", say)
     try:
         with read_rows(index / LOCATIONS) as rows:
             for ledger_id, group in groupby(rows, key=lambda row: KEY.unpack(row[0])[0]):
                 if known is not None and ledger_id not in known:
-                    findings.notes.append(
+                    report.notes.append(
                         f"ledger {ledger_id} has entries in {index / LOCATIONS} and is in no ledger index"
                     )
-                _EntriesOfLedger(logs, reader, findings, progress).check(group)
+                _EntriesOfLedger(logs, reader, report, progress).check(group)
     except BookieStorageError as error:
-        findings.damaged.append(str(error))
+        report.damaged.append(str(error))
     say(f"check {logs}: {progress.text()}")
     reader.close()
 
 
-def _check_indexes(index: Path, listed: Listed | None, findings: CheckReport) -> None:
-    written = Written() if listed is None else listed.written
+def _check_indexes(index: Path, inventory: InventoryContents | None, report: CheckReport) -> None:
+    written = IndexCounts() if inventory is None else inventory.counts
     for path, wanted in ((index / LOCATIONS, written.locations), (index / LEDGERS, written.ledgers)):
         try:
             found = sequence_of(path)
         except BookieStorageError:
-            continue  # whoever reads its rows says it
+            continue  # reading its rows reports the same error
         if found < wanted:
-            findings.damaged.append(f"{path} has {found} changes of {wanted}: its newest rows are lost")
+            report.damaged.append(f"{path} has {found} changes of {wanted}: its newest rows are lost")
 
 
-def _ledgers_of(index: Path, findings: CheckReport) -> set[int] | None:
-    """None when they cannot be read."""
+def _ledgers_of(index: Path, report: CheckReport) -> set[int] | None:
+    """Returns the ids in the ledger index, None when it cannot be read."""
     known = set()
     try:
         with read_rows(index / LEDGERS) as rows:
@@ -104,9 +111,9 @@ def _ledgers_of(index: Path, findings: CheckReport) -> set[int] | None:
                     if ledger_id != FLAGS_KEY:
                         decode(value)
                 except BookieError as error:
-                    findings.damaged.append(f"{index / LEDGERS}: ledger {ledger_id}: {error}")
+                    report.damaged.append(f"{index / LEDGERS}: ledger {ledger_id}: {error}")
     except BookieStorageError as error:
-        findings.damaged.append(str(error))
+        report.damaged.append(str(error))
         return None
     return known
 
@@ -117,31 +124,38 @@ class _Row(NamedTuple):
 
 
 class _EntriesOfLedger:
-    def __init__(self, logs: Path, reader: EntryLogReader, findings: CheckReport, progress: Progress) -> None:
+    """Reads the entries of one ledger after the other and judges their digests."""
+
+    def __init__(self, logs: Path, reader: EntryLogReader, report: CheckReport, progress: Progress) -> None:
         self._logs = logs
         self._reader = reader
-        self._findings = findings
+        self._report = report
         self._progress = progress
 
     def check(self, rows: Iterator[Put]) -> None:
-        findings = self._findings
+        """Checks all entries of one ledger.
+
+        `rows` are its rows of the location index.
+        """
+        report = self._report
         fits = 0
         misfits: list[_Row] = []
         for row, entry in self._read_all(rows):
             self._progress.add(1, len(entry))
-            findings.entries += 1
+            report.entries += 1
             if digest_fits(entry):
                 fits += 1
             else:
                 misfits.append(row)
-        findings.verified += fits
+        report.verified += fits
+        # The digest type is per ledger: one entry that fits proves it for all.
         if fits:
-            findings.damaged += [f"{self._name(row)}: its digest does not fit" for row in misfits]
+            report.damaged += [f"{self._name(row)}: its digest does not fit" for row in misfits]
         else:
-            findings.unverifiable += len(misfits)
+            report.unverifiable += len(misfits)
 
     def _read_all(self, rows: Iterator[Put]) -> Iterator[tuple[_Row, bytes]]:
-        """All that can be read; what cannot is noted."""
+        """Yields the entries that can be read; the others go into the report."""
         waiting: list[_Row] = []
         for key, value in rows:
             location = int.from_bytes(value, "big")
@@ -162,6 +176,7 @@ class _EntriesOfLedger:
                 entries = list(self._reader.read_run([row.key for row in run], [row.location for row in run]))
                 yield from zip(run, entries, strict=True)
             except (BookieError, OSError):
+                # One of them is damaged. Each by itself, so that the others are still checked.
                 yield from self._read_singly(run)
             start = stop
 
@@ -170,8 +185,8 @@ class _EntriesOfLedger:
             try:
                 yield row, self._reader.read(row.key, row.location)
             except (BookieError, OSError) as error:
-                self._findings.entries += 1
-                self._findings.damaged.append(f"{self._name(row)}: {error}")
+                self._report.entries += 1
+                self._report.damaged.append(f"{self._name(row)}: {error}")
 
     def _name(self, row: _Row) -> str:
         path = self._logs / file_name(row.location >> 32)
@@ -180,7 +195,10 @@ class _EntriesOfLedger:
 
 
 def digest_fits(entry: bytes) -> bool:
-    """Whether it is a CRC32C (4 bytes) or a CRC32 (8 bytes)."""
+    """Returns whether an entry fits its digest.
+
+    It is tried as a CRC32C of 4 bytes and as a CRC32 of 8 bytes, four of them zero.
+    """
     if len(entry) < _COVERED + 4:
         return False
     covered = entry[:_COVERED]

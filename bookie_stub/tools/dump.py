@@ -1,7 +1,7 @@
-"""The bookie's files as text, one line for each thing in them. Nothing is changed; what is damaged is said.
+"""`magnetar bookie dump`: a bookie's files as text, one line for each thing in them.
 
-Works on a bookie that is down, or on a copy of its files, and on those of BookKeeper. `DIR` in the messages is a
-directory as the settings name it or the `current` in it.
+Damage becomes a line with DAMAGED, and the dump goes on where it can. No file is changed, so it also works beside a
+running bookie, on a copy, and on BookKeeper's files. A directory may be named as in the settings, or by its `current`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,20 @@ from bookie_stub.disk.entry_log import file_name as log_name
 from bookie_stub.disk.ledger_index import FLAGS_KEY, LedgerData, decode
 from bookie_stub.disk.ledger_storage import LEDGERS, LOCATIONS
 from bookie_stub.disk.rocks import read_rows
-from bookie_stub.journal.journal_file import JournalReader, journal_ids
 from bookie_stub.journal.journal_file import file_name as journal_name
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 
 _ENTRY_BYTES_MIN = 32
-"""An entry with its length field, which clients write and bookies do not need."""
+"""Bytes of an entry up to its length field, which clients write and bookies do not need."""
 
 
 def files_in(places: list[Path], suffix: str) -> list[Path]:
-    """Files as they are, and those in directories, oldest first. FileNotFoundError where there is none."""
+    """Returns the journals or entry logs in some places, oldest first.
+
+    A place is a file or a directory; `suffix` is `.txn` or `.log`.
+    FileNotFoundError for a directory without such a file.
+    """
     found: list[Path] = []
     for place in places:
         if place.is_file():
@@ -52,6 +57,7 @@ def files_in(places: list[Path], suffix: str) -> list[Path]:
 
 
 def current(directory: Path) -> Path:
+    """Returns the `current` in a directory, or the directory itself."""
     folder = directory / CURRENT
     return folder if folder.is_dir() else directory
 
@@ -60,7 +66,10 @@ def current(directory: Path) -> Path:
 
 
 def journal_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
-    """Records with their offsets; of one ledger if that is `wanted`."""
+    """Yields the records of a journal with their offsets.
+
+    With `wanted` only those of one ledger.
+    """
     reader = JournalReader(path, skip_invalid=True)
     size = path.stat().st_size
     heading = True
@@ -70,6 +79,7 @@ def journal_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
             if heading:
                 yield _journal_heading(reader, size)
                 heading = False
+            # Said once, at the first record behind the damage.
             if reader.damaged and not damaged:
                 damaged = True
                 yield f"  DAMAGED: acknowledged records are missing before {reader.end}"
@@ -102,6 +112,7 @@ def _record_text(record: bytes) -> str:
 
 
 def entry_text(entry: bytes) -> str:
+    """Returns the header fields of an entry as text."""
     ledger_id, entry_id = KEY.unpack_from(entry)
     lac = f"  LAC {lac_of(entry)}" if len(entry) >= KEY.size + 8 else ""
     length = f"  length {int.from_bytes(entry[24:32], 'big')}" if len(entry) >= _ENTRY_BYTES_MIN else ""
@@ -112,6 +123,10 @@ def entry_text(entry: bytes) -> str:
 
 
 def entry_log_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
+    """Yields a log's entries with their offsets, and its map.
+
+    With `wanted` only those of one ledger.
+    """
     size = path.stat().st_size
     try:
         header = read_header(path)
@@ -126,14 +141,14 @@ def entry_log_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
         "no ledgers map" if ledgers is None else f"ledgers map of {len(ledgers)} at {header.map_offset}"
     )
     yield f"{path.name}: entry log, version {header.version}, {finished}, {size} bytes"
-    found = LogScan(path)
+    scan = LogScan(path)
     with path.open("rb") as file:
-        for entry in found:
+        for entry in scan:
             if wanted is None or entry.ledger_id == wanted:
                 file.seek(entry.offset + LENGTH_BYTES)
                 yield f"  {entry.offset:>10}  {entry_text(file.read(entry.size))}"
-    if found.rest:
-        yield f"  {found.end:>10}  {found.rest} bytes that are no record: torn by a crash, or DAMAGED"
+    if scan.rest:
+        yield f"  {scan.end:>10}  {scan.rest} bytes that are no record: torn by a crash, or DAMAGED"
     for ledger_id, total in sorted((ledgers or {}).items()):
         if wanted is None or ledger_id == wanted:
             yield f"         map  ledger {ledger_id}  {total} bytes"
@@ -143,7 +158,7 @@ def entry_log_lines(path: Path, wanted: int | None = None) -> Iterator[str]:
 
 
 def location_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
-    """Every entry's place, as the location index has it."""
+    """Yields the place of each entry in the location index. BookieStorageError."""
     path = current(directory) / LOCATIONS
     yield f"{path}: location index"
     with read_rows(path) as rows:
@@ -156,18 +171,21 @@ def location_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
 
 
 def ledger_lines(directory: Path, wanted: int | None = None) -> Iterator[str]:
-    """What the ledger index has of each ledger, and which entries the location index has of it."""
+    """Yields key, fence, explicit LAC and entries of each ledger.
+
+    They come from both indexes. BookieStorageError.
+    """
     path = current(directory)
     yield f"{path / LEDGERS}: ledger index"
-    runs = _entry_runs(path / LOCATIONS, wanted)
+    ranges = _entry_ranges(path / LOCATIONS, wanted)
     with read_rows(path / LEDGERS) as rows:
         for key, value in rows:
             ledger_id = int.from_bytes(key, "big", signed=True)
             if ledger_id == FLAGS_KEY:
                 yield f"  storage flags  {int.from_bytes(value, 'big'):#x}"
             elif wanted is None or ledger_id == wanted:
-                yield f"  ledger {ledger_id}  {_ledger_text(decode(value))}  {runs.pop(ledger_id, 'no entry')}"
-    for ledger_id, text in runs.items():
+                yield f"  ledger {ledger_id}  {_ledger_text(decode(value))}  {ranges.pop(ledger_id, 'no entry')}"
+    for ledger_id, text in ranges.items():
         yield f"  ledger {ledger_id}  not in the ledger index  {text}"
 
 
@@ -177,22 +195,22 @@ def _ledger_text(data: LedgerData) -> str:
     return f"key {data.master_key.hex() or 'none'}{state}{lac}"
 
 
-def _entry_runs(path: Path, wanted: int | None) -> dict[int, str]:
-    """Ledger id to text such as `entries 0-99, 120`."""
+def _entry_ranges(path: Path, wanted: int | None) -> dict[int, str]:
+    """Returns, by ledger id, texts such as `entries 0-99, 120`."""
     texts: dict[int, str] = {}
     with read_rows(path) as rows:
         ids = (KEY.unpack(key) for key, _ in rows)
         for ledger_id, group in groupby(ids, key=lambda pair: pair[0]):
             if wanted is None or ledger_id == wanted:
-                texts[ledger_id] = f"entries {_runs_text(entry_id for _, entry_id in group)}"
+                texts[ledger_id] = f"entries {_ranges_text(entry_id for _, entry_id in group)}"
     return texts
 
 
-def _runs_text(ids: Iterator[int]) -> str:
-    runs: list[list[int]] = []
+def _ranges_text(ids: Iterator[int]) -> str:
+    ranges: list[list[int]] = []
     for entry_id in ids:
-        if runs and entry_id == runs[-1][1] + 1:
-            runs[-1][1] = entry_id
+        if ranges and entry_id == ranges[-1][1] + 1:
+            ranges[-1][1] = entry_id
         else:
-            runs.append([entry_id, entry_id])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+            ranges.append([entry_id, entry_id])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

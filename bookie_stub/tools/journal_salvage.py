@@ -1,8 +1,8 @@
-"""Entries that the entry logs have lost and the journals still have: a rebuild writes them to an entry log again.
+"""JournalSalvage: finds entries in the journals that the entry logs have lost, and writes them to an entry log again.
 
-A checkpoint leaves `journalMaxBackups` journals behind that it does not need. They are the last part of all that was
-added, so the last copy of an entry in them is its newest one, as long as nothing in between is damaged: what comes before
-a damaged place is not believed.
+A checkpoint leaves `journalMaxBackups` journals behind. They are the newest part of all that was added, so the last copy
+of an entry in them is its newest version. The law: that holds only while nothing between is damaged, as the damage may
+hide a newer version. So what precedes a damaged place is not used.
 """
 
 from __future__ import annotations
@@ -17,22 +17,31 @@ from bookie_stub.disk.entry_log_reader import EntryLogReader
 from bookie_stub.disk.entry_log_writer import EntryLogWriter
 from bookie_stub.disk.location_index import LOCATION, LocationIndex
 from bookie_stub.disk.rocks import Put
-from bookie_stub.journal.journal_file import JournalReader, file_name, journal_ids
+from bookie_stub.journal.journal_file import file_name, journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 
 _LOG_BYTES_MAX = 1 << 30
 _BATCH = 50_000
 
 
 class JournalSalvage:
+    """Reads the journals twice for lost entries.
+
+    First it finds the newest copy of each wanted entry, then it writes these copies.
+    """
+
     def __init__(self, journals: Sequence[Path], wanted: Callable[[bytes, bytes], bool]) -> None:
-        """`wanted(key, record)`: whether the new index lacks the entry, or has another version of it."""
+        """`wanted(key, record)` returns whether the new index lacks the entry, or has another version of it."""
         self._journals = journals
         self._wanted = wanted
-        self.rescued: set[bytes] = set()
-        """Their keys."""
+        self.salvaged: set[bytes] = set()
+        """The keys of the entries that were written again."""
 
     def run(self, logs: Path, into: LocationIndex) -> None:
-        """Raises BookieError or OSError."""
+        """Writes the entries to a new log, and their rows to `into`.
+
+        Raises BookieError or OSError.
+        """
         newest = self._newest()
         writer = EntryLogWriter(logs, _LOG_BYTES_MAX, FileSystem())
         puts: list[Put] = []
@@ -42,13 +51,14 @@ class JournalSalvage:
                     continue
                 location = writer.append(record, KEY.unpack(key)[0])
                 puts.append((key, LOCATION.pack(location)))
-                self.rescued.add(key)
+                self.salvaged.add(key)
+        # With its ledgers map, so that the next rebuild finds the log complete.
         writer.finish()
         for start in range(0, len(puts), _BATCH):
             into.write(puts[start : start + _BATCH], ())
 
     def _newest(self) -> dict[bytes, tuple[Path, int]]:
-        """Where the newest copy of each wanted entry is."""
+        """Returns the journal directory and the number of the newest copy of each wanted entry, by key."""
         newest: dict[bytes, tuple[Path, int]] = {}
         for directory in self._journals:
             here: dict[bytes, tuple[Path, int]] = {}
@@ -56,34 +66,42 @@ class JournalSalvage:
                 if self._wanted(key, record):
                     here[key] = directory, number
                 else:
+                    # The index has this very version, and it is newer than the copy that was noted before.
                     here.pop(key, None)
             newest.update(here)
         return newest
 
 
 def _ignore() -> None:
-    """What is before a damaged place is not among the newest."""
+    """The reaction of the second reading to damage: the first one has left out what precedes it."""
 
 
 def _entries(directory: Path, damaged: Callable[[], None]) -> Iterator[tuple[bytes, bytes]]:
-    """(key, record) of a journal directory in order; `damaged` is called between what precedes a damaged place and what
-    follows it."""
+    """Yields (key, record) of the entries in a journal directory, in order.
+
+    `damaged` is called at each damaged place, between the entries before and behind it.
+    """
     for journal_id in journal_ids(directory):
         reader = JournalReader(directory / file_name(journal_id), skip_invalid=True)
         for record in reader:
             if reader.damaged:
-                reader.damaged = False  # so that the next place is seen too
+                reader.damaged = False  # so that the next damaged place is seen too
                 damaged()
             if len(record) >= LENGTH_BYTES + KEY.size:
                 key = record[LENGTH_BYTES : LENGTH_BYTES + KEY.size]
-                if key[KEY.size // 2] < 0x80:  # a negative id is no entry's
+                if (
+                    key[KEY.size // 2] < 0x80
+                ):  # the entry id is not negative, so the record is not a special one
                     yield key, record
         if reader.damaged:
             damaged()
 
 
 def differs(reader: EntryLogReader, into: LocationIndex, key: bytes, record: bytes) -> bool:
-    """Whether the new index has no such entry, another version of it, or one that cannot be read."""
+    """Returns whether the new index lacks this version of an entry.
+
+    It does when it has another version, none, or one that cannot be read.
+    """
     location = into.get(key)
     try:
         return not location or reader.read(key, location) != record[LENGTH_BYTES:]

@@ -1,8 +1,9 @@
-"""What is known of ledgers besides their entries when a ledger index is made anew: its old rows, the journals, tombstones.
+"""LedgerRowSources: what old rows, journals and tombstones say of each ledger, to make a ledger index anew from them.
 
-The journals are short: a checkpoint lets the old ones go. So without the old rows a fence of a ledger that has no
-entries may be forgotten, and the ledger with it; and limbo is, unless the ledger directory says that nothing was ever
-lost. What is in doubt is taken for fenced, for forgotten, for in limbo: that costs a repair, and no entry.
+The journals reach back only to the last checkpoints. So without the old rows, a fence of a ledger without entries may be
+forgotten, and with it the ledger; limbo too, unless the directory says that nothing was ever lost. The law: doubt counts
+as the worse case. A ledger in doubt is fenced, and in limbo, and the bookie may have forgotten others: that costs a
+repair, and never a confirmed entry.
 """
 
 from __future__ import annotations
@@ -28,20 +29,24 @@ from bookie_stub.disk.directories import NOTHING_LOST_FILE
 from bookie_stub.disk.ledger_index import LedgerData, LedgerIndex
 from bookie_stub.disk.tombstones import FILE as TOMBSTONES
 from bookie_stub.disk.tombstones import Tombstones
-from bookie_stub.journal.journal_file import JournalReader, file_name, journal_ids
+from bookie_stub.journal.journal_file import file_name, journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 
 
 class LedgerRowSources:
-    """Of one ledger directory and its index directory."""
+    """The sources for one ledger directory and its index directory."""
 
     def __init__(
         self, logs: Path, index: Path, ledger_index: LedgerIndex | None, tombstones_min: int
     ) -> None:
-        """`ledger_index` is the old one; None when it is missing. `tombstones_min`: so many there were."""
+        """`ledger_index` is the old one, None when it is missing or lost rows.
+
+        `tombstones_min` is the number of tombstones that there must be. OSError.
+        """
         self.rows: dict[int, LedgerData] | None = None
-        """Of the old ledger index; None when it is missing or cannot be read."""
+        """The rows of the old ledger index; None when it is missing or cannot be read."""
         self.lossy = True
-        """Ledgers may have been forgotten."""
+        """True when other ledgers may be lost of which no source tells."""
         self._keys: dict[int, bytes] = {}
         self._lacs: dict[int, bytes] = {}
         self._fenced: set[int] = set()
@@ -50,11 +55,14 @@ class LedgerRowSources:
         if ledger_index is not None:
             with contextlib.suppress(BookieStorageError):
                 self.rows, self.lossy = ledger_index.load()
-        self.in_limbo = self.rows is None and not (logs / NOTHING_LOST_FILE).exists()
-        """Nobody can tell which ledgers were in limbo."""
+        self._any_in_limbo = self.rows is None and not (logs / NOTHING_LOST_FILE).exists()
+        """True when any ledger may have been in limbo."""
 
     def read(self, journals: Sequence[Path], share: tuple[int, int]) -> None:
-        """`share`: which directory of how many this is."""
+        """Reads the special records of the journals.
+
+        `share` is (place, count) of the ledger directories. OSError.
+        """
         place, count = share
         for directory in journals:
             for journal_id in journal_ids(directory):
@@ -73,37 +81,44 @@ class LedgerRowSources:
             self._fenced.add(ledger_id)
         elif entry_id == EXPLICIT_LAC_ID:
             body = special_body(record)
+            # The highest one counts, as at a replay; an older journal may have a higher one.
             if explicit_lac_of(body) >= explicit_lac_of(self._lacs.get(ledger_id, b"")):
                 self._lacs[ledger_id] = body
 
     def has_deleted(self, ledger_id: int) -> bool:
+        """Returns whether the journals or a tombstone name a deleted ledger."""
         return ledger_id in self._deleted or ledger_id in self._tombstones
 
-    def rebuilt(self, with_entries: Iterable[int]) -> dict[int, LedgerData]:
-        """Every ledger that has entries, a row or a record in the journals; fenced."""
+    def rebuilt_rows(self, with_entries: Iterable[int]) -> dict[int, LedgerData]:
+        """Returns a fenced row for every ledger of any source.
+
+        The sources are entries, old rows, and records in the journals.
+        """
         rows = self.rows or {}
         known = {*with_entries, *rows, *self._keys, *self._fenced}
         return {each: self._row(each, rows.get(each)) for each in sorted(known) if not self.has_deleted(each)}
 
     def _row(self, ledger_id: int, old: LedgerData | None) -> LedgerData:
+        # Without a key the first one that is presented becomes the ledger's key.
         key = self._keys.get(ledger_id, UNSET_KEY) if old is None else old.master_key
         old_lac = b"" if old is None else old.explicit_lac or b""
         lac = max(old_lac, self._lacs.get(ledger_id, b""), key=explicit_lac_of) or None
-        limbo = self.in_limbo if old is None else old.limbo
+        limbo = self._any_in_limbo if old is None else old.limbo
         return LedgerData(key, fenced=True, explicit_lac=lac, limbo=limbo)
 
     def keep_tombstones(self) -> None:
-        """Of what the journals say. OSError."""
+        """Writes tombstones for the ledgers that the journals say are deleted. OSError."""
         if self._deleted:
             self._tombstones.add(self._deleted)
 
     @property
     def tombstone_count(self) -> int:
+        """The number of tombstones."""
         return len(self._tombstones)
 
 
 def _open_tombstones(path: Path, count_min: int) -> Tombstones:
-    """A damaged file is given up: the journals may still say some of it."""
+    """Opens the tombstones. A damaged file is given up, as the journals may still have the latest of its ids."""
     try:
         return Tombstones(path, FileSystem(), count_min)
     except BookieStorageError:

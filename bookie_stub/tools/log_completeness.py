@@ -1,13 +1,15 @@
-"""Whether an entry log has all that was written to it: judged from a scan, its ledgers map and the inventory. Pure, but for
-the few bytes of header and map.
+"""Judges whether an entry log has all that was written to it, from a scan, its ledgers map and the inventory.
 
-A scan cannot tell by itself: a log that was cut where a record ends looks like one that a kill left unfinished, and what
-lies behind a damaged size is not found.
+A scan alone cannot tell: a log that was cut where a record ends looks like one that a kill left unfinished, and entries
+behind a damaged size field are not found. A finished log is compared with its own map; a log without one with the number
+of synced bytes that the inventory has.
+
+`check` reports the flaws; `index rebuild` also needs to know which ledgers may lack entries.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,31 +25,35 @@ from bookie_stub.disk.entry_log import (
     read_header,
     read_ledgers_map,
 )
-from bookie_stub.disk.inventory import Listed
+from bookie_stub.disk.inventory import InventoryContents
 
 
-class LogState(NamedTuple):
+class LogCompleteness(NamedTuple):
+    """The judgement on one log."""
+
     flaw: str = ""
-    """What is wrong, with the file and the offset."""
+    """The damage, with the file and the offset; empty for a whole log."""
     proven: bool = True
-    """Every entry that was written to it was found."""
+    """True when the scan is proven to have found every entry that was written."""
     short: frozenset[int] | None = frozenset()
-    """Unless proven: the ledgers that lack bytes; None when nobody can tell which."""
+    """The ledgers that lack bytes, unless `proven`; None when any ledger may."""
 
 
 _DAMAGED = LogHeader(-1, 0, 0, None)
 
 
 class ScannedLog:
-    """One log. To be iterated to its end, then judged."""
+    """One log: iterate over its entries to the end, then call `completeness`."""
 
     def __init__(self, directory: Path, log_id: int) -> None:
         self.path = directory / file_name(log_id)
+        """The log's file."""
         self._log_id = log_id
         self._found: LedgerBytes = {}
         self._scan = LogScan(self.path)
 
     def __iter__(self) -> Iterator[ScannedEntry]:
+        """Yields the entries of the log, in the order of their places. OSError."""
         found = self._found
         for entry in self._scan:
             found[entry.ledger_id] = found.get(entry.ledger_id, 0) + LENGTH_BYTES + entry.size
@@ -55,59 +61,64 @@ class ScannedLog:
 
     @property
     def torn(self) -> str:
-        """What is behind the last record and is none, or nothing."""
+        """The bytes behind the last record, as text, or nothing."""
         rest = self._scan.rest
         return f"{self.path} from {self._scan.end} on, {rest} bytes" if rest else ""
 
-    def state(self, listed: Listed | None) -> LogState:
-        """OSError."""
+    def completeness(self, inventory: InventoryContents | None) -> LogCompleteness:
+        """Returns the judgement; call it behind the last entry.
+
+        `inventory` is None where there is none. OSError.
+        """
         try:
             header = read_header(self.path)
         except CorruptEntry:
             header = _DAMAGED
         if header is not None and not 0 <= header.version <= VERSION:
-            return LogState(f"{self.path} at 0: its header is damaged", proven=False, short=None)
+            return LogCompleteness(f"{self.path} at 0: its header is damaged", proven=False, short=None)
         if header is None:
-            return self._growing(listed)
+            return self._without_map(inventory)
         try:
             ledgers = read_ledgers_map(self.path)
         except CorruptEntry:
             flaw = f"{self.path} at {header.map_offset}: its ledgers map is damaged or cut off"
+            # The records reach up to the place of the map without a gap, so only the map is damaged.
             if header.map_offset and self._scan.gap is None and self._scan.end >= header.map_offset:
-                return LogState(flaw)
-            return LogState(f"{flaw}; {self._where()}", proven=False, short=None)
+                return LogCompleteness(flaw)
+            return LogCompleteness(f"{flaw}; {self._first_bad_place()}", proven=False, short=None)
         if ledgers is None:
-            return self._growing(listed)
+            return self._without_map(inventory)
         short = frozenset(each for each, size in ledgers.items() if self._found.get(each, 0) != size)
         if short:
-            return LogState(f"{self.path} {self._where()}", proven=False, short=short)
+            return LogCompleteness(f"{self.path} {self._first_bad_place()}", proven=False, short=short)
         if self._found.keys() - ledgers.keys():
-            return LogState(f"{self.path} at {header.map_offset}: its ledgers map is damaged")
-        return LogState()
+            return LogCompleteness(f"{self.path} at {header.map_offset}: its ledgers map is damaged")
+        return LogCompleteness()
 
-    def _growing(self, listed: Listed | None) -> LogState:
-        """A log without a map: only the inventory knows how long it was."""
-        if listed is None:
-            return LogState(proven=False, short=None)
-        if self._log_id in listed.finished:
+    def _without_map(self, inventory: InventoryContents | None) -> LogCompleteness:
+        """Judges a log without a map: only the inventory knows how long it was."""
+        if inventory is None:
+            return LogCompleteness(proven=False, short=None)
+        if self._log_id in inventory.finished:
             flaw = f"{self.path} at 0: its header names no ledgers map, and it was finished"
-            return LogState(flaw, proven=False, short=None)
-        wanted = listed.growing.get(self._log_id)
-        if wanted is None:  # nothing in it counts yet
-            return LogState()
+            return LogCompleteness(flaw, proven=False, short=None)
+        wanted = inventory.growing.get(self._log_id)
+        if wanted is None:
+            # The log was begun behind the last checkpoint, so the journal still has all of it.
+            return LogCompleteness()
         if self._scan.end < wanted or (self._scan.gap is not None and self._scan.gap < wanted):
-            flaw = f"{self.path} {self._where()}; {wanted} bytes of it were written"
-            return LogState(flaw, proven=False, short=None)
-        return LogState()
+            flaw = f"{self.path} {self._first_bad_place()}; {wanted} bytes of it were written"
+            return LogCompleteness(flaw, proven=False, short=None)
+        return LogCompleteness()
 
-    def _where(self) -> str:
+    def _first_bad_place(self) -> str:
         place = self._scan.end if self._scan.gap is None else self._scan.gap
         return f"at {place}: no record that can be read"
 
 
-def missing_logs(directory: Path, found: Mapping[int, object] | set[int], listed: Listed | None) -> list[str]:
-    """What is wrong, a line for each log that must be there and is not."""
-    if listed is None:
+def missing_logs(directory: Path, found: Collection[int], inventory: InventoryContents | None) -> list[str]:
+    """Returns a line for each listed log that is not found."""
+    if inventory is None:
         return []
-    wanted = {*listed.finished, *listed.growing}
+    wanted = {*inventory.finished, *inventory.growing}
     return [f"{directory / file_name(log_id)}: is missing" for log_id in sorted(wanted.difference(found))]

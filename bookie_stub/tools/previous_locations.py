@@ -1,8 +1,9 @@
-"""What the old location index knows that a scan of the entry logs did not find: a rebuild forgets none of it.
+"""PreviousLocations: the old location index, as a source of entries that a scan of the entry logs did not find.
 
-A row that the scan has not confirmed, or for which it found only an older copy, is tried at its place: behind a damaged
-size there are whole entries. It is kept either way: an entry that cannot be read is an I/O error for who asks, as it was
-before, and never absent, or served in an older version.
+A damaged size field hides the entries behind it from a scan, but the old index still names their places, and most of them
+can be read. The law: a rebuild forgets no row. A row that the scan did not confirm, or for which it found an older copy
+only, is kept whether its entry can be read or not. An entry that cannot be read stays an I/O error, as it was before; it
+never becomes absent, and its older version is never served in its place.
 """
 
 from __future__ import annotations
@@ -21,23 +22,28 @@ _BATCH = 50_000
 
 
 class PreviousLocations:
+    """Reads the old location index of one directory."""
+
     def __init__(self, path: Path, changes: int) -> None:
-        """`changes`: how many it must have seen, 0 when that is not known."""
+        """`changes` is the number of changes that it must have, 0 when the inventory does not know it."""
         self._path = path
         self._changes = changes
         self.complete = False
-        """Nothing is missing in it: whatever it does not name was never acknowledged, or is in the journals."""
+        """True when all of it could be read: an entry that it does not name was never flushed, or is in the journal."""
         self.ledgers: set[int] = set()
-        """Those that it has kept entries of."""
+        """The ledgers of the rows that were kept."""
         self.rescued = 0
-        """Entries that only it could find."""
+        """Entries that could be read and that the scan did not find."""
         self.unreadable: dict[bytes, int] = {}
-        """Key to location of the entries that nobody can read."""
+        """The location, by key, of each entry that no log has."""
 
     def keep(self, into: LocationIndex, is_known: Callable[[int], bool], reader: EntryLogReader) -> None:
-        """Adds to the new index. BookieStorageError when that cannot be written."""
+        """Adds the rows of known ledgers that the new index lacks.
+
+        BookieStorageError when that cannot be written.
+        """
         puts: list[Put] = []
-        for key, location in self._beyond(into, is_known):
+        for key, location in self._rows_beyond(into, is_known):
             self.ledgers.add(KEY.unpack(key)[0])
             try:
                 reader.read(key, location)
@@ -51,26 +57,30 @@ class PreviousLocations:
                 puts = []
         into.write(puts, ())
 
-    def _beyond(self, into: LocationIndex, is_known: Callable[[int], bool]) -> Iterator[tuple[bytes, int]]:
-        """Rows of known ledgers that the new index has not, or with a lower location."""
+    def _rows_beyond(
+        self, into: LocationIndex, is_known: Callable[[int], bool]
+    ) -> Iterator[tuple[bytes, int]]:
+        """Yields (key, location) of rows that the new index lacks, or has with a lower location, an older copy."""
         try:
+            # A copy with fewer changes than the inventory says has lost its newest rows.
             self.complete = sequence_of(self._path) >= self._changes
             with read_rows(self._path) as rows:
-                new = _Ascending(into)
+                new = _AscendingLookup(into)
                 for key, value in rows:
                     location = int.from_bytes(value, "big")
+                    # Locations grow with the log's id and the place in it, so the higher one is the newer copy.
                     if location > new.location_of(key) and is_known(KEY.unpack(key)[0]):
                         yield key, location
         except BookieStorageError:
             self.complete = False
 
     def logs_of_unreadable(self) -> list[str]:
-        """Names of the entry logs that they should be in."""
+        """Returns the names of the logs that lack unreadable entries."""
         return [file_name(log_id) for log_id in sorted({each >> 32 for each in self.unreadable.values()})]
 
 
-class _Ascending:
-    """Looks keys up that come in ascending order, by going along with them."""
+class _AscendingLookup:
+    """Looks up keys that come in ascending order, by walking the index once beside them."""
 
     def __init__(self, index: LocationIndex) -> None:
         self._rows = index.all_rows()
@@ -78,7 +88,7 @@ class _Ascending:
         self._location = 0
 
     def location_of(self, key: bytes) -> int:
-        """0 for none."""
+        """Returns the location of a key, 0 without one."""
         while self._key < key:
             row = next(self._rows, None)
             if row is None:

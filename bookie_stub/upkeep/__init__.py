@@ -1,1 +1,5 @@
-"""Garbage collection, compaction, and the watch over free disk space."""
+"""The upkeep room: the thread of garbage collection, compactions, and the watch on the disks.
+
+`garbage_collector` runs rounds; a round uses `over_replicated`, `log_usage` (which logs are dead) and
+`directory_compactions` (`compaction`, `throttler`). `disk_monitor` watches the free space on the disks.
+"""

@@ -1,13 +1,21 @@
-"""Compaction: the living entries of a mostly dead log go into a log of their own, then the old one is removed.
+"""EntryLogCompactor: copies the living entries of a mostly dead log to a new log, then removes the old one.
 
-    <new>.log.compacting             being written; a start removes it
-    <new>.log.<old>.compacted        complete and synced: from here on a start finishes the work
-    <new>.log                        the same file under the name that readers look for
-    location index                   names <new> where it named <old>, and only there
-    <old>.log removed, then the second name
+BookKeeper: `TransactionalEntryLogCompactor`; the file names are the same.
 
-These are BookKeeper's names. At each step every living entry is in a log that the index names. What lives is decided by
-the index: an entry that was rewritten, or whose ledger is gone, is not at the place that the scan found it at.
+```
+1  <new>.log.compacting            being written; a start removes it
+2  <new>.log.<old>.compacted       complete and synced: from here on a start finishes the work
+3  <new>.log                       a second name of the same file, under which readers find it
+4  location index                  each row that names <old> names <new>
+5  <old>.log is removed, then the name of step 2
+```
+
+The law: the copy is indexed before the old log goes. So at each step every living entry is in a log that its row names,
+and a kill at any step loses none.
+
+The index decides which entries live. An entry that was written again, or whose ledger is deleted, has no row that names
+the place at which the scan found it. A row is changed with `LedgerStorage.flushing` held and only if it still names the
+old place; a flush in between could otherwise lose its newer version of the entry.
 """
 
 from __future__ import annotations
@@ -17,11 +25,9 @@ import logging
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from threading import Event
-from time import monotonic
 from typing import NamedTuple
 
-from bookie_stub.base.errors import BookieError, CorruptEntry
+from bookie_stub.base.errors import CorruptEntry
 from bookie_stub.base.file_system import remove_quietly
 from bookie_stub.base.record import KEY, LENGTH_BYTES, frame
 from bookie_stub.disk.entry_log import LogScan, file_name, location_of, read_ledgers_map
@@ -32,45 +38,12 @@ from bookie_stub.disk.rocks import Pause, no_pause
 
 log = logging.getLogger(__name__)
 
-COMPACTING = ".log.compacting"
+_COMPACTING = ".log.compacting"
 _COMPACTED = re.compile(r"([0-9a-f]+)\.log\.([0-9a-f]+)\.compacted")
-_PAUSE_S = 0.0002
 _INDEX_SLICE = 5000
-"""Rows that are changed under the lock at a time: a flush waits for about 20 ms."""
-
-
+"""Rows changed with the lock held: a flush waits for about 20 ms."""
 _SCAN_SLICE = 128
-"""Entries between two breaths: less than a millisecond, and no more pages of the log than entries."""
-
-
-class CompactionStopped(BookieError):
-    """The bookie stops: what was copied is given up."""
-
-
-class Throttler:
-    """Keeps copying under a rate. One thread."""
-
-    def __init__(self, per_s: float, stopping: Event) -> None:
-        """`per_s`: bytes or entries, whatever `take` is told; 0 and less set no limit."""
-        self._per_s = per_s
-        self._stopping = stopping
-        self._due = monotonic()
-
-    def pause(self) -> None:
-        """Lets others run, at no rate. Raises CompactionStopped."""
-        if self._stopping.wait(_PAUSE_S):
-            raise CompactionStopped("compaction: the bookie stops")
-
-    def take(self, amount: int) -> None:
-        """Waits for its turn. Raises CompactionStopped."""
-        now = monotonic()
-        self._due = max(self._due, now)
-        if self._due > now:
-            self._stopping.wait(self._due - now)
-        if self._stopping.is_set():
-            raise CompactionStopped("compaction: the bookie stops")
-        if self._per_s > 0:
-            self._due += amount / self._per_s
+"""Entries scanned between two pauses: less than a millisecond, also when each lies in another page of the log."""
 
 
 class _Move(NamedTuple):
@@ -79,77 +52,97 @@ class _Move(NamedTuple):
     new: int
 
 
-def compact_log(
-    storage: LedgerStorage,
-    log_id: int,
-    living: Callable[[int], bool],
-    pace: Callable[[int], None],
-    pause: Pause = no_pause,
-) -> int:
-    """Returns the bytes that were freed. `pace` is called with the length of each record of a living ledger before it
-    is looked up, as at BookKeeper; `pause` now and then, also where nothing lives.
+class EntryLogCompactor:
+    """Compacts the logs of one ledger directory.
 
-    Raises OSError or BookieError, CompactionStopped among them; then the old log is as it was, unless the message of a
-    start says otherwise. The log must be settled.
+    It works in its caller's thread, one log after the other.
     """
-    old = storage.directory / file_name(log_id)
-    size = old.stat().st_size
-    with storage.flushing:  # an entry that is flushed from now on goes to a log newer than the copy
-        new_id = storage.logs.reserve_id()
-    new = LogFile(storage.directory / f"{new_id:x}{COMPACTING}", new_id, storage.file_system)
-    try:
-        scanned, moves = _copy(storage, old, log_id, new, living, pace, pause)
-        new.finish()
-    except BaseException:
-        new.abandon()
-        remove_quietly(storage.file_system, new.path)
-        raise
-    kept = new.path.stat().st_size if moves else 0
-    if moves:
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        living: Callable[[int], bool],
+        acquire: Callable[[int], None],
+        pause: Pause = no_pause,
+    ) -> None:
+        """`living` returns whether a ledger's entries are still to be kept.
+
+        `acquire` is called with the size of each record of a living ledger before its row is looked up, as at BookKeeper,
+        and may wait. `pause` is called every 128 entries, also where nothing lives. Either may raise, which gives the
+        compaction up.
+        """
+        self._storage = storage
+        self._file_system = storage.file_system
+        self._living = living
+        self._acquire = acquire
+        self._pause = pause
+
+    def compact(self, log_id: int) -> int:
+        """Compacts one settled log and returns the bytes that were freed.
+
+        Raises OSError or BookieError, CompactionStopped among them. Until step 2 the old log is as it was then; later
+        the next start finishes the work.
+        """
+        storage = self._storage
+        old = storage.directory / file_name(log_id)
+        size = old.stat().st_size
+        with storage.flushing:  # entries flushed from now on go to a log with a higher id than the copy's
+            new_id = storage.logs.reserve_id()
+        new = LogFile(storage.directory / f"{new_id:x}{_COMPACTING}", new_id, self._file_system)
+        try:
+            ledgers, moves = self._copy(old, log_id, new)
+            new.finish()
+        # Also for KeyboardInterrupt: the half-written copy must go whatever ends the compaction.
+        except BaseException:
+            new.abandon()
+            remove_quietly(self._file_system, new.path)
+            raise
+        # No entry lives, so the copy is empty and there is nothing to index.
+        if not moves:
+            self._file_system.remove(new.path)
+            self._remove_old(log_id, ledgers)
+            return size
+        kept = new.path.stat().st_size
         marked = storage.directory / f"{new_id:x}.log.{log_id:x}.compacted"
-        storage.file_system.rename(new.path, marked)
-        storage.file_system.sync_directory(storage.directory)
+        self._file_system.rename(new.path, marked)
+        # The name says that the copy is complete, so it must survive a power cut before the index names the copy.
+        self._file_system.sync_directory(storage.directory)
         _make_available(storage, marked, new_id)
         _update_index(storage, moves)
-        _remove_old(storage, log_id, scanned, living)
-        storage.file_system.remove(marked)
-    else:
-        storage.file_system.remove(new.path)
-        _remove_old(storage, log_id, scanned, living)
-    return size - kept
+        self._remove_old(log_id, ledgers)
+        self._file_system.remove(marked)
+        return size - kept
 
+    def _copy(self, old: Path, log_id: int, new: LogFile) -> tuple[set[int] | None, list[_Move]]:
+        """Copies the living entries; returns all ledgers of the log, None when they are not known, and the moves."""
+        storage = self._storage
+        # The map also names ledgers whose entries a damaged place hides from the scan.
+        ledgers = set(read_ledgers_map(old) or ())
+        mapped = bool(ledgers)
+        moves: list[_Move] = []
+        scan = LogScan(old)
+        for number, entry in enumerate(scan, 1):
+            if number % _SCAN_SLICE == 0:
+                self._pause()
+            ledgers.add(entry.ledger_id)
+            if not self._living(entry.ledger_id):
+                continue
+            self._acquire(LENGTH_BYTES + entry.size)
+            key = KEY.pack(entry.ledger_id, entry.entry_id)
+            location = location_of(log_id, entry.offset + LENGTH_BYTES)
+            if storage.locations.get(key) != location:
+                continue  # written again, so the row names another place
+            record = frame(storage.log_reader.read(key, location))
+            moves.append(_Move(key, location, new.append(record, entry.ledger_id)))
+        # Without a map, bytes behind the last record may hide entries of ledgers that the scan has not met.
+        return (ledgers if mapped or not scan.rest else None), moves
 
-def _copy(
-    storage: LedgerStorage,
-    old: Path,
-    log_id: int,
-    new: LogFile,
-    living: Callable[[int], bool],
-    pace: Callable[[int], None],
-    pause: Pause,
-) -> tuple[set[int] | None, list[_Move]]:
-    """The ledgers of the log (None: not all can be told) and what was copied."""
-    ledgers = set(read_ledgers_map(old) or ())
-    mapped = bool(ledgers)
-    moves: list[_Move] = []
-    found = LogScan(old)
-    for number, entry in enumerate(found, 1):
-        if number % _SCAN_SLICE == 0:
-            pause()
-        ledgers.add(entry.ledger_id)
-        if not living(entry.ledger_id):
-            continue
-        pace(LENGTH_BYTES + entry.size)
-        key = KEY.pack(entry.ledger_id, entry.entry_id)
-        location = location_of(log_id, entry.offset + LENGTH_BYTES)
-        if storage.locations.get(key) != location:
-            continue
-        record = frame(storage.log_reader.read(key, location))
-        moves.append(_Move(key, location, new.append(record, entry.ledger_id)))
-    return (ledgers if mapped or not found.rest else None), moves
+    def _remove_old(self, log_id: int, ledgers: set[int] | None) -> None:
+        remove_unnamed(self._storage, log_id, None if ledgers is None else filter(self._living, ledgers))
 
 
 def _make_available(storage: LedgerStorage, marked: Path, new_id: int) -> None:
+    """Gives the complete copy its name as an entry log. A second call, after a kill, finds the name."""
     with contextlib.suppress(FileExistsError):
         storage.file_system.link(marked, storage.directory / file_name(new_id))
     storage.file_system.sync_directory(storage.directory)
@@ -167,20 +160,26 @@ def _update_index(storage: LedgerStorage, moves: list[_Move]) -> None:
             storage.locations.write(puts, ())
 
 
-def _remove_old(
-    storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None, living: Callable[[int], bool]
-) -> None:
-    """CorruptEntry while the index names the log: what a damaged log hides from a scan may still be readable."""
-    if is_named(storage, log_id, None if ledgers is None else [each for each in ledgers if living(each)]):
+def remove_unnamed(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None) -> None:
+    """Removes a log that no row names. CorruptEntry when one does, OSError.
+
+    `ledgers` are those whose rows are looked at; None stands for all. A row can name a log behind damage that hides the
+    entry from a scan, and the entry itself may still be readable.
+    """
+    if is_named(storage, log_id, ledgers):
         raise CorruptEntry(
-            f"{storage.directory / file_name(log_id)} has entries that a scan does not find; kept"
+            f"{storage.directory / file_name(log_id)} is kept: it has entries that the index names and a scan does not"
+            " find; `magnetar bookie check` lists them"
         )
     storage.remove_log(log_id)
     storage.file_system.sync_directory(storage.directory)
 
 
 def is_named(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None) -> bool:
-    """Whether the location index names the log for one of these ledgers; None: for any."""
+    """Returns whether a row of these ledgers names the log.
+
+    None stands for all ledgers.
+    """
     if ledgers is None:
         return any(location >> 32 == log_id for _, _, location in storage.locations.all_rows())
     return any(
@@ -191,8 +190,11 @@ def is_named(storage: LedgerStorage, log_id: int, ledgers: Iterable[int] | None)
 
 
 def finish_compactions(storage: LedgerStorage) -> None:
-    """At start, before anything is flushed: give up what was being written, finish what was complete."""
-    for path in storage.directory.glob(f"*{COMPACTING}"):
+    """Removes compactions that were being written, and finishes those that were complete.
+
+    Call it at a start, before anything is flushed. Raises OSError and BookieError.
+    """
+    for path in storage.directory.glob(f"*{_COMPACTING}"):
         log.info("%s removed: its compaction did not end", path.name)
         storage.file_system.remove(path)
     for path in sorted(storage.directory.glob("*.compacted")):
@@ -207,13 +209,13 @@ def _finish(storage: LedgerStorage, marked: Path, new_id: int, old_id: int) -> N
     for entry in LogScan(marked):
         key = KEY.pack(entry.ledger_id, entry.entry_id)
         location = storage.locations.get(key)
-        if location >> 32 == old_id and location:
+        if location and location >> 32 == old_id:
             moves.append(_Move(key, location, location_of(new_id, entry.offset + LENGTH_BYTES)))
     _update_index(storage, moves)
     old = storage.directory / file_name(old_id)
     if old.exists():
         try:
-            _remove_old(storage, old_id, None, lambda _: True)
+            remove_unnamed(storage, old_id, None)
         except CorruptEntry as error:
             log.warning("%s", error)
     storage.file_system.remove(marked)

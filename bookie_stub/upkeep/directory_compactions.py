@@ -1,7 +1,9 @@
-"""When a ledger directory is compacted, its entry logs and its location index, and doing it.
+"""DirectoryCompactions: decides when a ledger directory is compacted, and compacts its logs and its location index.
 
-A major compaction takes more logs than a minor one and counts as one. Both need room before they give any, so a disk
-without it holds them back, unless somebody asks for them all the same. Used by the garbage collection's thread alone.
+A minor compaction takes logs with little alive, a major one takes more logs and counts as a minor one too. Both write
+before they free anything, so low free space on the disk puts them off, unless a request says otherwise.
+
+Used by the thread of garbage collection alone.
 """
 
 from __future__ import annotations
@@ -16,47 +18,60 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.base.metrics import CollectionStats, DirectoryStats
 from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import file_name
-from bookie_stub.upkeep.compaction import CompactionStopped, Throttler, compact_log
+from bookie_stub.upkeep.compaction import EntryLogCompactor
 from bookie_stub.upkeep.disk_monitor import DiskState
 from bookie_stub.upkeep.log_usage import Living, LogUsage
+from bookie_stub.upkeep.throttler import CompactionStopped, Throttler
 
 log = logging.getLogger(__name__)
 
 
 class ForcedRound(NamedTuple):
-    """Somebody asks for a round, and for compactions although they are not due."""
+    """A request for a round of garbage collection at once.
+
+    It may include compactions that are not due.
+    """
 
     minor: bool = False
+    """Run a minor compaction."""
     major: bool = False
+    """Run a major compaction."""
     without_free_space: bool = False
-    """Also where the disk has no room for them."""
+    """Run them on a disk that is too full for them too."""
 
 
 class DirectoryCompactions:
+    """The compactions of one ledger directory."""
+
     def __init__(
         self,
-        collector: LogUsage,
+        usage: LogUsage,
         living: Living,
         settings: CollectionSettings,
-        stats: CollectionStats,
-        its_stats: DirectoryStats,
+        totals: CollectionStats,
+        stats: DirectoryStats,
         closing: threading.Event,
     ) -> None:
-        """`closing` gives up a compaction that is copying."""
-        self.collector = collector
-        self.room = DiskState()
-        self.stats = its_stats
+        """`totals` counts for all directories, `stats` for this one. `closing` gives up a compaction that is copying."""
+        self.usage = usage
+        """The living share of each log of the directory."""
+        self.disk = DiskState()
+        """The free space of the directory's disks; written by the loop's thread."""
+        self.stats = stats
+        """Counters and times of this directory's compactions."""
         self._living = living
         self._settings = settings
-        self._totals = stats
+        self._totals = totals
         self._closing = closing
         self._index_delay_s = self._next_index_delay_s()
 
     def compact_if_due(self, force: ForcedRound) -> None:
+        """Runs the compactions that are due, or that `force` asks for."""
         now = time.time()
         if self._wants_major(force, now):
             self._compact_logs("major", self._settings.major_threshold, self._settings.major_time_s_max)
             self.stats.majors += 1
+            # A major compaction has taken the logs of a minor one too.
             self.stats.last_major_s = self.stats.last_minor_s = time.time()
         elif self._wants_minor(force, now):
             self._compact_logs("minor", self._settings.minor_threshold, self._settings.minor_time_s_max)
@@ -68,26 +83,24 @@ class DirectoryCompactions:
     def _wants_major(self, force: ForcedRound, now: float) -> bool:
         settings = self._settings
         if force.major and settings.major_by_force:
-            return self._has_room(almost_full=self.room.almost_full, force=force)
+            return self._may_write(too_full=self.disk.almost_full, force=force)
         due = now - self.stats.last_major_s >= settings.major_interval_s
-        return (
-            settings.major and due and self._has_room(almost_full=self.room.almost_full, force=ForcedRound())
-        )
+        return settings.major and due and self._may_write(too_full=self.disk.almost_full, force=ForcedRound())
 
     def _wants_minor(self, force: ForcedRound, now: float) -> bool:
         settings = self._settings
         if force.minor and settings.minor_by_force:
-            return self._has_room(almost_full=self.room.full, force=force)
+            return self._may_write(too_full=self.disk.full, force=force)
         due = now - self.stats.last_minor_s >= settings.minor_interval_s
-        return settings.minor and due and self._has_room(almost_full=self.room.full, force=ForcedRound())
+        return settings.minor and due and self._may_write(too_full=self.disk.full, force=ForcedRound())
 
-    def _has_room(self, *, almost_full: bool, force: ForcedRound) -> bool:
-        return not almost_full or force.without_free_space or self._settings.force_when_full
+    def _may_write(self, *, too_full: bool, force: ForcedRound) -> bool:
+        return not too_full or force.without_free_space or self._settings.force_when_full
 
     def _wants_index(self, now: float) -> bool:
         interval_s = self._settings.index_interval_s
         due = now - self.stats.last_index_s > interval_s + self._index_delay_s
-        return interval_s > 0 and due and not self.room.full
+        return interval_s > 0 and due and not self.disk.full
 
     # Entry logs.
 
@@ -103,35 +116,36 @@ class DirectoryCompactions:
         self._totals.compactions.observe_ns(True, time.perf_counter_ns() - started)
 
     def _compact_mostly_dead(self, threshold: float, time_s_max: float) -> None:
-        settings, collector = self._settings, self.collector
-        pace = Throttler(settings.rate, self._closing)
-
-        def take(size: int) -> None:
-            pace.take(size if settings.rate_in_bytes else 1)
-
+        settings, storage = self._settings, self.usage.storage
+        throttler = Throttler(settings.rate, self._closing, in_bytes=settings.rate_in_bytes)
+        compactor = EntryLogCompactor(storage, self._living, throttler.acquire, throttler.pause)
         until = time.monotonic() + time_s_max if time_s_max > 0 else float("inf")
-        for log_id in collector.mostly_dead(threshold, self._living):
+        for log_id in self.usage.mostly_dead(threshold, self._living):
             if time.monotonic() > until:
-                log.info("compaction of %s ends after %g s", collector.storage.directory, time_s_max)
+                log.info("compaction of %s ends after %g s", storage.directory, time_s_max)
                 return
             try:
-                freed = compact_log(collector.storage, log_id, self._living, take, pace.pause)
+                freed = compactor.compact(log_id)
             except CompactionStopped:
                 raise
             except (BookieError, OSError) as error:
-                log.warning("%s is not compacted: %s", file_name(log_id), error)
+                log.warning("%s is not compacted: %s", storage.directory / file_name(log_id), error)
+                # A damaged log would fail in every round. A disk that is full or broken may work in the next one.
                 if isinstance(error, BookieError):
-                    collector.give_up(log_id)
+                    self.usage.give_up(log_id)
             else:
-                collector.forget(log_id)
+                self.usage.forget(log_id)
                 self._totals.reclaimed_by_compaction += max(freed, 0)
                 log.info("%s compacted, %d bytes freed", file_name(log_id), freed)
 
     # The location index.
 
     def compact_index(self) -> None:
-        """Rows of deleted ledgers leave the files. Reads and writes go on beside it."""
-        locations = self.collector.storage.locations
+        """Rewrites the location index without the rows of deleted ledgers.
+
+        Reads and writes go on beside it.
+        """
+        locations = self.usage.storage.locations
         started = time.monotonic()
         before = locations.bytes_on_disk()
         self.stats.compacting_index = True
@@ -155,5 +169,5 @@ class DirectoryCompactions:
         )
 
     def _next_index_delay_s(self) -> float:
-        """As at BookKeeper, so that the bookies of a cluster and their directories do not all do it at once."""
+        """Returns a random delay, as at BookKeeper: otherwise all bookies of a cluster would compact at the same time."""
         return random.uniform(0, max(self._settings.index_interval_s, 0))

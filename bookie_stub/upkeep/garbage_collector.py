@@ -1,8 +1,14 @@
-"""Garbage collection as it goes on beside everything else: one thread, one round after the other.
+"""GarbageCollectorThread: frees the disk space of ledgers that are gone, beside everything else the bookie does.
 
-A round asks the metadata store which ledgers are gone, removes the logs that hold nothing alive, and compacts mostly
-dead ones when that is due. It runs every `gcWaitTime`, after a checkpoint that took deleted ledgers out of the
-indexes, and when somebody asks for it. Nothing is deleted on an error.
+BookKeeper: `GarbageCollectorThread`, `ScanAndCompareGarbageCollector`. A complete round
+
+1. asks the metadata store which ledgers of this bookie do not exist any more, and deletes those
+2. gives up the entries of over-replicated ledgers, if that is due
+3. removes entry logs in which no ledger lives
+4. compacts logs and indexes, if that is due
+
+It runs every `gcWaitTime` and when a request asks for it; after a checkpoint that took deleted ledgers out of the indexes
+only step 3 runs. The law: an error deletes nothing. Ledgers are deleted in the loop, a few hundred at a time.
 """
 
 from __future__ import annotations
@@ -25,26 +31,37 @@ from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.upkeep.directory_compactions import DirectoryCompactions, ForcedRound
 from bookie_stub.upkeep.disk_monitor import DiskStates
 from bookie_stub.upkeep.log_usage import LogUsage
-from bookie_stub.upkeep.over_replicated import OverReplicated
+from bookie_stub.upkeep.over_replicated import OverReplicatedLedgers
 
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.0002
 _DELETED_AT_A_TIME = 500
-"""Ledgers that the loop deletes in one go: about two milliseconds."""
+"""Ledgers that the loop deletes in one callback: about two milliseconds."""
 _CHECKPOINT_WAIT_S = 30.0
+"""How long a round waits for the checkpoint that takes deleted ledgers out of the indexes."""
 
 
 class Removal(Protocol):
-    """What the loop does with ledgers that go; the call comes back when they are out of the indexes."""
+    """Deletes and empties ledgers, in the loop.
 
-    def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None: ...
+    `done` is called when they are out of the indexes.
+    """
 
-    def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None: ...
+    def delete_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
+        """Deletes ledgers for good."""
+        ...
+
+    def empty_all(self, ledger_ids: Sequence[int], done: Answer) -> None:
+        """Gives up the entries of ledgers, which keep key and fence."""
+        ...
 
 
 class KnownLedgers:
-    """The bookie's ledgers, as the thread sees them from outside of the loop."""
+    """The bookie's ledgers as the collector's thread sees them.
+
+    The loop's thread changes them meanwhile.
+    """
 
     def __init__(
         self,
@@ -53,21 +70,25 @@ class KnownLedgers:
         post: Post,
         removal: Removal,
     ) -> None:
-        """`hidden`: deleted or emptied, and not yet out of the indexes. `removal` works in the loop."""
+        """`hidden` has the ledgers that were deleted or emptied and may still have rows in the indexes."""
         self._ledgers = ledgers
         self._hidden = hidden
         self._post = post
         self._removal = removal
 
     def ids(self) -> list[int]:
+        """Returns the ids of all ledgers, ascending."""
         return sorted(list(self._ledgers))  # noqa: C414 - the copy is made in one step, the loop goes on adding
 
     def with_entries(self) -> list[int]:
-        """Those that may have some here."""
+        """Returns the ledgers that may have entries in a log, ascending."""
         return [ledger_id for ledger_id in self.ids() if self._needs_logs(ledger_id)]
 
     def living(self, ledger_id: int) -> bool:
-        """Whether an entry log is still needed for the ledger."""
+        """Returns whether an entry log is still needed for a ledger.
+
+        It is while the index may have rows of a deleted ledger, since a row must never name a log that is gone.
+        """
         return ledger_id in self._hidden or self._needs_logs(ledger_id)
 
     def _needs_logs(self, ledger_id: int) -> bool:
@@ -75,15 +96,23 @@ class KnownLedgers:
         return ledger is not None and ledger.needs_logs
 
     def delete(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """`done` when a checkpoint has taken them out of the indexes."""
+        """Has the loop delete ledgers.
+
+        `done` runs when a checkpoint has taken them out of the indexes.
+        """
         post_quietly(self._post, partial(self._removal.delete_all, ledger_ids, done))
 
     def empty(self, ledger_ids: Sequence[int], done: Answer) -> None:
-        """Their entries only; `done` as for `delete`."""
+        """Has the loop give up entries of ledgers; `done` as above."""
         post_quietly(self._post, partial(self._removal.empty_all, ledger_ids, done))
 
 
 class GarbageCollectorThread:
+    """Runs one round after the other.
+
+    Its calls come from the loop's thread.
+    """
+
     def __init__(
         self,
         storages: Storages,
@@ -92,61 +121,72 @@ class GarbageCollectorThread:
         metadata: ClusterLedgers | None,
         stats: CollectionStats,
     ) -> None:
-        """Without `metadata` ledgers are deleted by call only."""
-        its = settings.collection
+        """Without `metadata` the bookie deletes ledgers only when it is told to (`Bookie.delete_ledger`)."""
+        own = settings.collection
         self._closing = threading.Event()
+        whole_log_bytes = settings.entry_log_bytes_max if own.by_whole_logs else 1
         self._directories = [
             DirectoryCompactions(
-                LogUsage(storage, self._pause, settings.entry_log_bytes_max if its.by_whole_logs else 1),
+                LogUsage(storage, self._pause, whole_log_bytes),
                 ledgers.living,
-                its,
+                own,
                 stats,
-                its_stats,
+                directory_stats,
                 self._closing,
             )
-            for storage, its_stats in zip(storages.all, stats.directories, strict=True)
+            for storage, directory_stats in zip(storages.all, stats.directories, strict=True)
         ]
-        self._collectors = [directory.collector for directory in self._directories]
         self._ledgers = ledgers
-        self._settings = its
+        self._settings = own
         self._metadata = metadata
         self._over_replicated = None
         if metadata is not None:
-            self._over_replicated = OverReplicated(
+            self._over_replicated = OverReplicatedLedgers(
                 metadata,
                 settings.bookie_id,
                 ledgers.with_entries,
                 ledgers.empty,
-                wait_s=its.over_replicated_wait_s,
-                rate=its.metadata_rate,
+                wait_s=own.over_replicated_wait_s,
+                rate=own.metadata_rate,
                 closing=self._closing,
             )
         self.stats = stats
+        """Counters of rounds, compactions and freed bytes."""
         self._wake = threading.Event()
         self._force: ForcedRound | None = None
         self.forced = False
-        """A round that somebody asked for is due or under way."""
-        self._indexes: set[int] = set()
-        """Directories whose location index somebody wants compacted."""
-        self._next_s = time.monotonic() + its.wait_s
+        """True while a round that was asked for is due or under way."""
+        self._indexes_to_compact: set[int] = set()
+        """Places of the ledger directories whose location index is to be compacted."""
+        self._next_s = time.monotonic() + own.wait_s
         self._thread = threading.Thread(target=self._run, name="bookie-gc", daemon=True)
 
     def start(self) -> None:
+        """Starts the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """A compaction that is copying is given up; one that changes the index comes to its end."""
+        """Ends the thread.
+
+        A compaction that is copying is given up; one that changes the index comes to its end.
+        """
         self._closing.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def nudge(self) -> None:
-        """Ledgers are gone from the indexes: look for logs to remove soon."""
+        """Has dead logs removed soon.
+
+        Call it when deleted ledgers are out of the indexes.
+        """
         self._wake.set()
 
     def force(self, force: ForcedRound) -> None:
-        """A round at once. A second call while one is due adds to it."""
+        """Asks for a complete round at once (`PUT /api/v1/bookie/gc`).
+
+        Requests before its start are joined.
+        """
         older = self._force or ForcedRound()
         self._force = ForcedRound(*(one or other for one, other in zip(older, force, strict=True)))
         self.forced = True
@@ -154,23 +194,29 @@ class GarbageCollectorThread:
 
     @property
     def index_paths(self) -> list[Path]:
-        """The location indexes, one for each ledger directory."""
-        return [collector.storage.locations.path for collector in self._collectors]
+        """The directory of each location index, by ledger directory."""
+        return [directory.usage.storage.locations.path for directory in self._directories]
 
     def compact_indexes(self, places: Iterable[int]) -> None:
-        """The location indexes of these ledger directories, soon."""
-        self._indexes.update(places)
+        """Asks for a compaction of the location indexes at these places.
+
+        `PUT .../entry_location_compact` calls it.
+        """
+        self._indexes_to_compact.update(places)
         self._wake.set()
 
     def is_compacting_index(self, place: int) -> bool:
-        """Whether it is asked for or under way."""
-        return place in self._indexes or self.stats.directories[place].compacting_index
+        """Returns whether a location index's compaction runs or is asked for."""
+        return place in self._indexes_to_compact or self.stats.directories[place].compacting_index
 
-    def disks_changed(self, rooms: DiskStates) -> None:
-        """What the ledger directories have room for."""
-        for directory, room in zip(self._directories, rooms, strict=True):
-            directory.room = room
-        if self._settings.force_when_full and any(room.almost_full for room in rooms):
+    def disks_changed(self, disks: DiskStates) -> None:
+        """Takes over the free space of the ledger directories.
+
+        It decides about their compactions.
+        """
+        for directory, disk in zip(self._directories, disks, strict=True):
+            directory.disk = disk
+        if self._settings.force_when_full and any(disk.almost_full for disk in disks):
             self.force(ForcedRound(minor=True, major=True))
 
     # The thread.
@@ -180,37 +226,39 @@ class GarbageCollectorThread:
             woken = self._wake.wait(max(self._next_s - time.monotonic(), 0))
             if self._closing.is_set():
                 return
+            # Cleared before the requests are read: one that arrives now wakes the thread again.
             self._wake.clear()
             force, self._force = self._force, None
-            ask = not woken or force is not None
+            complete = not woken or force is not None
             try:
-                self._round(force or ForcedRound(), ask=ask)
+                self._round(force or ForcedRound(), complete=complete)
             except Exception:  # whatever it was, the next round is to come
                 log.exception("garbage collection failed, it goes on with the next round")
-            if ask:
+            if complete:
                 self._next_s = time.monotonic() + self._settings.wait_s
+            # A request that came during the round keeps `forced` true until its own round ends.
             if force is not None and self._force is None:
                 self.forced = False
 
-    def _round(self, force: ForcedRound, *, ask: bool) -> None:
+    def _round(self, force: ForcedRound, *, complete: bool) -> None:
         started = time.perf_counter_ns()
-        if ask and self._metadata is not None:
-            self._ask_metadata(self._metadata)
-        if ask and self._over_replicated is not None:
-            self._over_replicated.look_if_due()
-        for collector in self._collectors:
-            self.stats.reclaimed_by_deletion += collector.remove_dead(self._ledgers.living)
-        if ask:
+        if complete and self._metadata is not None:
+            self._delete_missing(self._metadata)
+        if complete and self._over_replicated is not None:
+            self._over_replicated.remove_if_due()
+        for directory in self._directories:
+            self.stats.reclaimed_by_deletion += directory.usage.remove_dead(self._ledgers.living)
+        if complete:
             for directory in self._directories:
                 directory.compact_if_due(force)
             self._measure()
-        self._compact_wanted_indexes()
+        self._compact_indexes()
         self.stats.rounds.observe_ns(True, time.perf_counter_ns() - started)
 
-    def _ask_metadata(self, metadata: ClusterLedgers) -> None:
-        known = sorted(
-            self._ledgers.ids()
-        )  # before the store is asked: a new ledger is in the store before it is here
+    def _delete_missing(self, metadata: ClusterLedgers) -> None:
+        """Deletes the ledgers that the metadata store does not have, and waits until they are out of the indexes."""
+        # The own list is made before the store is asked: a new ledger is in the store before it has an entry here.
+        known = sorted(self._ledgers.ids())
         try:
             gone = metadata.missing(known, verify=self._settings.verify)
         except (BookieError, OSError) as error:
@@ -222,24 +270,26 @@ class GarbageCollectorThread:
         done = threading.Event()
         for start in range(0, len(gone), _DELETED_AT_A_TIME):
             last = start + _DELETED_AT_A_TIME >= len(gone)
+            # Completions run in order, so the last one stands for all.
             self._ledgers.delete(gone[start : start + _DELETED_AT_A_TIME], done.set if last else _nothing)
-        waited_until = time.monotonic() + _CHECKPOINT_WAIT_S
-        while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < waited_until:
+        until = time.monotonic() + _CHECKPOINT_WAIT_S
+        while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < until:
             pass
 
-    def _compact_wanted_indexes(self) -> None:
-        for place in sorted(self._indexes):
+    def _compact_indexes(self) -> None:
+        for place in sorted(self._indexes_to_compact):
             self._directories[place].compact_index()
-            self._indexes.discard(place)
+            self._indexes_to_compact.discard(place)
 
     def _measure(self) -> None:
-        """How much of the logs is alive, for the scrape."""
+        """Counts the bytes of all settled logs and of living ledgers in them, for the metrics."""
         living = self._ledgers.living
         total = alive = 0.0
-        for collector in self._collectors:
-            for log_id in collector.storage.settled_logs():
-                size = collector.size_of(log_id)
-                share = collector.share_alive(log_id, living)
+        for directory in self._directories:
+            usage = directory.usage
+            for log_id in usage.storage.settled_logs():
+                size = usage.size_of(log_id)
+                share = usage.share_alive(log_id, living)
                 total += size
                 alive += size if share is None else size * share
         self.stats.log_bytes, self.stats.alive_bytes = int(total), int(alive)
@@ -250,4 +300,4 @@ class GarbageCollectorThread:
 
 
 def _nothing() -> None:
-    """For all but the last of many deletions."""
+    """The completion of all but the last of many deletions."""

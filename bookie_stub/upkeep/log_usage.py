@@ -1,7 +1,10 @@
-"""Which entry logs hold which ledgers, how much of each is alive, and the removal of those that hold nothing alive.
+"""LogUsage: knows which ledgers each entry log of a directory holds, and removes logs in which nothing is alive.
 
-What a log holds is known from its ledgers map, or by scanning a log that a crash left without one. Of each ledger
-directory one; used by the garbage collection's thread alone.
+BookKeeper: `EntryLogMetadata` and `GarbageCollectorThread.doGcEntryLogs`. The ledgers of a log come from its ledgers map,
+or from a scan of a log that a crash left without one.
+
+The law: a log is removed only when it is certain that none of its ledgers lives. A log whose ledgers are in doubt stays
+until the next start. Used by the thread of garbage collection alone.
 """
 
 from __future__ import annotations
@@ -19,29 +22,35 @@ log = logging.getLogger(__name__)
 _SCAN_SLICE = 1000
 
 Living = Callable[[int], bool]
-"""Whether a ledger's entries are still to be kept."""
+"""Returns whether a ledger's entries are still to be kept."""
 
 
 class LogUsage:
+    """The settled logs of one ledger directory, with their ledgers."""
+
     def __init__(self, storage: LedgerStorage, pause: Pause, whole_log_bytes: int = 1) -> None:
-        """`whole_log_bytes`: a log that is smaller counts as if it had so many, the missing ones dead."""
+        """A log smaller than `whole_log_bytes` counts as that large, with the difference dead (by_whole_logs)."""
         self.storage = storage
+        """The ledger directory."""
         self._pause = pause
         self._whole_log_bytes = whole_log_bytes
         self._ledgers: dict[int, LedgerBytes] = {}
-        self._unreadable: set[int] = set()
+        """The ledgers of each log that was looked at; a settled log never changes."""
+        self._in_doubt: set[int] = set()
+        """Logs that are left alone until the next start."""
 
     def remove_dead(self, living: Living) -> int:
-        """Remove logs whose ledgers are all gone; returns the bytes reclaimed."""
+        """Removes logs of which no ledger lives; returns freed bytes."""
         reclaimed = 0
         for log_id in self.storage.settled_logs():
             ledgers = self._ledgers_of(log_id)
+            # The test that needs no scan comes first.
             if ledgers is not None and not any(map(living, ledgers)) and self._is_dead(log_id, living):
                 reclaimed += self._remove(log_id)
         return reclaimed
 
     def mostly_dead(self, share_max: float, living: Living) -> list[int]:
-        """Logs of which less than `share_max` is alive, by the bytes of living ledgers; the emptiest first."""
+        """Returns logs with less than `share_max` alive, the emptiest first."""
         found = []
         for log_id in self.storage.settled_logs():
             share = self.share_alive(log_id, living)
@@ -50,30 +59,38 @@ class LogUsage:
         return [log_id for _, log_id in sorted(found)]
 
     def share_alive(self, log_id: int, living: Living) -> float | None:
-        """None when it cannot be told."""
+        """Returns a log's living share of bytes, None in doubt.
+
+        Entries of a living ledger that were written again count as alive, as at BookKeeper: the map has no more.
+        """
         ledgers = self._ledgers_of(log_id)
         if ledgers is None:
             return None
         alive = sum(size for ledger_id, size in ledgers.items() if living(ledger_id))
         total = sum(ledgers.values())
+        # A log without dead bytes is never compacted, however small: copying it would free nothing.
         return alive / max(total, 1 if alive == total else self._whole_log_bytes)
 
     def size_of(self, log_id: int) -> int:
-        """0 for a log that has just been removed."""
+        """Returns a log's bytes, 0 when it was removed a moment ago."""
         try:
             return (self.storage.directory / file_name(log_id)).stat().st_size
         except FileNotFoundError:
             return 0
 
     def give_up(self, log_id: int) -> None:
-        """A log that could not be compacted is left alone until the next start."""
-        self._unreadable.add(log_id)
+        """Leaves a log alone until the next start.
+
+        It could not be compacted.
+        """
+        self._in_doubt.add(log_id)
 
     def forget(self, log_id: int) -> None:
+        """Drops what is known of a log that was removed."""
         self._ledgers.pop(log_id, None)
 
     def _ledgers_of(self, log_id: int) -> LedgerBytes | None:
-        if log_id in self._unreadable:
+        if log_id in self._in_doubt:
             return None
         known = self._ledgers.get(log_id)
         if known is not None:
@@ -86,14 +103,17 @@ class LogUsage:
         except FileNotFoundError:
             return None
         except (CorruptEntry, OSError) as error:
-            log.warning("%s is kept, its ledgers are unknown: %s", path, error)
-            self._unreadable.add(log_id)
+            log.warning("%s is kept until the next start, its ledgers are unknown: %s", path, error)
+            self._in_doubt.add(log_id)
             return None
         self._ledgers[log_id] = ledgers
         return ledgers
 
     def _is_dead(self, log_id: int, living: Living) -> bool:
-        """A map without a checksum (BookKeeper's) is not believed alone: one bit of it can hide a living ledger."""
+        """Returns whether a log whose map names no living ledger may be removed.
+
+        A map without a checksum, BookKeeper's, is not believed alone: one flipped bit of it can hide a living ledger.
+        """
         path = self.storage.directory / file_name(log_id)
         try:
             header = read_header(path)
@@ -102,22 +122,22 @@ class LogUsage:
         except FileNotFoundError:
             return False
         except (CorruptEntry, OSError) as error:
-            log.warning("%s is kept: %s", path, error)
+            log.warning("%s is kept until the next start: %s", path, error)
         else:
             log.error("%s is kept, its ledgers map is damaged: it has entries of living ledgers", path)
-        self._unreadable.add(log_id)
+        self._in_doubt.add(log_id)
         return False
 
     def _scan_ledgers(self, log_id: int) -> LedgerBytes:
-        """CorruptEntry when the scan breaks off before entries that the index names."""
+        """Returns the ledgers that a scan finds. CorruptEntry when it breaks off before an entry that the index names."""
         ledgers: LedgerBytes = {}
-        found = LogScan(self.storage.directory / file_name(log_id))
-        for number, entry in enumerate(found):
+        scan = LogScan(self.storage.directory / file_name(log_id))
+        for number, entry in enumerate(scan):
             ledgers[entry.ledger_id] = ledgers.get(entry.ledger_id, 0) + LENGTH_BYTES + entry.size
             if number % _SCAN_SLICE == 0:
                 self._pause()
-        if found.rest and _is_named_behind(self.storage, log_id, found.end):
-            raise CorruptEntry(f"damaged at {found.end}, {found.rest} bytes before its end")
+        if scan.rest and _is_named_behind(self.storage, log_id, scan.end):
+            raise CorruptEntry(f"damaged at {scan.end}, {scan.rest} bytes before its end")
         return ledgers
 
     def _remove(self, log_id: int) -> int:
@@ -126,7 +146,7 @@ class LogUsage:
             size = path.stat().st_size
             self.storage.remove_log(log_id)
         except OSError as error:
-            log.warning("%s could not be removed: %s", path, error)
+            log.warning("%s could not be removed, the next round tries again: %s", path, error)
             return 0
         self.forget(log_id)
         log.info("%s removed, %d bytes: none of its ledgers is left", path.name, size)
@@ -134,7 +154,7 @@ class LogUsage:
 
 
 def _is_named_behind(storage: LedgerStorage, log_id: int, offset: int) -> bool:
-    """Walks the whole index: only for logs that a crash has torn."""
+    """Returns whether a row names the log behind `offset`. It walks the whole index, which only torn logs need."""
     return any(
         location >> 32 == log_id and location & 0xFFFFFFFF > offset
         for _, _, location in storage.locations.all_rows()

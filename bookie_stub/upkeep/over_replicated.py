@@ -1,8 +1,13 @@
-"""Over-replicated ledgers: closed, here, and named by no ensemble of theirs any more, because other bookies took over.
+"""OverReplicatedLedgers: gives up entries of closed ledgers whose ensembles do not name this bookie any more.
 
-Their entries are given up here. Law of the place: each ledger's metadata is read by name twice, the second time under
-the lock that re-replication takes as well, which is held until the entries are out of the index; whatever is in doubt
-stays. A ledger goes on being known, with its fence (`removals`). Used by the garbage collection's thread alone.
+That happens when other bookies took over while this one was away. BookKeeper does it in
+`ScanAndCompareGarbageCollector.removeOverReplicatedledgers`.
+
+The law: each ledger's metadata is read by name twice, the second time under the lock that re-replication takes as well,
+and the lock is held until the entries are out of the index. Whatever is in doubt stays. The ledger itself stays known,
+with its fence (`ledgers/removals.py`): forgotten, it would take the adds of a writer from before the fence.
+
+Used by the thread of garbage collection alone.
 """
 
 from __future__ import annotations
@@ -19,14 +24,18 @@ from bookie_stub.cluster.cluster_ledgers import ClusterLedgers
 
 log = logging.getLogger(__name__)
 
-_TOGETHER = 1000
+_READ_TOGETHER = 1000
 """Ledgers whose metadata is read at a time."""
 _LOCKED_TOGETHER = 100
+"""Ledgers whose locks are held at a time."""
 _REQUESTS_PER_LOCKED = 3
+"""Requests per ledger that is given up: lock, metadata, unlock."""
 _CHECKPOINT_WAIT_S = 30.0
 
 
-class OverReplicated:
+class OverReplicatedLedgers:
+    """Looks for over-replicated ledgers every `wait_s` and gives up their entries."""
+
     def __init__(
         self,
         metadata: ClusterLedgers,
@@ -38,9 +47,11 @@ class OverReplicated:
         rate: float,
         closing: threading.Event,
     ) -> None:
-        """`with_entries`: the ledgers that may have entries here, ascending. `empty` gives their entries up and calls
-        back when they are out of the index. `wait_s` between two looks, 0 for none; `rate`: metadata requests in a
-        second."""
+        """`with_entries` returns the ledgers that may have entries here, ascending.
+
+        `empty` gives up the entries of ledgers and calls back when they are out of the index. `wait_s` 0 turns the look
+        off; the first one is due `wait_s` after the start. `rate` is the number of metadata requests in a second.
+        """
         self._metadata = metadata
         self._bookie_id = bookie_id
         self._with_entries = with_entries
@@ -50,19 +61,23 @@ class OverReplicated:
         self._closing = closing
         self._last_s = time.monotonic()
 
-    def look_if_due(self) -> None:
+    def remove_if_due(self) -> None:
+        """Looks for over-replicated ledgers if it is time.
+
+        An error is logged, and the next look tries again.
+        """
         if self._wait_s <= 0 or time.monotonic() - self._last_s < self._wait_s:
             return
         try:
-            self._look()
+            self._remove()
         except (BookieError, OSError) as error:
-            log.warning("over-replicated ledgers are looked for another time: %s", error)
+            log.warning("over-replicated ledgers stay until the next look in %g s: %s", self._wait_s, error)
         self._last_s = time.monotonic()
 
-    def _look(self) -> None:
+    def _remove(self) -> None:
         ledger_ids = self._with_entries()
         found: list[int] = []
-        together = int(min(self._rate, _TOGETHER)) or 1
+        together = int(min(self._rate, _READ_TOGETHER)) or 1
         for start in range(0, len(ledger_ids), together):
             some = ledger_ids[start : start + together]
             found += self._metadata.elsewhere(some, self._bookie_id)
@@ -83,16 +98,18 @@ class OverReplicated:
                 for ledger_id in ledger_ids
                 if locks.enter_context(self._metadata.replication_lock(ledger_id, self._bookie_id))
             ]
+            # Again under the locks: re-replication may have chosen this bookie since the first look.
             still = self._metadata.elsewhere(locked, self._bookie_id)
             if not still:
                 return
             done = threading.Event()
             self._empty(still, done.set)
             until = time.monotonic() + _CHECKPOINT_WAIT_S
+            # `done` never comes when the bookie closes, so it must not be waited for without end.
             while not done.wait(0.05) and not self._closing.is_set() and time.monotonic() < until:
                 pass
             log.info("the entries of %d over-replicated ledgers are given up", len(still))
 
     def _pause(self, requests: int) -> bool:
-        """Keeps under the rate. Whether the bookie stops."""
+        """Waits for as long as the rate asks for these requests; returns whether the bookie stops."""
         return self._closing.wait(requests / self._rate)

@@ -1,9 +1,13 @@
-"""One connection to the bookie: frames in, answers out, one write per turn; the language is found out by itself.
+"""One connection to the bookie: cuts frames, hands them to the requests of v2 or v3, writes the answers once per
+turn.
 
-A connection begins with BookKeeper's v3 and goes over to v2 for good with the first packet that is not v3. What is
-neither closes the connection with one log line and harms no other. A connection stops reading while what it has asked
-for is more than it may have outstanding, or while it does not take its answers, so a peer costs a bounded amount of
-memory. Answers may come in another order than the requests.
+* A connection begins with BookKeeper's v3 and switches to v2 for good with the first packet that is not v3. Bytes
+  that are neither close the connection with one log line; other connections are not affected.
+* Invariant: a peer costs a bounded amount of memory. The connection stops reading while its outstanding requests
+  exceed `outstanding_bytes_max`, or while the peer does not read its answers.
+* Answers may come in another order than their requests.
+
+`BookieServer` makes the connections; asyncio calls `get_buffer` and `buffer_updated` for each arrival of bytes.
 """
 
 from __future__ import annotations
@@ -27,92 +31,128 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 READ_COST_BYTES = 256 << 10
-"""What a read counts for until it is answered, at least: its size is not known before."""
+"""Smallest charge of a read until it is answered.
+
+The size of its answer is unknown before."""
 ADD_COST_BYTES = 150
-"""What an add counts for besides its bytes: measured, what the objects take that its record, id and answer are kept in."""
+"""Charge of an add on top of its bytes.
+
+The measured size of the objects that hold its record, id and answer."""
 
 
 FRONT_BYTES = 64 << 10
-"""What of a frame may wait in front of what is received next."""
+"""Most bytes of an incomplete frame that wait in `Scratch`."""
 RECEIVED_BYTES = 256 << 10
-"""Received at most in one go."""
+"""Most bytes received in one call."""
 
 
 class Scratch:
-    """Where all connections of a server receive, one after the other; nothing stays in it between two calls."""
+    """The memory into which all connections of a server receive.
 
-    __slots__ = ("buffer", "room", "view")
+    It is empty between two calls. One for all keeps an idle connection small, and no buffer is allocated per
+    arrival."""
+
+    __slots__ = ("buffer", "free", "view")
 
     def __init__(self) -> None:
         self.buffer = bytearray(FRONT_BYTES + RECEIVED_BYTES)
+        """The memory itself; new bytes begin at FRONT_BYTES.
+
+        The rest of an incomplete frame is put in front of them, so both form one piece."""
         self.view = memoryview(self.buffer)
-        self.room = self.view[FRONT_BYTES:]
+        """All of `buffer`."""
+        self.free = self.view[FRONT_BYTES:]
+        """The part that the socket writes into."""
 
 
 class ServerSide(Protocol):
-    """What a connection needs of the server."""
+    """The server as its connections see it; implemented by `BookieServer`."""
 
     bookie: Bookie
+    """Serves the requests."""
     scratch: Scratch
+    """Shared by all connections."""
     frame_bytes_max: int
+    """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
     outstanding_bytes_max: int
+    """Sum of charges above which a connection stops reading."""
     blocked: int
+    """Number of connections that have stopped reading."""
     tls: SSLContext | None
+    """For clients that ask for TLS; None: TLS is refused."""
 
     def has_answers(self, connection: BookieConnection) -> None:
-        """Call the connection's `write_answers` at the end of the turn."""
+        """Calls the connection's `write_answers` at the end of the turn."""
         ...
 
-    def opened(self, connection: BookieConnection) -> None: ...
+    def opened(self, connection: BookieConnection) -> None:
+        """Adds the connection to the server's set."""
+        ...
 
-    def closed(self, connection: BookieConnection) -> None: ...
+    def closed(self, connection: BookieConnection) -> None:
+        """Removes the connection from the server's set."""
+        ...
 
 
 class BookieConnection(asyncio.BufferedProtocol):
+    """asyncio's side of one client; implements `Peer` for the requests."""
+
     def __init__(self, server: ServerSide) -> None:
         self._server = server
         self.bookie = server.bookie
+        """Serves the requests."""
         self._transport: asyncio.Transport | None = None
         self._address = "?"
         self._scratch = server.scratch
         self._chunks: list[bytes] = []
-        """Received and not yet cut into frames."""
+        """Received bytes that are not yet cut into frames."""
         self._waiting_bytes = 0
         self._wanted_bytes = LENGTH_BYTES
-        """How many of them make the next frame complete, as far as is known."""
+        """Number of waiting bytes that complete the next frame.
+
+        It is 4 while the frame's length is unknown."""
         self._length_max = server.frame_bytes_max - LENGTH_BYTES
         self._v3 = V3Requests(self)
         self._v2: V2Requests | None = None
         self._large: LargeAdds | None = None
-        self._take: Callable[[memoryview], None] = self._take_either
+        self._handle: Callable[[memoryview], None] = self._handle_first
         self.adds = 0
-        """Adds and reads that are not yet answered."""
+        """Adds that are not yet answered."""
         self.reads = 0
+        """Reads that are not yet answered."""
         self._adding_bytes = 0
         self._read_cost = server.frame_bytes_max
-        """The largest answer of late; before the first one, the worst is assumed."""
+        """Charge of a read: the largest recent answer.
+
+        Before the first answer the largest possible one."""
         self._postponed: deque[Callable[[], None]] = deque()
         self._reading_paused = False
         self._writing_paused = False
         self._answers: list[bytes] = []
         self._handshake: asyncio.Task[None] | None = None
-        """On the way to TLS, or there; what is to be sent waits for it."""
+        """The task of the TLS handshake; set also after it has ended."""
         self._handshaking = False
+        """True during the handshake: answers wait, and nothing is read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
+        """Called by asyncio when the connection is accepted."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases.
         peer = transport.get_extra_info("peername")
         self._address = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._server.opened(self)
         log.debug("+ %s", self._address)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Called by asyncio at the end.
+
+        Completions that come later find no transport and are dropped."""
         self._transport = None
         if self._handshaking and self._handshake is not None:
             self._handshake.cancel()
         self._v3.close()
         self._postponed.clear()
         self._forget_received()
+        # A connection that ends while it is paused would stay in the count of blocked ones.
         if self._reading_paused:
             self._server.blocked -= 1
             self._reading_paused = False
@@ -120,7 +160,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         log.debug("- %s%s", self._address, f": {error}" if error else "")
 
     def close(self) -> None:
-        """After the answers that are waiting to be written."""
+        """Writes the waiting answers, then closes the connection."""
         if self._transport is not None:
             self.write_answers()
             self._transport.close()
@@ -128,11 +168,15 @@ class BookieConnection(asyncio.BufferedProtocol):
     # Frames.
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by asyncio before it receives.
+
+        Returns the memory for the next bytes."""
         if self._large is not None and self._large.active:
-            return self._large.room()
-        return self._scratch.room
+            return self._large.free()
+        return self._scratch.free
 
     def buffer_updated(self, nbytes: int) -> None:
+        """Called by asyncio when `nbytes` were received: handles all complete frames."""
         if self._large is not None and self._large.active:
             others = self._large.received(nbytes)
             if others is None:
@@ -140,13 +184,16 @@ class BookieConnection(asyncio.BufferedProtocol):
             else:
                 self._keep(others)
         elif not self._chunks:
+            # The usual case: frames are cut where they were received, without a copy.
             self._go_on(self._scratch.buffer, FRONT_BYTES, FRONT_BYTES + nbytes)
         elif self._waiting_bytes <= FRONT_BYTES and not self._blocked:
+            # The rest of an incomplete frame is short: copy it in front of the new bytes and cut both as one piece.
             start = FRONT_BYTES - self._waiting_bytes
             self._scratch.buffer[start:FRONT_BYTES] = b"".join(self._chunks)
             self._go_on(self._scratch.buffer, start, FRONT_BYTES + nbytes)
         else:
-            self._keep(bytes(self._scratch.room[:nbytes]))
+            # The connection is blocked, or a long frame is incomplete: collect, as the scratch is for all.
+            self._keep(bytes(self._scratch.free[:nbytes]))
 
     def _keep(self, data: bytes) -> None:
         self._chunks.append(data)
@@ -159,7 +206,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         self._go_on(data, 0, len(data))
 
     def _go_on(self, data: Received, start: int, stop: int) -> None:
-        """What was postponed, then the frames that have come, as far as there is room."""
+        """Runs postponed work and handles frames until the connection is blocked."""
         while self._postponed and not self._blocked:
             self._postponed.popleft()()
         try:
@@ -177,7 +224,8 @@ class BookieConnection(asyncio.BufferedProtocol):
         large = False
         requests: V2Requests | V3Requests = self._v2 or self._v3
         while not self._blocked and offset + LENGTH_BYTES <= stop:
-            end = requests.take_adds(data, offset, stop, self._length_max)
+            # Most frames are adds of a run. A run that does not begin here returns the same offset.
+            end = requests.handle_run(data, offset, stop, self._length_max)
             if end > offset:
                 offset = end
                 large = self._v2 is not None and self._v2.adds_are_large
@@ -186,12 +234,13 @@ class BookieConnection(asyncio.BufferedProtocol):
             if end > stop:
                 self._wanted_bytes = end - offset
                 break
-            self._take(view[offset + LENGTH_BYTES : end])
+            self._handle(view[offset + LENGTH_BYTES : end])
             requests = self._v2 or self._v3
             offset = end
             large = False
             if self._handshaking and offset < stop:
-                raise FrameError("bytes in the clear behind the request for TLS")
+                # Anyone on the way could have put such bytes there and would speak in the client's name.
+                raise FrameError("bytes in clear text behind the request for TLS")
         rest = bytes(view[offset:stop])
         if large and self._large is not None and not self._blocked and self._large.begin(rest):
             rest = b""
@@ -202,17 +251,19 @@ class BookieConnection(asyncio.BufferedProtocol):
     def _frame_length(self, data: Received, offset: int) -> int:
         length: int = LENGTH.unpack_from(data, offset)[0]
         if not 0 <= length <= self._length_max:
-            raise FrameError(f"frame of {length} bytes, allowed are {self._length_max}")
+            raise FrameError(f"frame of {length} bytes, at most {self._length_max} are allowed")
         return length
 
-    def _take_either(self, packet: memoryview) -> None:
-        if not self._v3.take(packet):
+    def _handle_first(self, packet: memoryview) -> None:
+        """Handles packets until one is not v3.
+
+        That packet and all later ones are v2."""
+        if not self._v3.handle(packet):
             self._v2 = V2Requests(self)
-            self._large = LargeAdds(
-                self._length_max, self.bookie.write_cache.arena.allocate, self._v2.take_large_add
-            )
-            self._take = self._v2.take
-            self._take(packet)
+            arena = self.bookie.state.write_caches.arena
+            self._large = LargeAdds(self._length_max, arena.allocate, self._v2.handle_large_add)
+            self._handle = self._v2.handle
+            self._handle(packet)
 
     def _forget_received(self) -> None:
         self._chunks.clear()
@@ -221,33 +272,42 @@ class BookieConnection(asyncio.BufferedProtocol):
         if self._large is not None:
             self._large.end()
 
-    # What the requests say of themselves.
+    # `Peer`, for the requests.
 
     def begin_adds(self, count: int, size: int) -> None:
+        """See `Peer`."""
         self.adds += count
         self._adding_bytes += size + count * ADD_COST_BYTES
 
     def end_adds(self, count: int, size: int, answers: bytes) -> None:
+        """See `Peer`."""
         self.adds -= count
         self._adding_bytes -= size + count * ADD_COST_BYTES
         self.send(answers)
 
     def begin_read(self) -> None:
+        """See `Peer`."""
         self.reads += 1
 
     def end_read(self, answer: bytes) -> None:
+        """See `Peer`. The charge of a read follows the answers.
+
+        Up at once, down by an eighth per answer."""
         self.reads -= 1
         self._read_cost = max(len(answer), self._read_cost - (self._read_cost >> 3), READ_COST_BYTES)
         self.send(answer)
 
     def send(self, frame: bytes) -> None:
+        """Queues an answer for the write at the end of the turn.
+
+        Drops it when the connection is gone."""
         if self._transport is not None:
             if not self._answers:
                 self._server.has_answers(self)
             self._answers.append(frame)
 
-    def when_room(self, work: Callable[[], None]) -> None:
-        """For requests that have waited: now, or when this connection may ask for more again."""
+    def when_unblocked(self, work: Callable[[], None]) -> None:
+        """See `Peer`."""
         if self._transport is None:
             return
         if self._blocked or self._postponed:
@@ -260,26 +320,29 @@ class BookieConnection(asyncio.BufferedProtocol):
 
     @property
     def offers_tls(self) -> bool:
+        """See `Peer`."""
         return self._server.tls is not None and self._handshake is None
 
-    def go_over_to_tls(self, answer: bytes) -> None:
+    def start_tls(self, answer: bytes) -> None:
+        """See `Peer`."""
         self.send(answer)
         self.write_answers()
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()  # what comes now is for TLS to read
+            self._transport.pause_reading()  # The next bytes belong to the handshake.
             self._handshaking = True
-            self._handshake = asyncio.get_running_loop().create_task(self._shake_hands(self._transport))
+            handshake = self._do_handshake(self._transport)
+            self._handshake = asyncio.get_running_loop().create_task(handshake)
 
-    async def _shake_hands(self, plain: asyncio.Transport) -> None:
+    async def _do_handshake(self, plain: asyncio.Transport) -> None:
         assert self._server.tls is not None
         loop = asyncio.get_running_loop()
         try:
             secured = await loop.start_tls(plain, self, self._server.tls, server_side=True)
-        except OSError as error:  # of TLS or of the socket
-            log.warning("! %s: no TLS: %s; connection closed", self._address, error)
+        except OSError as error:  # ssl.SSLError is one too.
+            log.warning("! %s: the TLS handshake failed: %s; connection closed", self._address, error)
             plain.abort()
             self._handshaking = False
-            if self._transport is not None:  # whoever shakes hands is not told of the end
+            if self._transport is not None:  # asyncio does not call it for a protocol in a handshake.
                 self.connection_lost(None)
             return
         self._transport = secured
@@ -291,12 +354,17 @@ class BookieConnection(asyncio.BufferedProtocol):
     # Answers and pace.
 
     def write_answers(self) -> None:
+        """Writes all queued answers in one call.
+
+        Called by the server at the end of the turn."""
         if self._handshaking:
+            # The plain transport belongs to TLS now; the answers are written when the handshake has ended.
             return
         answers, self._answers = self._answers, []
         if self._transport is not None and answers:
             self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
         if self._reading_paused and not self._blocked:
+            # These answers have freed charges, so frames that came before the pause can be handled.
             self._go_on_with_waiting()
 
     @property
@@ -307,7 +375,7 @@ class BookieConnection(asyncio.BufferedProtocol):
         )
 
     def _pace(self) -> None:
-        """Read from the socket only while there is room for more requests."""
+        """Stops or resumes reading when the connection became blocked or unblocked."""
         if self._transport is None or self._transport.is_closing() or self._handshaking:
             return
         if self._blocked == self._reading_paused:
@@ -320,10 +388,16 @@ class BookieConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
+        """Called by asyncio when the peer does not read its answers.
+
+        Stop reading its requests."""
         self._writing_paused = True
         self._pace()
 
     def resume_writing(self) -> None:
+        """Called by asyncio when the peer has read its answers.
+
+        Handle what waited."""
         self._writing_paused = False
         if not self._blocked:
             self._go_on_with_waiting()

@@ -1,7 +1,8 @@
-"""Large adds of one connection, each received right into the memory that keeps it.
+"""Large adds of one connection, received directly into the memory of the write cache.
 
-An entry of many kilobytes is dear to copy. While one large add follows the other, the head of a frame is received by
-itself; the rest then goes where journal and write cache take it from. The first frame that is something else ends that.
+Copying an entry of many kilobytes costs more than a receiving call. While one large add follows another, the head of
+each frame is received alone, and the rest goes straight into a piece of the write cache's arena, from which the
+journal writes it. The first frame that is no large plain add ends this mode.
 """
 
 from __future__ import annotations
@@ -12,48 +13,54 @@ from protocol.add_runs import PLAIN_ADD
 from protocol.bookie_frame import ADD_PREFIX_BYTES, HEADER, LENGTH, LENGTH_BYTES
 
 LARGE_BYTES = 32 << 10
-"""A frame from here on is worth two receiving calls of its own."""
+"""Smallest frame that is worth two receiving calls of its own."""
 _HEAD_BYTES = LENGTH_BYTES + ADD_PREFIX_BYTES
 
 
 class LargeAdds:
+    """Assembles large adds from what the socket delivers."""
+
     __slots__ = (
+        "_allocate",
         "_filled",
+        "_handle",
         "_head",
         "_head_view",
         "_length_max",
         "_record",
-        "_take",
-        "_take_memory",
         "active",
     )
 
     def __init__(
         self,
         length_max: int,
-        take_memory: Callable[[int], memoryview],
-        take: Callable[[bytes, memoryview], None],
+        allocate: Callable[[int], memoryview],
+        handle: Callable[[bytes, memoryview], None],
     ) -> None:
-        """`take` gets the master key and the record of each add. A frame with more than `length_max` bytes behind its
-        length is none of ours."""
+        """`handle(master key, record)` is called for each add.
+
+        A frame with more than `length_max` bytes behind its length ends the mode, like any other frame that
+        is no large add."""
         self.active = False
-        """What comes is received here."""
+        """True while the connection receives into `free()`."""
         self._length_max = length_max
-        self._take_memory = take_memory
-        self._take = take
+        self._allocate = allocate
+        self._handle = handle
         self._head = bytearray(_HEAD_BYTES)
         self._head_view = memoryview(self._head)
         self._record: memoryview | None = None
         self._filled = 0
-        """Bytes of the head, or of the record once there is one."""
+        """Bytes received of the head, or of the allocated record."""
 
     def begin(self, rest: bytes) -> bool:
-        """With the part of a frame that has come already; False when it is the part of something else."""
+        """Starts the mode with the received part of a frame.
+
+        Returns False when it is no large add."""
         self.active = True
         head = rest[:_HEAD_BYTES]
         self._head_view[: len(head)] = head
         self._filled = len(head)
-        if not self._goes_on():
+        if not self._is_large_add():
             self.end()
             return False
         if self._record is not None:
@@ -63,28 +70,33 @@ class LargeAdds:
         return True
 
     def end(self) -> None:
+        """Leaves the mode; an incomplete record is dropped."""
         self.active = False
         self._record = None
 
-    def room(self) -> memoryview:
-        """Where the next bytes are to be received; never empty."""
+    def free(self) -> memoryview:
+        """Returns the memory for the next bytes; never empty."""
         return (self._head_view if self._record is None else self._record)[self._filled :]
 
     def received(self, count: int) -> bytes | None:
-        """`count` more bytes are there. Returns them all when it is something else that has begun."""
+        """Notes `count` received bytes.
+
+        Returns all bytes of the frame when it is no large add, else None."""
         self._filled += count
         if self._record is None:
-            if self._goes_on():
+            if self._is_large_add():
                 return None
             self.end()
             return bytes(self._head_view[: self._filled])
         if self._filled == len(self._record):
             record, self._record, self._filled = self._record, None, 0
-            self._take(bytes(self._head[LENGTH_BYTES + HEADER.size :]), record)
+            self._handle(bytes(self._head[LENGTH_BYTES + HEADER.size :]), record)
         return None
 
-    def _goes_on(self) -> bool:
-        """Whether the head is, or may become, that of a large add; takes memory when it is whole."""
+    def _is_large_add(self) -> bool:
+        """True while the received head fits a large add.
+
+        Allocates the record when the head is complete."""
         if self._filled < LENGTH_BYTES:
             return True
         length: int = LENGTH.unpack_from(self._head)[0]
@@ -95,7 +107,8 @@ class LargeAdds:
         if not self._head.startswith(PLAIN_ADD, LENGTH_BYTES):
             return False
         if self._filled == _HEAD_BYTES:
-            self._record = self._take_memory(LENGTH_BYTES + length - ADD_PREFIX_BYTES)
+            self._record = self._allocate(LENGTH_BYTES + length - ADD_PREFIX_BYTES)
+            # A record has its length in front, which the wire's frame gives for all of the frame.
             self._record[:LENGTH_BYTES] = LENGTH.pack(length - ADD_PREFIX_BYTES)
             self._filled = LENGTH_BYTES
         return True

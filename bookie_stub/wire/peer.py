@@ -1,4 +1,4 @@
-"""The connection, as its requests see it: what they cost until they are answered, and the way back."""
+"""The connection as its requests see it: costs until the answer, and the way back to the client."""
 
 from __future__ import annotations
 
@@ -9,33 +9,46 @@ from bookie_stub.compose.bookie import Bookie
 
 
 class Peer(Protocol):
+    """Implemented by `BookieConnection`.
+
+    The requests of both wire versions use nothing else of it."""
+
     bookie: Bookie
+    """Serves the requests."""
 
     def begin_adds(self, count: int, size: int) -> None:
-        """`count` adds with `size` bytes are in hand until `end_adds`."""
+        """Charges `count` adds of `size` bytes together to the connection until `end_adds`."""
         ...
 
     def end_adds(self, count: int, size: int, answers: bytes) -> None:
-        """With the answers to all of them."""
+        """Takes the charge off and sends the answers to these adds."""
         ...
 
-    def begin_read(self) -> None: ...
+    def begin_read(self) -> None:
+        """Charges one read to the connection until `end_read`."""
+        ...
 
-    def end_read(self, answer: bytes) -> None: ...
+    def end_read(self, answer: bytes) -> None:
+        """Takes the charge off and sends the answer."""
+        ...
 
     def send(self, frame: bytes) -> None:
-        """For answers that nothing was waited for."""
+        """Sends an answer for which nothing was charged."""
         ...
 
     @property
     def offers_tls(self) -> bool:
-        """Whether it may go over to TLS, and has not done so."""
+        """True while the connection may start TLS.
+
+        It is configured and not yet in use."""
         ...
 
-    def go_over_to_tls(self, answer: bytes) -> None:
-        """With this as the last thing that is sent in the clear."""
+    def start_tls(self, answer: bytes) -> None:
+        """Sends the last answer in clear text, then begins the TLS handshake."""
         ...
 
-    def when_room(self, work: Callable[[], None]) -> None:
-        """For requests that have waited: now, or when this connection may ask for more again."""
+    def when_unblocked(self, work: Callable[[], None]) -> None:
+        """Runs `work` as soon as the connection may have another request.
+
+        For requests that have waited in the bookie, such as long polls: thousands may wake together."""
         ...

@@ -1,7 +1,7 @@
-"""The bookie on a TCP port: listens, gathers the answers of a turn, stops in order.
+"""The bookie's TCP port: accepts connections, writes the answers of a turn together, stops in order.
 
-Stopping: no new connections, the bookie syncs and answers what is outstanding, the answers are written,
-then the connections close.
+A stop accepts no new connections, lets the bookie sync and answer all outstanding requests, writes these answers, and
+then closes the connections.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OUTSTANDING_BYTES_MAX = 32 << 20
-"""Per connection: adds not yet answered, and reads at READ_COST_BYTES each."""
+"""Most charges of unanswered requests before a connection stops reading."""
 
 
 class BookieServer:
+    """Listens for one bookie; closes it too."""
+
     def __init__(
         self,
         bookie: Bookie,
@@ -30,21 +32,27 @@ class BookieServer:
         tls: SSLContext | None = None,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
     ) -> None:
-        """`tls`: for clients that ask for it; None: they are told that there is none."""
         self.bookie = bookie
+        """Serves the requests of all connections."""
         self.tls = tls
+        """For clients that ask for TLS; None: they are refused."""
         self.frame_bytes_max = bookie.settings.frame_bytes_max
+        """Longest accepted frame, its length field included (`nettyMaxFrameSizeBytes`)."""
         self.outstanding_bytes_max = outstanding_bytes_max
+        """See OUTSTANDING_BYTES_MAX."""
         self.scratch = Scratch()
+        """The memory that all connections receive into."""
         self.blocked = 0
-        """Connections that are not read from until some of their requests are answered."""
+        """Number of connections that have stopped reading.
+
+        They resume when some of their requests are answered."""
         self._connections: set[BookieConnection] = set()
         self._with_answers: list[BookieConnection] = []
         self._loop = asyncio.get_running_loop()
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen on the configured address. OSError when the port is taken."""
+        """Listens on the configured address. Raises OSError when the port is taken."""
         settings = self.bookie.settings
         self._server = await self._loop.create_server(
             lambda: BookieConnection(self), settings.host, settings.port, backlog=1024
@@ -52,36 +60,47 @@ class BookieServer:
 
     @property
     def port(self) -> int:
+        """The port it listens on, also when port 0 was configured.
+
+        Only after `start`."""
         assert self._server is not None, "not started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
 
     @property
     def adds_in_progress(self) -> int:
+        """Unanswered adds of all connections."""
         return sum(connection.adds for connection in self._connections)
 
     @property
     def reads_in_progress(self) -> int:
+        """Unanswered reads of all connections."""
         return sum(connection.reads for connection in self._connections)
 
     async def close(self) -> None:
-        """Stops the bookie too."""
+        """Stops listening, closes the bookie, writes the last answers, closes the connections."""
         if self._server is not None:
             self._server.close()
         self.bookie.close()
-        # The completions were posted by the bookie's threads: they run first, then the answers are written.
+        # The bookie's threads have posted the completions. The first pass of the loop runs them, the second one writes.
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         for connection in list(self._connections):
             connection.close()
 
     def opened(self, connection: BookieConnection) -> None:
+        """Called by a connection that was accepted."""
         self._connections.add(connection)
 
     def closed(self, connection: BookieConnection) -> None:
+        """Called by a connection that has ended."""
         self._connections.discard(connection)
 
     def has_answers(self, connection: BookieConnection) -> None:
+        """Called by a connection with its first answer of this turn.
+
+        Its answers are written at the turn's end."""
+        # One callback per turn for all connections: their answers join into one write each.
         self._with_answers.append(connection)
         if len(self._with_answers) == 1:
             self._loop.call_soon(self._write_answers)

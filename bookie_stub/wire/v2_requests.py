@@ -1,7 +1,7 @@
 """BookKeeper's v2 requests of one connection: each becomes a call of the bookie, its completion an answer.
 
-The opcodes of v2 are add, read, batch read and auth. A reader that wants the LAC reads the last entry (-1) and takes it
-from there; waiting for it, explicit LACs and lists of entries are v3's alone.
+v2 has the operations add, read, batch read and auth. A v2 reader that wants the LAC reads the last entry (-1) and
+takes the LAC from there; long polls, explicit LACs and lists of entries exist in v3 only.
 """
 
 from __future__ import annotations
@@ -40,14 +40,21 @@ from protocol.bookie_frame import (
 
 
 class V2Requests:
+    """Decodes v2 packets, calls the bookie, encodes its answers."""
+
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
-        self._bookie = peer.bookie
+        self._adds = peer.bookie.adds
+        self._reads = peer.bookie.reads
+        self._records = peer.bookie.records
+        self._availability = peer.bookie.availability
         self.adds_are_large = False
-        """As far as the last run tells."""
+        """True when the last run ended with a large add.
 
-    def take(self, packet: memoryview) -> None:
-        """One request. FrameError when it is not the language."""
+        The next add is probably large too."""
+
+    def handle(self, packet: memoryview) -> None:
+        """Handles one request. Raises FrameError when the packet is not v2."""
         request = decode_request(packet)
         if type(request) is AddRequest:
             self._add(request)
@@ -62,8 +69,11 @@ class V2Requests:
             assert isinstance(request, AuthRequest)
             self._peer.send(encode_auth_response(request.version, AUTH_DISABLED, b""))
 
-    def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
-        """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
+    def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
+        """Adds the run of plain adds that begins at `start`.
+
+        Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
+        `length_max` bytes behind its length belongs to no run."""
         plain = data.startswith(PLAIN_ADD, start + LENGTH_BYTES)
         run = cut_add_run(data, start, stop, length_max) if plain else None
         if run is None:
@@ -73,18 +83,19 @@ class V2Requests:
         self.adds_are_large = size - starts[-1] >= LARGE_BYTES
         self._peer.begin_adds(len(entry_ids), size)
         done = partial(self._run_added, ledger_id, ids, size)
-        self._bookie.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
+        self._adds.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
         return end
 
     def _run_added(self, ledger_id: int, ids: bytes, size: int, rc: int, _first: int) -> None:
+        # `ids` are the ledger's entry ids as the wire has them, 8 bytes each.
         self._peer.end_adds(len(ids) >> 3, size, encode_add_answers(rc, ledger_id, ids))
 
-    def take_large_add(self, master_key: bytes, record: memoryview) -> None:
-        """A plain add whose record was received where it stays."""
+    def handle_large_add(self, master_key: bytes, record: memoryview) -> None:
+        """Adds one entry whose record was received into the write cache's memory."""
         ledger_id, entry_id = KEY.unpack_from(record, LENGTH_BYTES)
         self._peer.begin_adds(1, len(record))
         done = partial(self._added, VERSION, ledger_id, len(record))
-        self._bookie.add(ledger_id, entry_id, record, master_key, False, done)
+        self._adds.add(ledger_id, entry_id, record, master_key, False, done)
 
     def _add(self, request: AddRequest) -> None:
         version, flags, master_key, ledger_id, entry_id, record = request
@@ -92,12 +103,13 @@ class V2Requests:
             self._peer.send(encode_add_response(version, RC_BAD_VERSION, ledger_id, entry_id))
             return
         recovery = flags & FLAG_RECOVERY_ADD != 0
-        if self._bookie.read_only and not (recovery and flags & FLAG_HIGH_PRIORITY):
+        # A recovery writes to a read-only bookie only when it asks for high priority, as in BookKeeper.
+        if self._availability.read_only and not (recovery and flags & FLAG_HIGH_PRIORITY):
             self._peer.send(encode_add_response(version, RC_READ_ONLY, ledger_id, entry_id))
             return
         self._peer.begin_adds(1, len(record))
         done = partial(self._added, version, ledger_id, len(record))
-        self._bookie.add(ledger_id, entry_id, record, master_key, recovery, done)
+        self._adds.add(ledger_id, entry_id, record, master_key, recovery, done)
 
     def _added(self, version: int, ledger_id: int, size: int, rc: int, entry_id: int) -> None:
         self._peer.end_adds(1, size, encode_add_response(version, rc, ledger_id, entry_id))
@@ -110,13 +122,13 @@ class V2Requests:
         self._peer.begin_read()
         done = partial(self._read_done, version, ledger_id, entry_id)
         if flags & FLAG_FENCE:
-            read = partial(self._bookie.read, ledger_id, entry_id, done)
+            read = partial(self._reads.read, ledger_id, entry_id, done)
             self._fence_first(ledger_id, master_key, read, lambda rc: done(rc, b""))
         else:
-            self._bookie.read(ledger_id, entry_id, done)
+            self._reads.read(ledger_id, entry_id, done)
 
     def _read_done(self, version: int, ledger_id: int, entry_id: int, rc: int, entry: bytes) -> None:
-        self._peer.end_read(encode_read_response(version, _known(rc), ledger_id, entry_id, entry))
+        self._peer.end_read(encode_read_response(version, _v2_code(rc), ledger_id, entry_id, entry))
 
     def _batch_read(self, request: BatchReadRequest) -> None:
         version, flags, ledger_id, first, request_id, count_max, bytes_max, master_key = request
@@ -126,7 +138,7 @@ class V2Requests:
             return
         self._peer.begin_read()
         done = partial(self._batch_read_done, version, ledger_id, first, request_id)
-        read = partial(self._bookie.batch_read, ledger_id, first, count_max, bytes_max, done)
+        read = partial(self._reads.batch_read, ledger_id, first, count_max, bytes_max, done)
         if flags & FLAG_FENCE:
             self._fence_first(ledger_id, master_key, read, lambda rc: done(rc, []))
         else:
@@ -135,7 +147,7 @@ class V2Requests:
     def _batch_read_done(
         self, version: int, ledger_id: int, first: int, request_id: int, rc: int, entries: list[bytes]
     ) -> None:
-        answer = encode_batch_read_response(version, _known(rc), ledger_id, first, request_id, entries)
+        answer = encode_batch_read_response(version, _v2_code(rc), ledger_id, first, request_id, entries)
         self._peer.end_read(answer)
 
     def _fence_first(
@@ -147,9 +159,11 @@ class V2Requests:
             else:
                 refuse(rc)
 
-        self._bookie.fence_ledger(ledger_id, master_key, fenced)
+        self._records.fence(ledger_id, master_key, fenced)
 
 
-def _known(rc: int) -> int:
-    """BookKeeper's v2 client has no word for "unknown" and would wait for its time limit."""
+def _v2_code(rc: int) -> int:
+    """Translates "unknown" (107).
+
+    BookKeeper's v2 client does not know it and would wait for its time limit."""
     return RC_IO_ERROR if rc == RC_UNKNOWN_LEDGER_STATE else rc

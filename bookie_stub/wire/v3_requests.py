@@ -1,8 +1,8 @@
 """BookKeeper's v3 requests of one connection: each becomes a call of the bookie, its completion an answer.
 
-An operation that is known to the language and not served here (TLS where it is not set up, the batch read that v3 only
-declares) is answered "bad request", and the connection goes on. An entry whose add may be answered before its sync
-(DEFERRED_SYNC) is synced first like any other.
+An operation that v3 defines and this bookie does not serve (TLS without its configuration; the batch read, which v3
+only declares) is answered "bad request", and the connection stays open. An add with DEFERRED_SYNC may be answered
+before its sync; it is synced first all the same.
 """
 
 from __future__ import annotations
@@ -50,12 +50,19 @@ from protocol.bookkeeper_api_pb2 import (
 )
 
 LONG_POLLS_MAX: Final = 10_000
-"""Of one connection; the next one is answered "too many requests"."""
+"""Long polls that may wait on one connection.
+
+The next one is answered "too many requests"."""
 
 
 class V3Requests:
+    """Parses v3 packets, calls the bookie, encodes its answers."""
+
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
+        self._adds = peer.bookie.adds
+        self._reads = peer.bookie.reads
+        self._records = peer.bookie.records
         self._bookie = peer.bookie
         self._polls: set[LongPoll] = set()
         self._handlers = {
@@ -70,8 +77,8 @@ class V3Requests:
             START_TLS: self._start_tls,
         }
 
-    def take(self, packet: memoryview) -> bool:
-        """One request. False when it is not v3."""
+    def handle(self, packet: memoryview) -> bool:
+        """Handles one request; returns False when the packet is not v3."""
         request = parse_request(packet)
         if request is None:
             return False
@@ -84,8 +91,11 @@ class V3Requests:
             handler(request)
         return True
 
-    def take_adds(self, data: Received, start: int, stop: int, length_max: int) -> int:
-        """The run of plain adds at `start` of what was received, if there is one; returns where the next frame begins."""
+    def handle_run(self, data: Received, start: int, stop: int, length_max: int) -> int:
+        """Adds the run of plain adds that begins at `start`.
+
+        Returns the offset of the frame behind the run; `start` when no run begins there. A frame with more than
+        `length_max` bytes behind its length belongs to no run."""
         several = begins_run_v3(data, start, stop)
         run = cut_add_run_v3(data, start, stop, length_max) if several else None
         if run is None:
@@ -94,7 +104,7 @@ class V3Requests:
         count, size = len(entry_ids), len(records)
         self._peer.begin_adds(count, size)
         done = partial(self._run_added, ledger_id, txns, entries, count, size)
-        self._bookie.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
+        self._adds.add_run(EntryRun(ledger_id, entry_ids, records, starts, master_key, False, done))
         return end
 
     def _run_added(
@@ -103,7 +113,7 @@ class V3Requests:
         self._peer.end_adds(count, size, encode_add_answers_v3(rc, ledger_id, txns, entries, count))
 
     def close(self) -> None:
-        """Nobody is there to be answered any more."""
+        """Cancels the long polls: the connection is gone."""
         for poll in self._polls:
             poll.cancel()
         self._polls.clear()
@@ -120,15 +130,15 @@ class V3Requests:
         add = request.addRequest
         ledger_id, entry_id, body = add.ledgerId, add.entryId, add.body
         recovery = add.HasField("flag")
-        if self._bookie.read_only and not (recovery and request.header.priority > 0):
+        if self._bookie.availability.read_only and not (recovery and request.header.priority > 0):
             self._answer(request, RC_READ_ONLY)
         elif len(body) < ENTRY_BYTES_MIN or KEY.unpack_from(body) != (ledger_id, entry_id):
-            # BookKeeper stores it under the ids inside and confirms those outside, under which nobody finds it.
+            # BookKeeper stores such an entry under the ids inside it and confirms the other ones, so no reader finds it.
             self._answer(request, RC_BAD_REQUEST)
         else:
             self._peer.begin_adds(1, len(body))
             done = partial(self._added, request.header.txnId, ledger_id, len(body))
-            self._bookie.add(ledger_id, entry_id, frame(body), add.masterKey, recovery, done)
+            self._adds.add(ledger_id, entry_id, frame(body), add.masterKey, recovery, done)
 
     def _added(self, txn_id: int, ledger_id: int, size: int, rc: int, entry_id: int) -> None:
         self._peer.end_adds(1, size, encode_add_answer(txn_id, rc, ledger_id, entry_id))
@@ -138,17 +148,17 @@ class V3Requests:
         if read.HasField("flag") and read.flag == ReadRequest.FENCE_LEDGER:
             self._peer.begin_read()
             fenced = partial(self._fenced, request)
-            self._bookie.fence_ledger(read.ledgerId, read.masterKey, fenced)
+            self._records.fence(read.ledgerId, read.masterKey, fenced)
         elif read.HasField("previousLAC"):
             self._long_poll(request)
         else:
             self._peer.begin_read()
-            self._bookie.read(read.ledgerId, read.entryId, partial(self._read_done, request))
+            self._reads.read(read.ledgerId, read.entryId, partial(self._read_done, request))
 
     def _fenced(self, request: Request, rc: int, _ledger_id: int) -> None:
         read = request.readRequest
         if rc == RC_OK:
-            self._bookie.read(read.ledgerId, read.entryId, partial(self._fenced_read_done, request))
+            self._reads.read(read.ledgerId, read.entryId, partial(self._fenced_read_done, request))
         else:
             self._end_read(request, rc)
 
@@ -166,7 +176,7 @@ class V3Requests:
             self._end_read(request, rc)
 
     def _read_with_lac(self, request: Request, entry: bytes, rc: int, lac: int) -> None:
-        """A LAC that is not known is left out; the entry is good all the same."""
+        """Answers with the entry, without a LAC that was not found."""
         self._end_with_entry(request, entry, lac if rc == RC_OK else None)
 
     def _end_with_entry(self, request: Request, entry: bytes, lac: int | None) -> None:
@@ -190,7 +200,7 @@ class V3Requests:
             self._peer.end_read(encode_message(answer))
 
         self._peer.begin_read()
-        self._bookie.list_entries(request.getListOfEntriesOfLedgerRequest.ledgerId, listed)
+        self._bookie.lists.find(request.getListOfEntriesOfLedgerRequest.ledgerId, listed)
 
     # Last add confirmed, and syncs.
 
@@ -200,7 +210,7 @@ class V3Requests:
             self._answer(request, RC_BAD_REQUEST)
         else:
             done = self._begin_record(request, len(write.body))
-            self._bookie.write_lac(write.ledgerId, write.masterKey, write.body, done)
+            self._records.write_lac(write.ledgerId, write.masterKey, write.body, done)
 
     def _read_lac(self, request: Request) -> None:
         def done(rc: int, explicit: bytes, last_entry: bytes) -> None:
@@ -216,10 +226,12 @@ class V3Requests:
 
     def _force(self, request: Request) -> None:
         done = self._begin_record(request, 0)
-        self._bookie.force_ledger(request.forceLedgerRequest.ledgerId, done)
+        self._records.force(request.forceLedgerRequest.ledgerId, done)
 
     def _begin_record(self, request: Request, size: int) -> Done:
-        """What has to reach the disk before its answer counts as an add."""
+        """Charges a request that waits for the disk like an add.
+
+        Returns its completion."""
         self._peer.begin_adds(1, size)
         return lambda rc, _ledger_id: self._peer.end_adds(1, size, encode_message(answer_to(request, rc)))
 
@@ -240,6 +252,6 @@ class V3Requests:
 
     def _start_tls(self, request: Request) -> None:
         if self._peer.offers_tls:
-            self._peer.go_over_to_tls(encode_message(answer_to(request, RC_OK)))
+            self._peer.start_tls(encode_message(answer_to(request, RC_OK)))
         else:
             self._answer(request, RC_BAD_REQUEST)

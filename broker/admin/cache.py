@@ -1,7 +1,7 @@
-"""`/admin/v2/magnetar/cache`: what the entry cache holds, which topics fill it, and why an entry is not there.
+"""`/admin/v2/magnetar/cache`: the levels of the entry cache, the topics that fill it, and the reasons about one entry.
 
-Ours alone; Pulsar has nothing like it. All three only look: nothing is read from storage, though a topic that is not
-open is opened, as any question about it does. Long lists are walked in slices between which the loop turns.
+Pulsar has no such routes. They read nothing from storage, but open a topic that is not open, as every request about a topic
+does. Long lists are walked in slices, and the loop serves others in between.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from broker.admin.answers import answer, topic_of
 from broker.admin.service_view import BROKER
 from broker.admin.topic_access import existing_persistent
 from broker.config.storage_keys import ENTRY_CACHE
-from broker.entry_cache import EntryCacheManager, Event, Op, ReadStats
-from broker.entry_cache.cache_events import CAUSES, REASONS, Obstacle
-from broker.entry_cache.explain import Kept, Present, explain, reason_of, was_expected
-from broker.entry_cache.usage import SORTS, CacheUsage, usage_of
+from broker.entry_cache.cache_stats import ReadStats
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.listener import Obstacle
+from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
+from broker.entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
+from broker.entry_cache.observe.usage import SORTS, CacheUsage, usage_of
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
 from broker.model.position import Position
@@ -30,21 +32,28 @@ from broker.service.namespaces import Json
 from settings.keys import format_value
 
 CACHES_PER_SLICE: Final = 256
+"""Caches that are looked at between two turns of the loop."""
 LIMIT: Final = 10
+"""Topics that `top` answers by default."""
 LIMIT_MAX: Final = 10_000
+"""The most topics that `top` answers."""
 NS_PER_SECOND: Final = 1e9
+"""Nanoseconds in a second."""
 
 
 class BadParameter(BrokerError):
+    """A query parameter has a value that is not allowed: 400."""
+
     status = 400
 
 
 async def levels(request: web.Request) -> web.Response:
-    """What the cache holds and has done, the policy, and the settings by their names."""
+    """Answers the levels and counts of the cache, the policy, and the settings by their names."""
     broker = request.app[BROKER]
-    caches = broker.ground.caches
+    cache, caches = broker.cache, broker.cache.manager
     stats = caches.stats
-    kept = Kept.by(caches.decisions)
+    still_expected = cache.eviction_stats.evicted_expected_entries
+    kept = Kept.by(cache.decisions.ring)
     return answer(
         {
             "policy": caches.settings.policy,
@@ -52,16 +61,14 @@ async def levels(request: web.Request) -> web.Response:
             **_sizes(caches),
             "queueLength": caches.queue_length,
             "tombstones": caches.tombstones,
-            "pinnedBytes": caches.pinned_bytes,
+            "pinnedBytes": cache.pinned_bytes,
             "topics": len(caches.caches),
             **_reads(caches.reads()),
             "insertedEntries": caches.inserted_entries,
             "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
-            "evictedWithExpectedReads": {
-                reason.value: stats.evicted_expected_entries[reason] for reason in REASONS
-            },
+            "evictedWithExpectedReads": {reason.value: still_expected[reason] for reason in REASONS},
             "requeuedEntries": dict(caches.policy.requeues),
-            "decisions": _kept(kept, broker.ground.now_ns()) | {"events": caches.decisions.kept},
+            "decisions": _kept(kept, broker.environment.now_ns()) | {"events": cache.decisions.ring.kept},
             "settings": {
                 key.name: format_value(broker.settings.value(key.name))
                 for key in ENTRY_CACHE.keys
@@ -72,17 +79,18 @@ async def levels(request: web.Request) -> web.Response:
 
 
 async def top(request: web.Request) -> web.Response:
-    """The topics that come first by `sort`, at most `limit`."""
+    """Answers the first topics by `sort`, at most `limit`."""
     by = request.query.get("sort", "bytes")
     if by not in SORTS:
         raise BadParameter(f"sort={by}: allowed are {', '.join(SORTS)}")
     limit = _number(request.query.get("limit", str(LIMIT)), "limit")
     if not 0 < limit <= LIMIT_MAX:
         raise BadParameter(f"limit={limit}: allowed is 1 to {LIMIT_MAX}")
-    caches = request.app[BROKER].ground.caches
+    composed = request.app[BROKER].cache
+    caches = composed.manager
     usages = []
     for number, cache in enumerate(caches.caches, 1):
-        usages.append(usage_of(cache))
+        usages.append(usage_of(cache, composed.eviction_stats))
         if number % CACHES_PER_SLICE == 0:
             await asyncio.sleep(0)
     first = nlargest(limit, usages, key=SORTS[by])
@@ -91,28 +99,28 @@ async def top(request: web.Request) -> web.Response:
 
 
 async def why(request: web.Request) -> web.Response:
-    """What happened to one entry, as far as that is kept, and the conclusion in a sentence."""
+    """Answers the kept events about one entry, and the conclusion in a sentence."""
     broker, name = request.app[BROKER], topic_of(request)
     position = Position(
         _number(request.match_info["ledgerId"], "ledger id"),
         _number(request.match_info["entryId"], "entry id"),
     )
-    count = await broker.registry.partitions(name)
+    count = await broker.registry.partitions.count(name)
     if count:
         raise TopicNotFound(
             f"{name} is partitioned: name one of {name}-partition-0 to -partition-{count - 1}"
         )
     log = (await existing_persistent(broker, name)).ledger
     events: list[Event] = []
-    for some in broker.ground.caches.decisions.about(*position):
+    for some in broker.cache.decisions.ring.about(*position):
         events += some
         await asyncio.sleep(0)
     if not events:
         _check_exists(name, log, position)
-    now_ns = broker.ground.now_ns()
-    kept = Kept.by(broker.ground.caches.decisions)
-    told = explain(log.cache, position, events, kept, now_ns)
-    now_ms = broker.ground.wall_ms()
+    now_ns = broker.environment.now_ns()
+    kept = Kept.by(broker.cache.decisions.ring)
+    told = explain(log.cache, broker.cache.eviction_stats.expectations, position, events, kept, now_ns)
+    now_ms = broker.environment.wall_ms()
     return answer(
         {
             "topic": str(name),
@@ -134,10 +142,10 @@ def _number(text: str, what: str) -> int:
 
 
 def _check_exists(name: TopicName, log: ManagedLedger, position: Position) -> None:
-    """What was deleted has a past as long as that is kept; without one it is as if it had never been."""
+    """Raises NoSuchLedger or NoSuchEntry, which name what the topic has; for positions without kept events."""
     ledger_id, entry_id = position
     if ledger_id not in log.ledgers:
-        ids = [info.ledger_id for info in log.ledger_infos()]
+        ids = [info.ledger_id for info in log.ledgers.infos()]
         raise NoSuchLedger(f"{name} has no ledger {ledger_id}; its ledgers are from {ids[0]} to {ids[-1]}")
     last = log.ledgers.last_entry(ledger_id)
     if entry_id > last:
@@ -194,6 +202,10 @@ def _present(present: Present) -> Json:
     }
 
 
+_OBSTACLES: Final = {obstacle: obstacle.name.lower() for obstacle in Obstacle} | {
+    Obstacle.NO_READER: "nobody_to_come"  # The published name of this value.
+}
+
 _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.INSERT: lambda event: {
         "expectedReads": None if event.detail < 0 else event.detail,
@@ -203,11 +215,11 @@ _DETAILS: Final[Mapping[Op, Callable[[Event], dict[str, Json]]]] = {
     Op.MISS: lambda event: {"cursor": event.who[0]},
     Op.COALESCED: lambda event: {"cursor": event.who[0]},
     Op.FAILED: lambda event: {"cursor": event.who[0]},
-    Op.REQUEUE: lambda event: {"cause": CAUSES[event.detail]},
+    Op.REQUEUE: lambda event: {"cause": CAUSES_OF_REQUEUES[event.detail]},
     Op.EVICT: lambda event: {"reason": reason_of(event).value, "expected": was_expected(event)},
-    Op.NOT_CACHED: lambda event: {"reason": Obstacle(event.detail).name.lower()},
+    Op.NOT_CACHED: lambda event: {"reason": _OBSTACLES[Obstacle(event.detail)]},
 }
-"""What is particular to some events."""
+"""By operation, the fields of an event's answer beside the common ones."""
 
 
 def _no_details(_: Event) -> dict[str, Json]:

@@ -12,12 +12,15 @@ _TOPIC = "/lookup/v2/topic/{domain:persistent|non-persistent}/{tenant}/{namespac
 
 
 async def topic(request: web.Request) -> web.Response:
+    """Answers with the addresses of the topic's owner."""
     broker = request.app[BROKER]
     _check(request, broker)
-    url = _service_url(broker, request.query.get("listenerName", ""))
-    return answer(
-        {"brokerUrl": url, "httpUrl": broker.addresses.admin_url, "nativeUrl": url, "brokerUrlSsl": ""}
-    )
+    owner = await broker.registry.ownership.owner_of(topic_of(request))
+    listener = request.query.get("listenerName", "")
+    if listener and listener not in owner.listeners:
+        raise PreconditionFailed(f"There is no listener '{listener}' among the advertised ones")
+    url = owner.listeners[listener] if listener else owner.service_url
+    return answer({"brokerUrl": url, "httpUrl": owner.admin_url, "nativeUrl": url, "brokerUrlSsl": ""})
 
 
 async def bundle(request: web.Request) -> web.Response:
@@ -28,17 +31,6 @@ async def bundle(request: web.Request) -> web.Response:
 def _check(request: web.Request, broker: BrokerView) -> None:
     if not broker.namespaces.exists(topic_of(request).namespace):
         raise NamespaceNotFound("Namespace not found")
-
-
-def _service_url(broker: BrokerView, listener: str) -> str:
-    """The address under the listener's name (`advertisedListeners`), else the broker's own."""
-    if not listener:
-        return broker.addresses.service_url
-    for text in broker.settings.list("advertisedListeners"):
-        name, _, url = text.partition(":")
-        if name.strip() == listener:
-            return url.strip()
-    raise PreconditionFailed(f"There is no listener '{listener}' among the advertised ones")
 
 
 LOOKUP_ROUTES = (web.get(_TOPIC, topic), web.get(_TOPIC + "/bundle", bundle))

@@ -96,7 +96,7 @@ async def delete(request: web.Request) -> web.Response:
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
     if is_true(request, "force"):
         raise NotAllowed("Broker doesn't allow forced deletion of namespaces")
-    if await broker.registry.names(namespace) or await broker.registry.partitioned_names(namespace):
+    if await broker.registry.names(namespace) or await broker.registry.partitions.names(namespace):
         raise Conflict("Cannot delete non empty namespace")
     await broker.namespaces.delete(namespace)
     return done()

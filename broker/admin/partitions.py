@@ -33,13 +33,13 @@ async def get(request: web.Request) -> web.Response:
     if not broker.namespaces.exists(name.namespace):
         raise NamespaceNotFound("Namespace not found")
     if is_true(request, "checkAllowAutoCreation"):
-        count = await broker.registry.partitions_or_create(name, create=True)
+        count = await broker.partitioned.count_or_create(name, create=True)
     elif await broker.registry.exists(name):
-        count = await broker.registry.partitions(name)
+        count = await broker.registry.partitions.count(name)
     else:
         raise TopicNotFound(f"Topic {name} not found")
     shown: dict[str, Json] = {"partitions": count, "deleted": False}
-    properties = await broker.registry.partitioned_properties(name)
+    properties = await broker.registry.partitions.properties(name)
     if properties:
         shown["properties"] = dict(properties)
     return answer(shown)
@@ -50,31 +50,31 @@ async def create(request: web.Request) -> web.Response:
     count = await _count(request)
     if count < 1:
         raise NotAcceptable("Number of partitions should be more than 0")
-    await broker.registry.create_partitioned(name, count, await _properties(request))
+    await broker.partitioned.create(name, count, await _properties(request))
     return done()
 
 
 async def grow(request: web.Request) -> web.Response:
     broker, name = request.app[BROKER], topic_of(request)
     count = await _count(request)
-    before = await broker.registry.partitions(name)
+    before = await broker.registry.partitions.count(name)
     if not before:
         raise Conflict(f"Topic {name} is not partitioned topic")
     if count <= before:
         raise Unprocessable(f"Expect partitions {count} can't less than current partitions {before}.")
-    await broker.registry.grow_partitioned(name, count)
+    await broker.partitioned.grow(name, count)
     return done()
 
 
 async def delete(request: web.Request) -> web.Response:
     broker, name, force = request.app[BROKER], topic_of(request), is_true(request, "force")
-    if not await broker.registry.partitions(name):
+    if not await broker.registry.partitions.count(name):
         raise TopicNotFound(f"Topic {name} not found.")
     for part in await parts(broker, name):
         topic = broker.registry.topics.get(str(part))
         if topic is not None and any(clients(topic)) and not force:
             raise PreconditionFailed(f"Topic {part} has connected clients")
-    await broker.registry.delete_partitioned(name, force=force)
+    await broker.partitioned.delete(name, force=force)
     await broker.namespaces.forget_topic(str(name))
     return done()
 

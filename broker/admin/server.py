@@ -76,9 +76,9 @@ def create_app(
 ) -> web.Application:
     app = web.Application(middlewares=[word_errors], client_max_size=BODY_BYTES_MAX)
     app[BROKER] = broker
-    app[CLUSTERS] = Clusters(broker.ground.metadata, broker.settings.str("clusterName"))
+    app[CLUSTERS] = Clusters(broker.environment.metadata, broker.settings.str("clusterName"))
     app[RATES] = rates or (lambda _: NO_RATES)
-    app[HEALTH] = HealthProbe(broker.ground)
+    app[HEALTH] = HealthProbe(broker.environment)
     # The routes with fixed words stand before those that have a name in the same place.
     app.add_routes(CLUSTER_ROUTES)
     app.add_routes(CONFIGURATION_ROUTES)

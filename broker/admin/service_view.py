@@ -8,10 +8,12 @@ from typing import Protocol
 from aiohttp import web
 
 from broker.admin.stats import RatesOf
-from broker.managed_ledger.ground import Ground
+from broker.entry_cache.compose import ComposedCache
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.service.clusters import Clusters
 from broker.service.health import HealthProbe
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Note, Settings
 
@@ -41,8 +43,10 @@ class DynamicSettingsView(Protocol):
 class BrokerView(Protocol):
     settings: Settings
     """Those that hold now."""
-    ground: Ground
+    cache: ComposedCache
+    environment: ManagedLedgerEnvironment
     registry: TopicRegistry
+    partitioned: PartitionedTopics
     namespaces: Namespaces
     version: str
 

@@ -67,7 +67,7 @@ def topic_stats(topic: Topic, owner: str, rates: TopicRates) -> dict[str, Json]:
         "bytesOutCounter": _sum(subscriptions, "bytesOutCounter"),
         "msgOutCounter": _sum(subscriptions, "msgOutCounter"),
         "averageMsgSize": rates.average_msg_size,
-        "storageSize": topic.ledger.total_size if isinstance(topic, PersistentTopic) else 0,
+        "storageSize": topic.ledger.ledgers.size_bytes if isinstance(topic, PersistentTopic) else 0,
         "backlogSize": max((_int(one, "backlogSize") for one in subscriptions.values()), default=0),
         "backlogQuotaLimitSize": NO_QUOTA if persistent else 0,
         "backlogQuotaLimitTime": NO_QUOTA if persistent else 0,
@@ -123,7 +123,7 @@ def _subscription(
 def _add_cursor(stats: dict[str, Json], subscription: Subscription) -> None:
     log, backlog = subscription.topic.ledger, subscription.cursor.backlog
     stats["msgBacklog"] = stats["msgBacklogNoDelayed"] = backlog
-    stats["backlogSize"] = log.total_size * backlog // log.number_of_entries if backlog else 0
+    stats["backlogSize"] = log.ledgers.size_bytes * backlog // log.ledgers.entries if backlog else 0
     stats["bytesOutCounter"] = _int(stats, "bytesOutCounter") + subscription.retired_bytes_out
     stats["msgOutCounter"] = _int(stats, "msgOutCounter") + subscription.retired_messages_out
     stats["isDurable"] = stats["durable"] = subscription.durable
@@ -163,21 +163,21 @@ def _publisher(producer: Producer) -> dict[str, Json]:
 
 def internal_stats(topic: PersistentTopic) -> dict[str, Json]:
     log = topic.ledger
-    infos = log.ledger_infos()
+    infos = log.ledgers.infos()
     cursors: dict[str, Json] = {
         name: {
             "markDeletePosition": _text(cursor.mark_delete_position),
             "readPosition": _text(cursor.read_position),
-            "individuallyDeletedMessages": _ranges(cursor.individually_acknowledged),
+            "individuallyDeletedMessages": _ranges(cursor.acks.beyond),
             "numberOfEntriesSinceFirstNotAckedMessage": cursor.backlog,
             "active": cursor.name in topic.subscriptions and bool(topic.subscriptions[cursor.name].consumers),
         }
-        for name, cursor in log.cursors.items()
+        for name, cursor in log.cursors.by_name.items()
     }
     return {
         "entriesAddedCounter": log.stats.entries_added,
-        "numberOfEntries": log.number_of_entries,
-        "totalSize": log.total_size,
+        "numberOfEntries": log.ledgers.entries,
+        "totalSize": log.ledgers.size_bytes,
         "currentLedgerEntries": infos[-1].entries,
         "currentLedgerSize": infos[-1].size_bytes,
         "lastConfirmedEntry": _text(log.last_confirmed),

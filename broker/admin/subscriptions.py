@@ -41,7 +41,7 @@ async def create(request: web.Request) -> web.Response:
             raise NotAllowed(f"{topic.name} is not persistent")
         if name in topic.subscriptions:
             raise Conflict("Subscription already exists for topic")
-        await topic.create_subscription(name, initial)
+        await topic.subscribing.create(name, initial)
     return done()
 
 
@@ -54,7 +54,7 @@ async def delete(request: web.Request) -> web.Response:
     if any(subscription.consumers for _, subscription in found) and not force:
         raise PreconditionFailed("Subscription has active connected consumers")
     for topic, subscription in found:
-        await topic.unsubscribe(subscription, None, force=True)
+        await topic.subscribing.delete(subscription, None, force=True)
     return done()
 
 

@@ -12,7 +12,7 @@ from broker.service.topic import Topic
 
 async def existing(broker: BrokerView, name: TopicName) -> Topic:
     """The topic, opened if need be. TopicNotFound when there is none, or only a partitioned one."""
-    if await broker.registry.partitions(name) or not await broker.registry.exists(name):
+    if await broker.registry.partitions.count(name) or not await broker.registry.exists(name):
         raise TopicNotFound(f"Topic {name} not found")
     return await broker.registry.get(name, create=False)
 
@@ -27,7 +27,7 @@ async def existing_persistent(broker: BrokerView, name: TopicName) -> Persistent
 
 async def parts(broker: BrokerView, name: TopicName) -> list[TopicName]:
     """The partitions of a partitioned topic, else the topic itself."""
-    count = await broker.registry.partitions(name)
+    count = await broker.registry.partitions.count(name)
     return [name.with_partition(index) for index in range(count)] or [name]
 
 

@@ -41,7 +41,7 @@ async def names(request: web.Request) -> web.Response:
 async def partitioned_names(request: web.Request) -> web.Response:
     broker, namespace = request.app[BROKER], namespace_of(request)
     broker.namespaces.policies(namespace)
-    found = await broker.registry.partitioned_names(namespace, request.match_info["domain"])
+    found = await broker.registry.partitions.names(namespace, request.match_info["domain"])
     return answer(list(found))
 
 
@@ -57,7 +57,7 @@ async def create(request: web.Request) -> web.Response:
 
 async def delete(request: web.Request) -> web.Response:
     broker, name, force = request.app[BROKER], topic_of(request), is_true(request, "force")
-    if await broker.registry.partitions(name):
+    if await broker.registry.partitions.count(name):
         raise Conflict(
             f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
         )
@@ -84,7 +84,7 @@ async def unload(request: web.Request) -> web.Response:
 
 async def terminate(request: web.Request) -> web.Response:
     broker, name = request.app[BROKER], topic_of(request)
-    if await broker.registry.partitions(name):
+    if await broker.registry.partitions.count(name):
         raise NotAllowed("Termination of a partitioned topic is not allowed")
     topic = await existing_persistent(broker, name)
     return answer(message_id(await topic.terminate()))

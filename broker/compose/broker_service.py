@@ -21,26 +21,28 @@ from broker.compose.cache_counts import CacheCounts
 from broker.compose.dynamic_settings import DynamicSettings
 from broker.compose.metrics_source import scraper_of
 from broker.compose.room_settings import reads_limiter, record_settings
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.ledger_client.ledger_ids import LedgerIds, LedgerIdSource
 from broker.ledger_client.ledgers import Ledgers
 from broker.loop import clock
 from broker.loop.turn import Turn
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import MetadataStore
 from broker.model.topic_name import parse_topic_name
+from broker.net.connection_context import ConnectionContext
 from broker.net.listener import bind, listen
-from broker.net.net_ground import NetGround
-from broker.net.publish_buffer import PublishBuffer
 from broker.net.settings import NetSettings
 from broker.recorder.recorder import Recorder
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.settings import ServiceSettings
+from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from settings.settings import Settings
 
@@ -89,40 +91,40 @@ class BrokerService:
         # The bare clock, at half the price: where a time decides something, the event gets it from who decided.
         self.decisions = Decisions(settings.int("entryCacheDecisionsKept"), time.monotonic_ns)
         self.recorder = _recorder(settings, version, self.decisions)
-        self.caches = EntryCacheManager(EntryCacheSettings.of(settings), self.decisions)
-        self.ground = Ground(
+        self.cache = ComposedCache(EntryCacheSettings.of(settings), self.decisions)
+        self.environment = ManagedLedgerEnvironment(
             metadata=metadata,
             ledgers=ledgers,
             ids=ids or LedgerIds(metadata),
-            caches=self.caches,
+            caches=self.cache.manager,
             turn=turn,
             now_ns=clock.monotonic_ns,
             wall_ms=clock.wall_ms,
             reads_limiter=reads_limiter(settings),
         )
         self.namespaces = Namespaces(metadata, settings.str("clusterName"))
-        loop = asyncio.get_running_loop()
+        self.ownership = SingleBroker()
+        self._loop = asyncio.get_running_loop()
         self.registry = TopicRegistry(
-            self.ground,
+            self.environment,
             ManagedLedgerSettings.of(settings),
             ServiceSettings.of(settings),
             self.namespaces,
-            call_later=loop.call_later,
+            ownership=self.ownership,
+            call_later=self._loop.call_later,
         )
-        self.net = NetGround(
+        self.partitioned = PartitionedTopics(self.registry)
+        self.net = ConnectionContext(
             registry=self.registry,
+            partitioned=self.partitioned,
             settings=NetSettings.of(settings),
             turn=turn,
-            call_later=loop.call_later,
+            call_later=self._loop.call_later,
             spawn=self.tasks.spawn,
             wall_ms=clock.wall_ms,
-            now_ns=clock.monotonic_ns,
-            producer_name_prefix="",
             server_version=f"Magnetar {version}",
-            publish_buffer=PublishBuffer(NetSettings.of(settings).publish_buffer_bytes_max),
         )
         self.addresses = Addresses("", "")
-        self._loop = loop
         self._server: asyncio.Server | None = None
         self._web_socket: socket.socket | None = None
         self._admin: Admin | None = None
@@ -135,23 +137,22 @@ class BrokerService:
         if self.recorder is not None:
             self.recorder.open()
         await self.namespaces.open()
-        self.net.producer_name_prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
+        self.net.producer_names.prefix = f"{self.settings.str('clusterName')}-{await self._count_start()}"
         self._server, port = await listen(
             self.net, self.settings.str("bindAddress"), self.settings.int("brokerServicePort")
         )
         self._web_socket = bind(self.settings.str("bindAddress"), self.settings.int("webServicePort"))
         host = self.settings.str("advertisedAddress")
-        self.net.service_url = f"pulsar://{host}:{port}"
-        self.net.listeners = _listeners(self.settings)
-        self.caches.on_size_check = lambda: self.turn.write(self._check_cache_size)
+        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
+        self.addresses = Addresses(f"pulsar://{host}:{port}", admin_url)
+        self.ownership.owner = TopicOwner(self.addresses.service_url, admin_url, _listeners(self.settings))
+        self.cache.manager.eviction.on_size_check = lambda: self.turn.write(self._check_cache_size)
         self._look_after_cache()
-        self._every(FLUSH_CURSORS_S, lambda: self.ground.tick(clock.monotonic_ns()))
+        self._every(FLUSH_CURSORS_S, self._look_after_ledgers)
         self._every(self.settings.int("retentionCheckIntervalInSeconds"), self._trim_ledgers)
         self._every(ROLL_CHECK_S, self._roll_ledgers)
         self._every(BACKLOG_CHECK_S, self._check_backlogs)
         self._publish_counts(self.settings.str("entryCacheCountsTopic"), host)
-        admin_url = f"http://{host}:{self._web_socket.getsockname()[1]}"
-        self.addresses = Addresses(self.net.service_url, admin_url)
         return self.addresses
 
     async def start_admin(self) -> None:
@@ -175,7 +176,7 @@ class BrokerService:
         """Hand every room its values anew: all that a setting does when it changes at run time."""
         self.settings = settings
         self.decisions.keep(settings.int("entryCacheDecisionsKept"))
-        self.caches.reconfigure(EntryCacheSettings.of(settings))
+        self.cache.manager.reconfigure(EntryCacheSettings.of(settings))
         self.registry.reconfigure(ManagedLedgerSettings.of(settings), ServiceSettings.of(settings))
         self.net.reconfigure(NetSettings.of(settings))
 
@@ -202,22 +203,22 @@ class BrokerService:
             return
         delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
         try:
-            if not self.caches.queue_length:
+            if not self.cache.manager.queue_length:
                 delay = IDLE_CACHE_LOOK_S
-            elif self._run_slice("periodic", self.caches.tick, clock.monotonic_ns()):
+            elif self._run_slice("periodic", self.cache.tick, clock.monotonic_ns()):
                 delay = 0.0
         finally:  # A defect in one pass must not be the last of all passes.
             self._loop.call_later(delay, self._look_after_cache)
 
     def _check_cache_size(self, now_ns: int) -> None:
         """What an insert asked for, a slice per turn and at its end: the dispatchers read first."""
-        if self._run_slice("insert", self.caches.run_pending, now_ns):
+        if self._run_slice("insert", self.cache.run_pending, now_ns):
             self._loop.call_soon(self.turn.write, self._check_cache_size)
 
     def _run_slice(self, trigger: str, slice_of: Callable[[int, int], bool], now_ns: int) -> bool:
         began_ns = time.perf_counter_ns()
         more = slice_of(now_ns, VISITS_PER_SLICE)
-        self.caches.stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
+        self.cache.eviction_stats.slices[trigger].add(time.perf_counter_ns() - began_ns)
         return more
 
     def _publish_counts(self, topic: str, host: str) -> None:
@@ -234,21 +235,28 @@ class BrokerService:
         )
         self._every(interval_s, counts.tick)
 
+    def _look_after_ledgers(self) -> None:
+        """Store cursors that are due; fail reads that wait too long for permits or for storage."""
+        now_ns = clock.monotonic_ns()
+        self.environment.unsaved_cursors.write_due(now_ns)
+        self.environment.reads_limiter.expire_due(now_ns)
+        self.environment.read_deadlines.fire_due(now_ns)
+
     def _roll_ledgers(self) -> None:
         now_ns = clock.monotonic_ns()
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                topic.ledger.roll_if_due(now_ns)
+                topic.ledger.writer.roll_if_due(now_ns)
 
     def _check_backlogs(self) -> None:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                topic.ledger.check_backlogs()
+                topic.ledger.cursors.check_backlogs()
 
     def _trim_ledgers(self) -> None:
         for topic in self.registry.topics.values():
             if isinstance(topic, PersistentTopic):
-                topic.ledger.trim(clock.wall_ms(), without_cursors=True)
+                topic.ledger.trimming.trim(clock.wall_ms(), without_cursors=True)
 
     # Stop
 
@@ -265,7 +273,7 @@ class BrokerService:
             await self._admin.close()
         await self.tasks.close()
         if self.recorder is not None:
-            await asyncio.to_thread(self.recorder.close, totals_of(self.caches))
+            await asyncio.to_thread(self.recorder.close, totals_of(self.cache))
         await self.ledgers.close()
         await self.metadata.close()
         log.info("stopped in %.2f s", time.monotonic() - started)

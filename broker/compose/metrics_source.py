@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from broker.entry_cache import Reason
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.expected_level import ExpectedLevel, count_expected
-from broker.entry_cache.pass_stats import TimeHistogram
-from broker.managed_ledger.ground import Ground
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.compose import ComposedCache
+from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from broker.entry_cache.observe.pass_stats import TimeHistogram
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.scraper import Scraper
 from broker.metrics.snapshot import (
@@ -26,12 +26,12 @@ from broker.metrics.snapshot import (
     SubscriptionStats,
     TopicStats,
 )
-from broker.net.net_ground import NetGround
+from broker.net.connection_context import ConnectionContext
 from broker.recorder.recorder import Recorder
 from broker.service.consumer import Consumer
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
 from broker.service.non_persistent_topic import NonPersistentTopic
 from broker.service.persistent_topic import PersistentTopic
-from broker.service.shared_dispatcher import SharedDispatcher
 from broker.service.subscription import Subscription
 from broker.service.topic import Topic
 from broker.service.topic_registry import TopicRegistry
@@ -46,10 +46,10 @@ class BrokerRooms(Protocol):
 
     settings: Settings
     registry: TopicRegistry
-    caches: EntryCacheManager
+    cache: ComposedCache
     recorder: Recorder | None
-    ground: Ground
-    net: NetGround
+    environment: ManagedLedgerEnvironment
+    net: ConnectionContext
     version: str
 
 
@@ -70,7 +70,7 @@ def scraper_of(broker: BrokerRooms) -> Scraper:
         broker.version,
         source.topics,
         source.broker_stats,
-        broker.ground.now_ns,
+        broker.environment.now_ns,
         source.count_levels,
     )
 
@@ -84,8 +84,9 @@ class MetricsSource:
 
     def count_levels(self) -> Iterator[None]:
         """What takes a walk over the cache, in slices; `broker_stats` says it until the next walk."""
-        caches = self._broker.caches
-        self._expected = yield from count_expected(caches.caches, self._broker.ground.now_ns())
+        cache, now_ns = self._broker.cache, self._broker.environment.now_ns()
+        expectations = cache.eviction_stats.expectations
+        self._expected = yield from count_expected(cache.manager.caches, expectations, now_ns)
 
     def topics(self) -> Iterator[TopicStats]:
         for topic in list(self._broker.registry.topics.values()):
@@ -96,7 +97,7 @@ class MetricsSource:
 
     def _persistent(self, topic: PersistentTopic) -> TopicStats:
         log, stats = topic.ledger, topic.ledger.stats
-        entries, size = log.number_of_entries, log.total_size
+        entries, size = log.ledgers.entries, log.ledgers.size_bytes
         subscriptions = []
         slowest = backlog = consumers = msgs_out = bytes_out = 0
         for subscription in topic.subscriptions.values():
@@ -119,7 +120,7 @@ class MetricsSource:
             bytes_out=bytes_out,
             backlog=backlog,
             backlog_size=size * slowest // entries if entries else 0,
-            storage_size=size * self._broker.ground.ledgers.settings.write_quorum,
+            storage_size=size * self._broker.environment.ledgers.settings.write_quorum,
             storage_logical_size=size,
             entries_added=stats.entries_added,
             entry_bytes_added=stats.bytes_added,
@@ -142,7 +143,7 @@ class MetricsSource:
         result = SubscriptionStats(
             name=subscription.name,
             backlog=subscription.cursor.backlog,
-            in_replay=len(dispatcher.replay) if isinstance(dispatcher, SharedDispatcher) else 0,
+            in_replay=len(dispatcher.redelivery.queue) if isinstance(dispatcher, SharedDispatcher) else 0,
             consumers=len(consumers),
             msgs_out=subscription.retired_messages_out,
             bytes_out=subscription.retired_bytes_out,
@@ -225,15 +226,15 @@ class MetricsSource:
         )
 
     def _cache_stats(self) -> CacheStats:
-        caches = self._broker.caches
+        caches, evictions = self._broker.cache.manager, self._broker.cache.eviction_stats
         reads, stats = caches.reads(), caches.stats
-        passes = {reason.value: each for reason, each in stats.passes.items()}
-        limiter = self._broker.ground.reads_limiter
+        passes = {reason.value: each for reason, each in evictions.passes.items()}
+        limiter = self._broker.environment.reads_limiter
         return CacheStats(
             used_bytes=caches.used_bytes,
             max_bytes=caches.settings.size_bytes_max,
             entries=caches.entries,
-            pinned_bytes=caches.pinned_bytes,
+            pinned_bytes=self._broker.cache.pinned_bytes,
             queue_length=caches.queue_length,
             tombstones=caches.tombstones,
             expected_entries=self._expected.entries,
@@ -248,13 +249,13 @@ class MetricsSource:
             insertions=caches.inserted_entries,
             evictions=_by_name(stats.evicted_entries),
             evicted_bytes=_by_name(stats.evicted_bytes),
-            evicted_expected=_by_name(stats.evicted_expected_entries),
-            evicted_expected_bytes=_by_name(stats.evicted_expected_bytes),
+            evicted_expected=_by_name(evictions.evicted_expected_entries),
+            evicted_expected_bytes=_by_name(evictions.evicted_expected_bytes),
             evicted_ages={reason: _histogram(each.age) for reason, each in passes.items()},
             evicted_idle={reason: _histogram(each.idle) for reason, each in passes.items()},
             passes={reason: each.passes for reason, each in passes.items()},
             visits={reason: each.visits for reason, each in passes.items()},
-            pass_slices={trigger: _histogram(times) for trigger, times in stats.slices.items()},
+            pass_slices={trigger: _histogram(times) for trigger, times in evictions.slices.items()},
             size_passes=stats.size_evictions,
             requeues=dict(caches.policy.requeues),
             joined_reads=self._joined_reads(),
@@ -277,7 +278,7 @@ class MetricsSource:
         )
 
     def _joined_reads(self) -> dict[str, int]:
-        stats = self._broker.caches.stats.pending_reads
+        stats = self._broker.cache.manager.stats.pending_reads
         overlaps = {f"matched_overlapping_miss_{side}": count for side, count in stats.overlapping.items()}
         return overlaps | {
             "entries_read": stats.read,

@@ -65,7 +65,7 @@ ENTRY_CACHE = Section("Entry cache", (
     Key("managedLedgerCacheSizeMB", "int", None, "MiB", low=0, dynamic=True,
         computed="a fifth of direct memory, at least 64",
         doc="MiB of entries that the broker keeps for its readers; 0 switches the cache off."),
-    Key("entryCachePolicy", "string", "magnetar",
+    Key("entryCachePolicy", "string", "pip430",
         choices=POLICIES, ours=True,
         doc="Policy that decides which entries stay cached. pip430: as the Pulsar release of magnetarProfile "
             "decides; magnetar: by the positions of the readers, see docs/entry_cache.md; pip430-stash: as "

@@ -1,33 +1,9 @@
-"""The PIP-430 entry cache: one policy over all that is cached, one entry cache per managed ledger.
+"""The PIP-430 entry cache of a broker: caches, one removal queue over all cached entries, and when to evict.
 
-Pure: no clock, no timer, no I/O. The owner passes `now_ns` and calls the periodic pass.
+The modules at this level are PIP-430 and are read in this order: `removal_queue`, `expected_reads`, `range_cache`,
+`active_cursors`, `entry_cache`, `eviction`, `entry_cache_manager`. `policy` and `listener` are the two interfaces through
+which everything else attaches: `policies` (the stash of PIP-430's first revision, and our own `magnetar`), `bounds`
+(pinned receive buffers, the strict size) and `observe` (statistics, decisions, access records). `compose` puts it together.
+
+Nothing here has a clock, a timer or I/O: the owner passes `now_ns` and calls the periodic pass.
 """
-
-from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_events import Event, Op
-from broker.entry_cache.cache_stats import CacheStats, ReadStats, Reason
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
-from broker.entry_cache.policies.policy import NO_LIMIT, NOT_COUNTED, Policy, Removed
-from broker.entry_cache.reader import Reader
-from broker.entry_cache.settings import EntryCacheSettings
-
-__all__ = [
-    "NOT_COUNTED",
-    "NO_LIMIT",
-    "VISITS_PER_SLICE",
-    "ActiveCursors",
-    "CacheStats",
-    "Decisions",
-    "EntryCache",
-    "EntryCacheManager",
-    "EntryCacheSettings",
-    "Event",
-    "Op",
-    "Policy",
-    "ReadStats",
-    "Reader",
-    "Reason",
-    "Removed",
-]

@@ -1,32 +1,29 @@
-"""What the cache counts. Plain integers that only rise; whoever exposes them reads them.
+"""CacheStats: the counts of the cache, as plain integers that only rise.
 
-Levels (used bytes, entries, queue length, pinned bytes) are the manager's; what was inserted is what is there
-and what has left, so that an insert need not count it.
+Levels (used bytes, entries, queue length) are the manager's. The number of inserted entries is not counted at the
+insert: it is the number of cached entries and of evicted ones.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Final
-
-from broker.entry_cache.pass_stats import PassStats, TimeHistogram
-
-SLICE_BOUNDS_NS: Final = tuple(ms * 1_000_000 for ms in (1, 2, 5, 10, 20, 50, 100))
 
 
 class Reason(enum.Enum):
-    """Why entries left the cache."""
+    """Why entries were removed from the cache; the values are labels of metrics."""
 
     TTL = "ttl"
+    """A time pass found them too old."""
     SIZE = "size"
+    """A size pass needed their bytes."""
     LEDGER = "ledger"
-    """Their ledger was invalidated: deleted, or its storage gave an error."""
+    """Their ledger was invalidated: it was deleted, or could not be read."""
     INVALIDATE = "invalidate"
     """They stood before a position that no reader needs, or the topic was closed."""
 
 
 class ReadStats:
-    """Reads through one cache. An entry is a hit, a miss or coalesced, never two of them."""
+    """Reads through one cache, or of one cursor. Each entry read is a hit, a miss or coalesced."""
 
     __slots__ = (
         "coalesced_bytes",
@@ -38,16 +35,22 @@ class ReadStats:
     )
 
     def __init__(self) -> None:
+        """Begins at zero."""
         self.hit_entries = 0
+        """Entries read from the cache."""
         self.hit_bytes = 0
+        """The bytes of these."""
         self.miss_entries = 0
-        """Read from storage."""
+        """Entries read from storage."""
         self.miss_bytes = 0
+        """The bytes of these."""
         self.coalesced_entries = 0
-        """Received from a storage read that another reader had started."""
+        """Entries received from a storage read that another reader had started."""
         self.coalesced_bytes = 0
+        """The bytes of these."""
 
     def add(self, other: ReadStats) -> None:
+        """Adds the counts of another object to these."""
         self.hit_entries += other.hit_entries
         self.hit_bytes += other.hit_bytes
         self.miss_entries += other.miss_entries
@@ -57,48 +60,40 @@ class ReadStats:
 
 
 class PendingReadStats:
-    """What became of the entries that readers asked of storage. The names are Pulsar's."""
+    """Counts of the entries that readers asked of storage, under Pulsar's names."""
 
     __slots__ = ("matched", "matched_included", "missed", "not_read", "overlapping", "read")
 
     def __init__(self) -> None:
+        """Begins at zero."""
         self.read = 0
-        """Asked of storage."""
+        """Entries asked of storage."""
         self.not_read = 0
-        """Received from a read that was under way."""
+        """Entries received from a read that was running."""
         self.matched = 0
-        """Of those, from a read of the same range."""
+        """Of these, entries from a read of the same range."""
         self.matched_included = 0
-        """From a read of a larger range."""
+        """Of these, entries from a read of a larger range."""
         self.missed = 0
+        """Entries that no running read covered."""
         self.overlapping = {"left": 0, "right": 0, "both": 0}
-        """From a read that lacked something on that side; what it lacked is counted when it is asked for."""
+        """Entries from a read that lacked some on this side; the lacking ones are counted when they are asked for."""
 
 
 class CacheStats:
-    __slots__ = (
-        "evicted_bytes",
-        "evicted_entries",
-        "evicted_expected_bytes",
-        "evicted_expected_entries",
-        "passes",
-        "pending_reads",
-        "refused_entries",
-        "size_evictions",
-        "slices",
-    )
+    """Counts of the whole cache since the start."""
+
+    __slots__ = ("evicted_bytes", "evicted_entries", "pending_reads", "refused_entries", "size_evictions")
 
     def __init__(self) -> None:
+        """Begins at zero."""
         self.refused_entries = 0
-        """Offered for a position that was present already."""
+        """Entries offered for a position that was present already."""
         self.evicted_entries = dict.fromkeys(Reason, 0)
+        """Removed entries by reason."""
         self.evicted_bytes = dict.fromkeys(Reason, 0)
-        self.evicted_expected_entries = dict.fromkeys(Reason, 0)
-        """Those that left although expected reads remained."""
-        self.evicted_expected_bytes = dict.fromkeys(Reason, 0)
+        """Their bytes by reason."""
         self.size_evictions = 0
-        """Size checks, submitted or periodic, that found something to free."""
+        """Size checks, asked for by inserts or periodic, that found bytes to free."""
         self.pending_reads = PendingReadStats()
-        self.passes = {Reason.TTL: PassStats(), Reason.SIZE: PassStats()}
-        self.slices = {trigger: TimeHistogram(SLICE_BOUNDS_NS) for trigger in ("periodic", "insert")}
-        """How long slices of passes held the loop, by what made them due. The owner, who has the clock, measures."""
+        """Coalesced storage reads; the managed ledgers count them."""

@@ -1,63 +1,247 @@
-"""EntryCache: the cached entries of one managed ledger, by ledger and entry id: who reads them, and how they leave.
+"""EntryCache: the cached entries of one managed ledger (PIP-430, RangeEntryCacheImpl).
 
-Filling it stands in `CacheFilling`. Taking is the hot path of the broker: it works on runs of consecutive entries and
-counts per run. Entries leave through the broker's removal queue or through one of the invalidations here.
+Inserting and reading are the hot path of the broker: both work on runs of consecutive entries of one ledger and count
+once for each run. One `Entry` object serves all: the object that is inserted is the one that readers get and that
+stands in the removal queue, so nothing is copied or parsed twice.
+
+Entries leave through the passes of the policy, which take them out of the `RangeCache`s without a call to this object,
+or through the invalidations here. The managed ledger calls all of this; `EntryCacheManager` makes the object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from broker.entry_cache.cache_events import HIT_AGAIN, HIT_MOVES, HIT_STAYS, REASONS, Op, Row
-from broker.entry_cache.cache_filling import CacheFilling, CacheOwner
+from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import PendingReadStats, ReadStats, Reason
-from broker.entry_cache.policies.policy import NO_LIMIT, Removed
+from broker.entry_cache.eviction import Eviction
+from broker.entry_cache.expected_reads import ReadCounts
+from broker.entry_cache.listener import CacheListener, HitKind, Obstacle, StorageRead
+from broker.entry_cache.policy import NO_LIMIT, Removed
+from broker.entry_cache.range_cache import RangeCache
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.runs import runs_of
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
 
 
-class EntryCache(CacheFilling):
-    __slots__ = ("_last_number", "_readers", "reads")
+class EntryCache:
+    """Holds a `RangeCache` for each ledger of the managed ledger that has cached entries."""
 
-    def __init__(self, owner: CacheOwner, name: str) -> None:
-        """Opened through `EntryCacheManager.open`."""
-        super().__init__(owner, name)
+    __slots__ = (
+        "_clock",
+        "_counts",
+        "_last_number",
+        "_ledgers",
+        "_readers",
+        "cursors",
+        "eviction",
+        "listener",
+        "name",
+        "reads",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        eviction: Eviction,
+        counts: ReadCounts,
+        listener: CacheListener,
+        clock: Callable[[], int],
+    ) -> None:
+        """Made by `EntryCacheManager.open`. `clock` says the time of invalidations, in monotonic nanoseconds."""
+        self.name = name
+        """The managed ledger's name."""
+        self.listener = listener
+        """Hears of everything here; the managed ledger reports to it what the cache cannot see."""
+        self.cursors: ActiveCursors | None = None
+        """The log's active cursors; see `attach_cursors`."""
         self.reads = ReadStats()
-        """Of all readers, those that have gone included."""
+        """Reads of all cursors, those that were deleted included."""
+        self.eviction = eviction
+        """The totals and limits of all caches, which inserts report to."""
+        self._counts = counts
+        self._clock = clock
+        self._ledgers: dict[int, RangeCache] = {}
         self._readers: dict[str, Reader] = {}
         self._last_number = 0
 
+    # Cursors
+
+    def attach_cursors(self, cursors: ActiveCursors, now_ns: int = 0, detail: int = 0) -> None:
+        """Takes the active cursors of the managed ledger, for policies and listeners that look at them.
+
+        `detail` tells a listener by which rules the cursors count; see `observe.cache_events.Op.OPEN`.
+        """
+        self.cursors = cursors
+        self.listener.cursors_attached(self, cursors, detail, now_ns)
+
     def reader(self, name: str) -> Reader:
-        """The reader of that name; a cursor that is made anew goes on with the numbers of the old one."""
+        """Returns the reader of that name; a cursor that is made anew continues the counts of the old one."""
         reader = self._readers.get(name)
         if reader is None:
             self._last_number += 1
             reader = self._readers[name] = Reader(name, self._last_number)
-            self._owner.decisions.reader_made(self.name, reader.number, name)
+            self.listener.reader_made(self, reader)
         return reader
 
     def forget_reader(self, name: str) -> None:
-        """The cursor is gone for good. Its number is not given to another."""
+        """Forgets a deleted cursor; its number is not given to another."""
         self._readers.pop(name, None)
+
+    # Levels
 
     @property
     def pending_reads(self) -> PendingReadStats:
-        """Those of the broker: nobody asks for them by log."""
-        return self._owner.stats.pending_reads
+        """The counts of coalesced storage reads, one object for the whole broker."""
+        return self.eviction.stats.pending_reads
+
+    def range_caches(self) -> list[RangeCache]:
+        """Returns one range cache for each ledger that has cached entries, or had some a short while ago."""
+        return list(self._ledgers.values())
+
+    @property
+    def entries(self) -> int:
+        """The number of cached entries."""
+        return sum(len(ledger.entries) for ledger in self._ledgers.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all cached entries."""
+        ledgers = self._ledgers.values()
+        if len(ledgers) == 1:  # Nearly always; `magnetar` asks this of thousands of caches in one pass.
+            (ledger,) = ledgers
+            return ledger.size_bytes
+        return sum([ledger.size_bytes for ledger in ledgers]) if ledgers else 0
+
+    # Inserting
+
+    def insert_run(self, entries: list[Entry], expected_reads: int | None, now_ns: int) -> int:
+        """Caches consecutive entries of one ledger. Returns how many of them were not present before.
+
+        `expected_reads` is the number of readers that are to come; None = not counted. Afterwards the list holds the
+        objects to deliver: an entry that was present may take the place of the offered one (`ReadCounts.offered_again`).
+        """
+        if not entries:
+            return 0
+        eviction = self.eviction
+        if not eviction.enabled:
+            self.not_cached(entries, Obstacle.DISABLED, now_ns)
+            return 0
+        if eviction.bound is not None:
+            return eviction.bound.insert_run(self, entries, expected_reads, now_ns)
+        return self.insert_now(entries, expected_reads, now_ns)
+
+    def insert(self, entry: Entry, expected_reads: int | None, now_ns: int) -> bool:
+        """Caches one entry. Returns True if its position was free."""
+        return self.insert_run([entry], expected_reads, now_ns) == 1
+
+    def insert_now(self, entries: list[Entry], expected_reads: int | None, now_ns: int) -> int:
+        """Inserts a run as `insert_run` does, whatever its size. For `insert_run` and a `SizeBound`."""
+        head = entries[0]
+        ledger = self._ledgers.get(head.ledger_id) or self._open_ledger(head)
+        if head.entry_id < ledger.lowest_id:
+            ledger.lowest_id = head.entry_id
+        if entries[-1].entry_id > ledger.highest_id:
+            ledger.highest_id = entries[-1].entry_id
+        count = self._counts.initial(expected_reads)
+        held = ledger.entries
+        added = entries
+        size_bytes = 0
+        slices = False
+        # `_insert_one` written out: this loop runs once for each published message.
+        for index, entry in enumerate(entries):
+            entry_id = entry.entry_id
+            if entry.holder is not None or entry_id in held:
+                added = entries[:index]
+                self._insert_carefully(entries, added, ledger, expected_reads, now_ns)
+                if not added:
+                    return 0
+                size_bytes += sum([entry.size for entry in added[index:]])
+                slices = True
+                break
+            held[entry_id] = entry
+            entry.cached = True
+            entry.holder = ledger
+            entry.inserted_at_ns = now_ns
+            entry.queued_at_ns = now_ns
+            entry.expected_reads = count
+            entry.requeue_count = 0
+            entry.accessed = False
+            size_bytes += entry.size
+            if type(entry.body) is memoryview:
+                slices = True
+        ledger.size_bytes += size_bytes
+        if slices:
+            self.listener.slices_inserted(added)
+        self.listener.inserted(self, added, size_bytes, expected_reads, now_ns)
+        self.eviction.admit(added, size_bytes, now_ns)
+        return len(added)
+
+    def _insert_carefully(
+        self,
+        entries: list[Entry],
+        added: list[Entry],
+        ledger: RangeCache,
+        expected_reads: int | None,
+        now_ns: int,
+    ) -> None:
+        """Inserts the rest of a run in which an entry is present, or has a slot in the queue; fills `added`."""
+        held = ledger.entries
+        count = self._counts.initial(expected_reads)
+        for index in range(len(added), len(entries)):
+            entry = entries[index]
+            present = held.get(entry.entry_id)
+            if present is not None:
+                self.eviction.stats.refused_entries += 1
+                self.listener.offered_again(self, entry, expected_reads, now_ns)
+                if self._counts.offered_again(present, count):
+                    entries[index] = present
+                continue
+            if entry.holder is not None:
+                # The entry was invalidated, and its slot has not reached the head yet. One object has one slot at most,
+                # or a pass would take the cached entry for the invalidated one: so insert a second object.
+                entry = entries[index] = _twin(entry)
+            held[entry.entry_id] = entry
+            entry.cached = True
+            entry.holder = ledger
+            entry.inserted_at_ns = now_ns
+            entry.queued_at_ns = now_ns
+            entry.expected_reads = count
+            entry.requeue_count = 0
+            entry.accessed = False
+            added.append(entry)
+
+    def not_cached(self, entries: Sequence[Entry], obstacle: Obstacle, now_ns: int) -> None:
+        """Reports a run that does not enter the cache."""
+        if entries:
+            reported = obstacle if self.eviction.enabled else Obstacle.DISABLED
+            self.listener.not_cached(self, entries, reported, now_ns)
+
+    def _open_ledger(self, head: Entry) -> RangeCache:
+        """Makes the range cache of another ledger, and drops those that have become empty."""
+        for ledger_id in [key for key, ledger in self._ledgers.items() if not ledger.entries]:
+            self._close_ledger(ledger_id)
+        ledger = self._ledgers[head.ledger_id] = RangeCache(self, head.entry_id)
+        self.listener.ledger_opened(self, head.ledger_id)
+        return ledger
+
+    def _close_ledger(self, ledger_id: int) -> None:
+        del self._ledgers[ledger_id]
+        self.listener.ledger_closed(self, ledger_id)
 
     # Reading
 
-    def take_run(self, reader: Reader, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Entry]:
-        """The entries present from `first` on, without a gap, up to `last` and to `bytes_max` bytes.
+    def read_run(self, reader: Reader, ledger_id: int, first: int, last: int, bytes_max: int) -> list[Entry]:
+        """Returns the entries from `first` on without a gap, up to `last` and to `bytes_max` bytes.
 
-        At least one is taken whatever its size, if `first` is present. They count as read.
+        They stay cached, count as hits, and are marked as accessed. The run has at least one entry if `first` is
+        cached, because an entry larger than `bytes_max` could never be read otherwise.
         """
         ledger = self._ledgers.get(ledger_id)
-        taken: list[Entry] = []
+        run: list[Entry] = []
         if ledger is None:
-            return taken
+            return run
         get = ledger.entries.get
         size_bytes = 0
         for entry_id in range(first, last + 1):
@@ -65,126 +249,120 @@ class EntryCache(CacheFilling):
             if entry is None:
                 break
             size_bytes += entry.size
-            if size_bytes > bytes_max and taken:
+            if size_bytes > bytes_max and run:
                 size_bytes -= entry.size
                 break
             entry.accessed = True
-            taken.append(entry)
-        if not taken:
-            return taken
-        row = self._count_hits(reader, ledger_id, first, len(taken), size_bytes, HIT_MOVES)
-        return taken if row is None else self._owner.decisions.taken(taken, row)
-
-    def get(self, reader: Reader, ledger_id: int, entry_id: int, detail: int = HIT_STAYS) -> Entry | None:
-        """The entry, counted as read."""
-        entry = self.peek(ledger_id, entry_id)
-        if entry is not None:
-            entry.accessed = True
-            self._count_hits(reader, ledger_id, entry_id, 1, entry.size, detail)
-        return entry
-
-    def get_again(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
-        """The entry, counted as read, for a replay that has waited for it."""
-        entry = self.get(reader, ledger_id, entry_id, HIT_AGAIN)
-        if entry is not None:
-            self._owner.policy.taken_again(reader.number, entry)
-        return entry
-
-    def wait_no_longer(self, reader: Reader, positions: Iterable[tuple[int, int]]) -> None:
-        """The reader's replays that waited for these entries will not ask for them."""
-        cached = self.present(positions)
-        for entry in cached:
-            self._owner.policy.taken_again(reader.number, entry)
-        if self._owner.decisions.record is not None:
-            self._owner.decisions.counted(Op.GIVEN_UP, cached, reader.number)
-
-    def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
-        """What is present from `first` to `last`, both included, counted as read; the range may be huge."""
-        ledger = self._ledgers.get(ledger_id)
-        if ledger is None:
-            return []
-        present = [ledger.entries[entry_id] for entry_id in ledger.ids_between(first, last + 1)]
-        for entry in present:
-            entry.accessed = True
-        for _, run_first, count, size_bytes in runs_of(present):
-            self._count_hits(reader, ledger_id, run_first, count, size_bytes, HIT_STAYS)
-        return present
-
-    def _count_hits(
-        self, reader: Reader, ledger_id: int, first: int, count: int, size_bytes: int, detail: int
-    ) -> Row | None:
-        """The event, if it was noted."""
+            run.append(entry)
+        if not run:
+            return run
+        # `_count_hits` written out: reads of single entries are as frequent as messages.
+        count = len(run)
         reads, own = self.reads, reader.reads
         reads.hit_entries += count
         reads.hit_bytes += size_bytes
         own.hit_entries += count
         own.hit_bytes += size_bytes
-        decisions = self._owner.decisions
-        if not decisions.on:
-            return None
-        return decisions.read(Op.HIT, self.name, reader, ledger_id, first, count, size_bytes, detail)
+        return self.listener.run_read(self, reader, run, size_bytes)
+
+    def get(
+        self, reader: Reader, ledger_id: int, entry_id: int, kind: HitKind = HitKind.STAYS
+    ) -> Entry | None:
+        """Returns one entry, counted as a hit; None if it is not cached."""
+        entry = self.peek(ledger_id, entry_id)
+        if entry is not None:
+            entry.accessed = True
+            self._count_hits(reader, 1, entry.size)
+            self.listener.hit(self, reader, (ledger_id, entry_id, 1, entry.size), kind)
+        return entry
+
+    def get_for_redelivery(self, reader: Reader, ledger_id: int, entry_id: int) -> Entry | None:
+        """Returns one entry, as `get` does, for a redelivery that waited for it."""
+        entry = self.get(reader, ledger_id, entry_id, HitKind.REDELIVERY)
+        if entry is not None:
+            self.listener.redelivery_read(reader, entry)
+        return entry
+
+    def drop_redeliveries(self, reader: Reader, positions: Iterable[tuple[int, int]]) -> None:
+        """Tells that the reader's redeliveries of these entries are no longer needed: acknowledged, or deleted."""
+        self.listener.redelivery_dropped(reader, self.present(positions))
+
+    def get_present(self, reader: Reader, ledger_id: int, first: int, last: int) -> list[Entry]:
+        """Returns all cached entries from `first` to `last`, both included, counted as hits; there may be gaps."""
+        ledger = self._ledgers.get(ledger_id)
+        if ledger is None:
+            return []
+        present = ledger.between(first, last + 1)
+        for entry in present:
+            entry.accessed = True
+        for run in runs_of(present):
+            self._count_hits(reader, run[2], run[3])
+            self.listener.hit(self, reader, run, HitKind.STAYS)
+        return present
 
     def present(self, positions: Iterable[tuple[int, int]]) -> list[Entry]:
-        """What is cached of these, not counted as read."""
+        """Returns those entries that are cached, not counted as read."""
         return [entry for position in positions if (entry := self.peek(*position)) is not None]
 
     def peek(self, ledger_id: int, entry_id: int) -> Entry | None:
-        """The entry, not counted as read."""
+        """Returns one entry, not counted as read; None if it is not cached."""
         ledger = self._ledgers.get(ledger_id)
         return None if ledger is None else ledger.entries.get(entry_id)
 
-    def note_asked(self, op: Op, reader: Reader, ledger_id: int, first: int, count: int) -> None:
-        """MISS or COALESCED when entries are asked for, FAILED when that came to nothing."""
-        decisions = self._owner.decisions
-        if decisions.on:
-            cached = 0 if op is Op.FAILED else self._cached_between(ledger_id, first, count)
-            decisions.read(op, self.name, reader, ledger_id, first, count, 0, cached)
-
-    def _cached_between(self, ledger_id: int, first: int, count: int) -> int:
+    def count_cached(self, ledger_id: int, first: int, count: int) -> int:
+        """Returns how many of `count` entries from `first` on are cached, not counted as read."""
         ledger = self._ledgers.get(ledger_id)
         return 0 if ledger is None else len(ledger.ids_between(first, first + count))
 
-    def count_misses(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """Consecutive entries, at least one, have arrived that were read from storage for this reader."""
-        size_bytes = sum([entry.size for entry in entries])
+    def _count_hits(self, reader: Reader, count: int, size_bytes: int) -> None:
         for reads in (self.reads, reader.reads):
-            reads.miss_entries += len(entries)
-            reads.miss_bytes += size_bytes
-        self._owner.decisions.arrived(Op.MISS, self.name, reader.number, entries, size_bytes)
+            reads.hit_entries += count
+            reads.hit_bytes += size_bytes
 
-    def count_coalesced(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        """Likewise from a storage read that another reader had started."""
+    def count_arrived(self, read: StorageRead, reader: Reader, entries: Sequence[Entry]) -> None:
+        """Counts a run that came from storage to this reader: as a miss, or as coalesced.
+
+        Called by the managed ledger with at least one entry.
+        """
         size_bytes = sum([entry.size for entry in entries])
         for reads in (self.reads, reader.reads):
-            reads.coalesced_entries += len(entries)
-            reads.coalesced_bytes += size_bytes
-        self._owner.decisions.arrived(Op.COALESCED, self.name, reader.number, entries, size_bytes)
+            if read is StorageRead.MISS:
+                reads.miss_entries += len(entries)
+                reads.miss_bytes += size_bytes
+            else:
+                reads.coalesced_entries += len(entries)
+                reads.coalesced_bytes += size_bytes
+        self.listener.arrived(read, self, reader, entries, size_bytes)
 
     # Invalidating
 
     def invalidate_ledger(self, ledger_id: int) -> Removed:
-        now_ns = self._owner.decisions.now_ns()
-        self._owner.decisions.place(Op.INVALIDATE, self.name, 0, ledger_id, 0, 1, at_ns=now_ns)
+        """Removes all entries of one ledger: it was deleted, or could not be read."""
+        now_ns = self._clock()
+        self.listener.invalidating(self, Position(ledger_id, 0), now_ns, whole_ledger=True)
         return self._invalidate(EARLIEST, LATEST, Reason.LEDGER, [ledger_id], now_ns)
 
     def invalidate_before(self, position: Position) -> Removed:
-        """Drop every entry in front of `position`, in whatever ledger."""
-        now_ns = self._owner.decisions.now_ns()
+        """Removes every entry before `position`, in whatever ledger."""
+        now_ns = self._clock()
         if self._ledgers:
-            self._owner.decisions.place(Op.INVALIDATE, self.name, 0, *position, at_ns=now_ns)
-        return self._invalidate_range(EARLIEST, position, now_ns)
-
-    def _invalidate_range(self, first: Position, end: Position, now_ns: int) -> Removed:
-        """Drop the entries from `first` up to but not including `end`."""
-        ledger_ids = [key for key in self._ledgers if first.ledger_id <= key <= end.ledger_id]
-        return self._invalidate(first, end, Reason.INVALIDATE, sorted(ledger_ids), now_ns)
+            self.listener.invalidating(self, position, now_ns, whole_ledger=False)
+        ledger_ids = sorted([key for key in self._ledgers if key <= position.ledger_id])
+        return self._invalidate(EARLIEST, position, Reason.INVALIDATE, ledger_ids, now_ns)
 
     def clear(self) -> Removed:
+        """Removes every entry."""
         return self.invalidate_before(LATEST)
+
+    def invalidate_range(self, first: Position, end: Position, now_ns: int) -> Removed:
+        """Removes the entries from `first` up to but not including `end`; listeners hear of the removal alone."""
+        ledger_ids = sorted([key for key in self._ledgers if first.ledger_id <= key <= end.ledger_id])
+        return self._invalidate(first, end, Reason.INVALIDATE, ledger_ids, now_ns)
 
     def _invalidate(
         self, first: Position, end: Position, reason: Reason, ledger_ids: list[int], now_ns: int
     ) -> Removed:
+        """Removes a range from these ledgers. Slots in the queue stay until a pass meets them."""
         removed = Removed()
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
@@ -193,17 +371,18 @@ class EntryCache(CacheFilling):
             first_id = first.entry_id if ledger_id == first.ledger_id else -1
             end_id = end.entry_id if ledger_id == end.ledger_id else NO_LIMIT
             popped = ledger.pop_range(first_id, end_id)
-            size_bytes = 0
-            for entry in popped:
-                entry.cached = False
-                size_bytes += entry.size
-            ledger.size_bytes -= size_bytes
-            removed.size_bytes += size_bytes
+            removed.size_bytes += sum([entry.size for entry in popped])
             removed.entries += popped
-        self.evicted_entries[REASONS.index(reason)] += len(removed.entries)
-        self._owner.dismiss(self, removed, reason, now_ns)
+        self.eviction.dismiss(removed, reason, now_ns)
         for ledger_id in ledger_ids:
             ledger = self._ledgers.get(ledger_id)
             if ledger is not None and not ledger.entries:
-                self._forget_ledger(ledger_id)
+                self._close_ledger(ledger_id)
         return removed
+
+
+def _twin(entry: Entry) -> Entry:
+    """Returns a second object for the same entry that shares its bytes."""
+    twin = Entry(entry.ledger_id, entry.entry_id, entry.header, entry.body, entry.messages)
+    twin.facts = entry.facts
+    return twin

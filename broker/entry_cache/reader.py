@@ -1,4 +1,4 @@
-"""Reader: one cursor, as the cache knows it: its name, its number within the topic, and what its reads met."""
+"""Reader: one cursor, as the cache knows it: its name, its number within the log, and counts of its reads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from broker.entry_cache.cache_stats import ReadStats
 
 
 class Reader:
+    """Names the cursor that a read is for. Made by `EntryCache.reader`."""
+
     __slots__ = ("name", "number", "reads", "who")
 
     def __init__(self, name: str, number: int) -> None:
-        """Made by `EntryCache.reader`."""
+        """`number` must be unique within the log's cache."""
         self.name = name
+        """The cursor's name: that of its subscription."""
         self.who = (name,)
-        """The name once more, in the form in which events hold names."""
+        """The name in the form in which events hold names, made once instead of once for each event."""
         self.number = number
-        """From 1 within its topic, for the life of the topic's cache. 0 stands for nobody."""
+        """From 1 within its log, for the life of the log's cache; events use 0 for "no reader"."""
         self.reads = ReadStats()
+        """Hits, misses and coalesced reads of this cursor."""

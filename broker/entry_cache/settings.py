@@ -64,9 +64,11 @@ class EntryCacheSettings(RoomSettings):
         if self.topic_quota_bytes < 0:
             raise ValueError(f"cache quota of a topic is negative: {self.topic_quota_bytes}")
         if self.policy not in POLICY_NAMES:
-            raise ValueError(f"no such cache policy: {self.policy}; there are {', '.join(POLICY_NAMES)}")
+            raise ValueError(f"no such cache policy: {self.policy}; choose one of {', '.join(POLICY_NAMES)}")
         if self.profile not in PROFILE_NAMES:
-            raise ValueError(f"no such cache profile: {self.profile}; there are {', '.join(PROFILE_NAMES)}")
+            raise ValueError(
+                f"no such cache profile: {self.profile}; choose one of {', '.join(PROFILE_NAMES)}"
+            )
 
     def to_text(self) -> str:
         """Formats the settings for an access record."""

@@ -1,8 +1,14 @@
-"""The bookies that a broker knows: a connection to each, and which of them are fit for new entries.
+"""The bookies that a broker knows: a connection to each, and the choice of bookies for new entries.
 
-Whoever writes chooses from those that are reachable, in turn, so that every bookie gets its share. One that failed
-several times within an interval goes into quarantine: it is chosen only where the others are too few. Reads do not
-ask here; an entry is where the ledger's metadata says.
+The laws:
+
+1. A writer's bookies are chosen in turn among those that are reachable, so that each gets its share.
+2. A bookie that failed several times within an interval goes into quarantine: it is chosen only where the others are
+   too few. A bookie that accepts connections and fails adds would otherwise cost every new ledger an ensemble change.
+3. Reads do not choose. An entry is where its ledger's metadata says, also on a bookie that takes no new entries.
+
+BookKeeper's names: BookieWatcher for choice and quarantine (with an EnsemblePlacementPolicy, which here is only law 1),
+BookieClient and PerChannelBookieClient for the connections.
 """
 
 from __future__ import annotations
@@ -25,53 +31,76 @@ from broker.model.errors import NotEnoughBookies
 from protocol.bookie_frame import LAST_ENTRY, RC_IO_ERROR
 
 log = logging.getLogger(__name__)
-NS_PER_SECOND = 1_000_000_000
+_NS_PER_SECOND = 1_000_000_000
 
 
 class BookieClient(LedgerClient, Protocol):
+    """A bookie behind a connection that may break."""
+
     @property
     def reachable(self) -> bool:
-        """Whether there is a connection at this moment."""
+        """True while there is a connection at this moment."""
         ...
 
 
 class Bookies(Protocol):
-    """What ledgers need to know of bookies."""
+    """The bookies of a broker, as ledgers see them.
+
+    Ledger metadata names each by its address, or by its id where bookies register.
+    """
 
     @property
     def sole(self) -> LedgerClient | None:
-        """The only bookie there is, for whoever need not choose; None where there may be several."""
+        """The only bookie there is; None where there may be several."""
         ...
 
     def client(self, address: str) -> LedgerClient:
-        """The bookie that ledger metadata calls so."""
+        """The bookie with this name in ledger metadata.
+
+        A connection is begun when there is none.
+        """
         ...
 
     def reachable_clients(self) -> Collection[LedgerClient]:
-        """Those that take new entries, as far as there is a connection."""
+        """Bookies for new entries that there is a connection to."""
         ...
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
-        """`count` different bookies for new entries, none of `avoid`; fewer, down to `count_min`, where there are no
-        more. Raises NotEnoughBookies."""
+        """Names of `count` different bookies for new entries.
+
+        None of them is in `avoid`.
+
+        Fewer, down to `count_min`, where there are no more. Raises NotEnoughBookies.
+        """
         ...
 
     def failed(self, address: str) -> None:
-        """The bookie did not take an entry."""
+        """Note that the bookie did not take an entry.
+
+        It counts towards the bookie's quarantine.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close every connection."""
+        ...
 
 
 class OneBookie:
-    """The only bookie for new entries: embedded, in memory, or the only one configured."""
+    """`Bookies` with one bookie for new entries.
+
+    It is embedded, in memory, or the only one configured.
+    """
 
     def __init__(
         self, address: str, client: LedgerClient, connect: Callable[[str], LedgerClient] | None = None
     ) -> None:
-        """`connect` begins a connection to another bookie, that an earlier ledger names; None: there cannot be any."""
+        """`connect` begins a connection to another bookie.
+
+        An earlier ledger may name one; with None there can be none.
+        """
         self._address = address
         self.sole: LedgerClient | None = client
         self._client = client
@@ -79,8 +108,9 @@ class OneBookie:
         self._others: dict[str, LedgerClient] = {}
 
     def client(self, address: str) -> LedgerClient:
-        # Not this one for every address: a recovery would take the answers of one bookie for those of all, and cut
-        # off what only the others have.
+        """Warns at the first use of another bookie than the one."""
+        # The one bookie must not stand in for every address: a recovery would take the answers of one bookie for those
+        # of all, and cut off entries that only the others have.
         if address == self._address:
             return self._client
         other = self._others.get(address)
@@ -93,25 +123,34 @@ class OneBookie:
         return other
 
     def reachable_clients(self) -> Collection[LedgerClient]:
+        """The one bookie, also when its connection is down.
+
+        Nothing else could be chosen.
+        """
         return (self._client,)
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
+        """The one bookie, or NotEnoughBookies."""
         if avoid or (count if count_min is None else count_min) > 1:
             raise NotEnoughBookies(f"{count} bookies wanted, there is only {self._address}")
         return (self._address,)
 
     def failed(self, address: str) -> None:
-        """There is no other to go to."""
+        """Nothing: there is no other bookie to prefer."""
 
     async def close(self) -> None:
+        """Close the connections in turn."""
         for client in (self._client, *self._others.values()):
             await client.close()
 
 
 class Unreachable:
-    """A bookie that there is no way to: every request fails with an I/O error."""
+    """A bookie without an address: every request fails.
+
+    The I/O error comes in a later turn of the loop.
+    """
 
     reachable = False
 
@@ -125,30 +164,35 @@ class Unreachable:
         recovery: bool,
         done: AddDone,
     ) -> None:
+        """Fails."""
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, entry_id)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
+        """Fails."""
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
+        """Fails."""
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, [])
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        """Fails."""
         asyncio.get_running_loop().call_soon(done, RC_IO_ERROR, b"")
 
     def delete(self, ledger_id: int) -> None:
-        """Nothing that could be done."""
+        """Nothing."""
 
     async def close(self) -> None:
-        """There is nothing open."""
+        """Nothing: there is no connection."""
 
 
 class BookieSet:
-    """Several bookies, known by their addresses."""
+    """`Bookies` with several bookies for new entries, which may change."""
 
     sole: LedgerClient | None = None
+    """Always None: even a set of one may grow."""
 
     def __init__(
         self,
@@ -158,50 +202,65 @@ class BookieSet:
         now_ns: Callable[[], int],
         quarantine: QuarantineSettings,
     ) -> None:
-        """`connect` begins a connection and keeps it up; called once per address, also for one that only old
-        ledgers name."""
+        """`connect` begins a connection and keeps it up.
+
+        It is called once per address, old ledgers' bookies included.
+
+        `now_ns`: a monotonic clock, for the quarantine.
+        """
         self._connect = connect
         self._now_ns = now_ns
         self._quarantine = quarantine
         self._clients: dict[str, BookieClient] = {}
         self._errors: dict[str, deque[int]] = {}
+        """By bookie, the times of its last failures: as many as lead to quarantine."""
         self._quarantined: dict[str, int] = {}
-        """Until when."""
+        """By bookie, the time at which its quarantine ends."""
         self._next = 0
         self._addresses: tuple[str, ...] = ()
         self.set_addresses(addresses)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """The bookies that take new entries from now on. Connections to others stay, for what they have."""
+        """Make these the bookies for new entries.
+
+        Connections to others stay open for the entries they have.
+        """
         self._addresses = tuple(dict.fromkeys(addresses))
         for address in self._addresses:
             self.client(address)
 
     def client(self, address: str) -> BookieClient:
+        """Connects at the first use of a name."""
         client = self._clients.get(address)
         if client is None:
             client = self._clients[address] = self._connect(address)
         return client
 
     def renew(self, address: str) -> BookieClient | None:
-        """Connect anew, because the bookie is elsewhere now; answers the connection before, for the caller to close."""
+        """Connect again to a bookie that has moved.
+
+        Returns its old client, which the caller closes.
+        """
         before = self._clients.pop(address, None)
         self.client(address)
         return before
 
     def reachable(self) -> list[str]:
+        """Names of connected bookies for new entries."""
         return [address for address in self._addresses if self._clients[address].reachable]
 
     def reachable_clients(self) -> Collection[LedgerClient]:
+        """Those of `reachable`."""
         return [self._clients[address] for address in self.reachable()]
 
     def choose(
         self, count: int, *, avoid: Collection[str] = (), count_min: int | None = None
     ) -> tuple[str, ...]:
+        """Chooses in turn, and bookies in quarantine last."""
         start = self._next % len(self._addresses) if self._addresses else 0
         in_turn = (*self._addresses[start:], *self._addresses[:start])
         fit = [address for address in in_turn if address not in avoid and self._clients[address].reachable]
-        # A stable sort: quarantined ones last, the others in turn.
+        # Python's sort is stable, so within both groups the bookies stay in turn.
         fit.sort(key=self._is_quarantined)
         if len(fit) < (count if count_min is None else count_min):
             raise NotEnoughBookies(
@@ -209,19 +268,27 @@ class BookieSet:
                 f" reachable are {', '.join(self.reachable()) or 'none'}"
                 + (f", and {', '.join(sorted(avoid))} may not be taken" if avoid else "")
             )
+        # By one and not by `count`: with E = 2 of 4 bookies a step of two would always give the same pairs.
         self._next += 1
         return tuple(fit[:count])
 
     def failed(self, address: str) -> None:
+        """Begins a quarantine after enough failures in the interval, and logs it."""
         rules = self._quarantine
         now_ns = self._now_ns()
         errors = self._errors.setdefault(address, deque(maxlen=max(rules.errors, 1)))
         errors.append(now_ns)
-        soon_enough = now_ns - errors[0] <= rules.interval_s * NS_PER_SECOND
+        soon_enough = now_ns - errors[0] <= rules.interval_s * _NS_PER_SECOND
         if rules.quarantine_s and len(errors) == errors.maxlen and soon_enough:
+            # Or the first failure after the quarantine would begin the next one.
             errors.clear()
-            self._quarantined[address] = now_ns + rules.quarantine_s * NS_PER_SECOND
+            self._quarantined[address] = now_ns + rules.quarantine_s * _NS_PER_SECOND
             log.warning("bookie %s is in quarantine for %d s", address, rules.quarantine_s)
+
+    async def close(self) -> None:
+        """Close the connections in turn."""
+        for client in self._clients.values():
+            await client.close()
 
     def _is_quarantined(self, address: str) -> bool:
         until_ns = self._quarantined.get(address)
@@ -229,7 +296,3 @@ class BookieSet:
             del self._quarantined[address]
             until_ns = None
         return until_ns is not None
-
-    async def close(self) -> None:
-        for client in self._clients.values():
-            await client.close()

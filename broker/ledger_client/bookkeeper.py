@@ -1,10 +1,14 @@
-"""The ledger client over TCP to one bookie, BookKeeper's v2 wire: pipelined, one write per turn.
+"""BookKeeperLedgerClient: one bookie over TCP, in BookKeeper's v2 wire. BookKeeper's name: PerChannelBookieClient.
 
-A connection that drops fails everything outstanding with an I/O error (retriable) and is made again with
-backoff; what is asked while there is none fails at once, what is asked while one is being made waits for
-it. Answers are matched as the protocol allows: adds and reads by (ledger, entry), batch reads by request id.
-Plain and fencing reads of an entry share that key, so only one of them is out at a time: the answer
-to a plain read must never be taken for a durable fence.
+The laws:
+
+1. Requests are pipelined, and all that a turn of the loop asks for is one write.
+2. The protocol matches adds and reads by (ledger, entry), batch reads by a request id. Plain and fencing reads of an
+   entry share that key, so only one of them is out at a time: the answer to a plain read must never be taken for a
+   durable fence.
+3. A connection that drops fails every outstanding request with an I/O error, which may be tried again, and is made
+   again with growing pauses. A request fails at once while there is no connection, and waits while one is being made.
+4. A bookie that is silent for the timeout, though something is outstanding, counts as a dropped connection.
 """
 
 from __future__ import annotations
@@ -12,23 +16,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import cast
 
+from broker.ledger_client.bookie_connection import BookieConnection
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, ReadDone
 from broker.loop.turn import Turn
 from broker.model.entry import Buffer
 from protocol.bookie_frame import (
-    BATCH_OVERHEAD_BYTES,
     FLAG_FENCE,
     FLAG_HIGH_PRIORITY,
     FLAG_RECOVERY_ADD,
     LAST_ENTRY,
-    LENGTH_BYTES,
-    OP_ADD,
     RC_IO_ERROR,
     RC_TOO_MANY_REQUESTS,
     AddResponse,
@@ -45,15 +45,17 @@ from protocol.bookie_frame import (
 log = logging.getLogger(__name__)
 
 OUTSTANDING_BYTES_MAX = 128 << 20
-BACKOFF_S_MIN = 0.1
-BACKOFF_S_MAX = 5.0
-_ADD_FRAME = struct.Struct(">iBBHiqq")
+"""Of adds without an answer; a bookie that hangs must not fill the broker's memory."""
+_BACKOFF_S_MIN = 0.1
+_BACKOFF_S_MAX = 5.0
 _RECOVERY_FLAGS = FLAG_RECOVERY_ADD | FLAG_HIGH_PRIORITY
-Key = tuple[int, int]
-Oldest = tuple[object, ...]
+_Key = tuple[int, int]
+_Oldest = tuple[object, ...]
 
 
 class BookKeeperLedgerClient:
+    """`BookieClient` over a TCP connection, which is made again until `close`."""
+
     def __init__(
         self,
         host: str,
@@ -64,10 +66,11 @@ class BookKeeperLedgerClient:
         timeout_s: float = 30.0,
         outstanding_bytes_max: int = OUTSTANDING_BYTES_MAX,
     ) -> None:
-        """`frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes; `timeout_s` without an
-        answer to a request, or to the wish for a connection, counts as a dropped connection, within twice that time
-        (bookkeeperClientTimeoutInSeconds).
-        Adds beyond `outstanding_bytes_max` are answered "too many requests".
+        """Begins to connect. Belongs to the running loop.
+
+        `frame_bytes_max` as the bookie's nettyMaxFrameSizeBytes. A silent bookie is given up after `timeout_s` to twice
+        that (bookkeeperClientTimeoutInSeconds), and so is an attempt to connect after `timeout_s`. Adds beyond
+        `outstanding_bytes_max` are answered "too many requests".
         """
         self._host = host
         self._port = port
@@ -76,28 +79,40 @@ class BookKeeperLedgerClient:
         self._timeout_s = timeout_s
         self._outstanding_bytes_max = outstanding_bytes_max
         self._loop = asyncio.get_running_loop()
-        self._connection: _Connection | None = None
+        self._connection: BookieConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._failures = 0
+        """Attempts to connect that failed since the last connection; at most 10 are counted."""
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self._output: list[Buffer] = []
-        self._adds: dict[Key, AddDone] = {}
-        self._more_adds: dict[Key, deque[AddDone]] = {}
-        """Further adds of an entry that is out already, in order."""
-        self._reads: dict[Key, deque[tuple[bytes, ReadDone]]] = {}
-        """Plain and fencing reads by (ledger, entry); the first one is out."""
+        """Frames of this turn, in parts."""
+        self._adds: dict[_Key, AddDone] = {}
+        self._more_adds: dict[_Key, deque[AddDone]] = {}
+        """Further adds of an entry that is out already, in order. Beside `_adds`, because nearly all entries are added
+        once and a queue for each would cost more than the add."""
+        self._reads: dict[_Key, deque[tuple[bytes, ReadDone]]] = {}
+        """Plain and fencing reads by (ledger, entry); the first of each queue is out."""
         self._batches: dict[int, BatchReadDone] = {}
         self._next_batch = 0
         self._add_bytes = 0
-        self._add_sizes: dict[Key, int] = {}
-        self._oldest_seen: Oldest = ()
-        """Of each kind of request, the oldest that was out when it was last looked."""
+        self._add_sizes: dict[_Key, int] = {}
+        self._oldest_seen: _Oldest = ()
+        """For each kind of request, the oldest that was out at the last look."""
         self._watch = self._loop.call_later(timeout_s, self._check_progress)
         self._connect()
 
+    @property
+    def reachable(self) -> bool:
+        """True while there is a connection at this moment."""
+        return self._connection is not None
+
     async def connected(self) -> None:
-        """Wait for the attempt that is being made. Raises ConnectionError when it failed."""
+        """Wait for the attempt that is being made.
+
+        Raises ConnectionError when it failed.
+        """
+        # Shielded: a caller that is cancelled must not end the attempt, which requests wait for.
         if self._connecting is not None:
             await asyncio.shield(self._connecting)
         if self._connection is None:
@@ -115,11 +130,16 @@ class BookKeeperLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
+        """An entry that is out already may be added again.
+
+        Several answers are told apart by their order.
+        """
         head, header, body = parts
         size = len(head) + len(header) + len(body)
         if self._unavailable:
             self._loop.call_soon(done, RC_IO_ERROR, entry_id)
             return
+        # An answer and no exception: an ensemble writer takes it as any refusal and asks another bookie.
         if self._add_bytes + size > self._outstanding_bytes_max:
             self._loop.call_soon(done, RC_TOO_MANY_REQUESTS, entry_id)
             return
@@ -130,6 +150,7 @@ class BookKeeperLedgerClient:
             self._adds[key] = done
         self._add_bytes += size
         self._add_sizes[key] = self._add_sizes.get(key, 0) + size
+        # The first frame of a turn asks for the write at its end.
         output = self._output
         if not output:
             self._turn.write(self._write)
@@ -140,11 +161,13 @@ class BookKeeperLedgerClient:
         output.append(body)
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
+        """Waits for earlier reads of the same entry (law 2)."""
         self._read((ledger_id, entry_id), encode_read_request(ledger_id, entry_id), done)
 
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
+        """The answer has at most a frame of bytes."""
         if self._unavailable:
             self._loop.call_soon(done, RC_IO_ERROR, [])
             return
@@ -154,26 +177,26 @@ class BookKeeperLedgerClient:
         self._send(encode_batch_read_request(ledger_id, first, self._next_batch, count_max, bytes_max))
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        """Waits for earlier reads of the same entry (law 2)."""
         flags = FLAG_FENCE if entry_id == LAST_ENTRY else FLAG_FENCE | FLAG_HIGH_PRIORITY
         frame = encode_fence_request(ledger_id, master_key, entry_id, flags)
         self._read((ledger_id, entry_id), frame, done)
 
     def delete(self, ledger_id: int) -> None:
-        """Nothing: the wire has no request for it, and a bookie of its own keeps the files for now."""
+        """Nothing: the wire has no request for it.
 
-    def _read(self, key: Key, frame: bytes, done: ReadDone) -> None:
+        The bookie's garbage collection finds the ledger gone.
+        """
+
+    def _read(self, key: _Key, frame: bytes, done: ReadDone) -> None:
         if self._unavailable:
             self._loop.call_soon(done, RC_IO_ERROR, b"")
             return
         queue = self._reads.setdefault(key, deque())
         queue.append((frame, done))
+        # Later reads of this entry are sent one by one, each with the answer to the one before (law 2).
         if len(queue) == 1:
             self._send(frame)
-
-    @property
-    def reachable(self) -> bool:
-        """Whether there is a connection at this moment."""
-        return self._connection is not None
 
     @property
     def _unavailable(self) -> bool:
@@ -190,10 +213,10 @@ class BookKeeperLedgerClient:
             output, self._output = self._output, []
             self._connection.write(b"".join(output))
 
-    # Answers.
+    # Answers: `FrameReceiver`.
 
     def received(self, packet: memoryview) -> None:
-        """One packet. Raises FrameError for what was not asked for."""
+        """Pass an answer to its request."""
         response = decode_response(packet)
         if type(response) is AddResponse:
             self.added(response.rc, response.ledger_id, response.entry_id)
@@ -206,6 +229,7 @@ class BookKeeperLedgerClient:
             batch_done(response.rc, response.entries)
 
     def added(self, rc: int, ledger_id: int, entry_id: int) -> None:
+        """Pass the answer to the oldest add of that entry."""
         key = (ledger_id, entry_id)
         done = self._adds.pop(key, None)
         if done is None:
@@ -218,11 +242,20 @@ class BookKeeperLedgerClient:
             self._more_adds.pop(key, None)
         done(rc, entry_id)
 
+    def connection_lost(self, connection: BookieConnection, error: Exception | None) -> None:
+        """Fail what is outstanding, and connect again after a pause."""
+        # A connection that `close` or a timed-out attempt has given up is no longer ours.
+        if connection is self._connection:
+            self._connection = None
+            if not self._closed:
+                log.warning("- bookie %s:%d%s", self._host, self._port, f": {error}" if error else "")
+            self._lost()
+
     def _read_answered(self, response: ReadResponse) -> None:
         key = (response.ledger_id, response.entry_id)
         reads = self._reads.get(key)
         if not reads:
-            raise FrameError(f"entry {key[0]}:{key[1]}, which was not asked")
+            raise FrameError(f"answer to a read of {key[0]}:{key[1]}, which was not asked")
         _, done = reads.popleft()
         if reads:
             self._send(reads[0][0])
@@ -241,10 +274,11 @@ class BookKeeperLedgerClient:
         try:
             async with asyncio.timeout(self._timeout_s):
                 _, connection = await self._loop.create_connection(
-                    partial(_Connection, self, self._frame_bytes_max), self._host, self._port
+                    partial(BookieConnection, self, self._frame_bytes_max), self._host, self._port
                 )
-        except (OSError, ValueError, OverflowError) as error:  # the last two: no name, no port
+        except (OSError, ValueError, OverflowError) as error:  # the last two: a bad name, a bad port
             self._connecting = None
+            # One line per break: a bookie that is down for a day would fill the log.
             if self._failures == 0:
                 reason = str(error) or f"no answer for {self._timeout_s:g} s"
                 log.warning("no connection to the bookie at %s:%d: %s", self._host, self._port, reason)
@@ -256,21 +290,15 @@ class BookKeeperLedgerClient:
         log.info("+ bookie %s:%d", self._host, self._port)
         self._write(0)
 
-    def connection_lost(self, connection: _Connection, error: Exception | None) -> None:
-        if connection is self._connection:
-            self._connection = None
-            if not self._closed:
-                log.warning("- bookie %s:%d%s", self._host, self._port, f": {error}" if error else "")
-            self._lost()
-
     def _lost(self) -> None:
         if not self._closed:
-            delay = min(BACKOFF_S_MIN * 2**self._failures, BACKOFF_S_MAX)
-            self._failures = min(self._failures + 1, 10)
+            delay = min(_BACKOFF_S_MIN * 2**self._failures, _BACKOFF_S_MAX)
+            self._failures = min(self._failures + 1, 10)  # The pause is at its limit long before.
             self._retry = self._loop.call_later(delay, self._connect)
         self._fail_all()
 
     def _fail_all(self) -> None:
+        # First the tables are empty, then the completions are called: they may ask for something new.
         adds, self._adds = self._adds, {}
         more_adds, self._more_adds = self._more_adds, {}
         reads, self._reads = self._reads, {}
@@ -290,7 +318,7 @@ class BookKeeperLedgerClient:
             call()
 
     def _check_progress(self) -> None:
-        # Looked at kind by kind: a bookie whose journal hangs may answer reads all the same.
+        # Each kind is looked at alone: a bookie whose journal hangs may answer reads all the same.
         oldest = self._oldest()
         stuck = any(
             one is not None and one == before for one, before in zip(oldest, self._oldest_seen, strict=False)
@@ -298,12 +326,12 @@ class BookKeeperLedgerClient:
         if stuck and self._connection is not None:
             log.warning("bookie %s:%d: no answer for %g s", self._host, self._port, self._timeout_s)
             self._connection.abort()
-            oldest = ()
+            oldest = ()  # The next connection begins with nothing outstanding.
         self._oldest_seen = oldest
         self._watch = self._loop.call_later(self._timeout_s, self._check_progress)
 
-    def _oldest(self) -> Oldest:
-        """Each dict is in the order of asking; further requests of one key wait for its first."""
+    def _oldest(self) -> _Oldest:
+        """The oldest request of each kind: dicts keep the order of asking, and later requests of a key wait behind."""
         return (
             next(iter(self._adds.items()), None),
             next(((key, requests[0]) for key, requests in self._reads.items()), None),
@@ -311,7 +339,7 @@ class BookKeeperLedgerClient:
         )
 
     async def close(self) -> None:
-        """Outstanding requests are answered with an I/O error."""
+        """Outstanding requests are answered with an I/O error, inside this call."""
         self._closed = True
         self._watch.cancel()
         if self._retry is not None:
@@ -325,70 +353,3 @@ class BookKeeperLedgerClient:
             self._connection.abort()
             self._connection = None
         self._fail_all()
-
-
-class _Connection(asyncio.Protocol):
-    """Frames of one connection; what they mean is the client's business."""
-
-    def __init__(self, client: BookKeeperLedgerClient, frame_bytes_max: int) -> None:
-        self._client = client
-        self._length_max = frame_bytes_max + BATCH_OVERHEAD_BYTES
-        self._transport: asyncio.Transport | None = None
-        self._chunks: list[bytes] = []
-        self._waiting_bytes = 0
-        self._wanted_bytes = LENGTH_BYTES
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports have other bases
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._client.connection_lost(self, error)
-
-    def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        self._chunks.append(data)
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes < self._wanted_bytes:
-            return
-        if len(self._chunks) > 1:
-            data = b"".join(self._chunks)
-        try:
-            offset = self._cut_frames(data)
-        except FrameError as error:
-            log.error("the bookie sent what is no answer: %s; connection dropped", error)
-            self._chunks.clear()
-            self.abort()
-            return
-        self._chunks = [data[offset:]] if offset < len(data) else []
-        self._waiting_bytes = len(data) - offset
-
-    def _cut_frames(self, data: bytes) -> int:
-        view = memoryview(data)
-        client = self._client
-        end = len(data)
-        offset = 0
-        self._wanted_bytes = LENGTH_BYTES
-        while offset + LENGTH_BYTES <= end:
-            if offset + _ADD_FRAME.size <= end:
-                length, _, opcode, _, rc, ledger_id, entry_id = _ADD_FRAME.unpack_from(data, offset)
-                if opcode == OP_ADD and length == _ADD_FRAME.size - LENGTH_BYTES:
-                    client.added(rc, ledger_id, entry_id)
-                    offset += _ADD_FRAME.size
-                    continue
-            length = int.from_bytes(view[offset : offset + LENGTH_BYTES], "big", signed=True)
-            if not LENGTH_BYTES <= length <= self._length_max:
-                raise FrameError(f"frame of {length} bytes")
-            stop = offset + LENGTH_BYTES + length
-            if stop > end:
-                self._wanted_bytes = stop - offset
-                break
-            client.received(view[offset + LENGTH_BYTES : stop])
-            offset = stop
-        return offset

@@ -1,9 +1,13 @@
 """The digest that guards an entry from the broker that wrote it to the broker that reads it.
 
-Stored entry: int64 ledger, int64 entry, int64 last add confirmed, int64 length (payload bytes of the ledger
-up to and including this entry), digest of those 32 bytes and the payload, payload. The digest is by default a CRC32C of
-4 bytes; ledgers may have a CRC32 (8 bytes), an HMAC-SHA1 under the ledger's password (20 bytes, "MAC") or none. Bookies
-never look at it.
+A stored entry, big-endian:
+
+    int64 ledger, int64 entry, int64 last add confirmed, int64 length    length: payload bytes up to and with this entry
+    digest of those 32 bytes and the payload
+    payload: broker entry metadata block, then the body
+
+By default the digest is a CRC32C of 4 bytes. Ledgers may have a CRC32 (8 bytes), an HMAC-SHA1 under the ledger's password
+(20 bytes, "MAC") or none. Bookies store the digest and never check it. BookKeeper's name: DigestManager.
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ from broker.model.entry import Buffer
 from broker.model.errors import PersistenceError
 from protocol.ledger_metadata import DigestType
 
-HEADER = struct.Struct(">qqqq")
+_HEADER = struct.Struct(">qqqq")
 _CRC = struct.Struct(">I")
 _LONG_CRC = struct.Struct(">Q")
-OVERHEAD_BYTES = HEADER.size + _CRC.size
-"""Of an entry with CRC32C."""
+OVERHEAD_BYTES = _HEADER.size + _CRC.size
+"""Bytes of a stored entry in front of its payload, with CRC32C."""
 
 Seal = Callable[[int, int, int, int, bytes, Buffer], EntryParts]
 """(ledger, entry, last add confirmed, length, header, body)"""
@@ -36,61 +40,74 @@ Check = Callable[[int, int, bytes], memoryview]
 
 
 def master_key(password: bytes) -> bytes:
-    """The 20 bytes that every add and fence of a ledger must present."""
+    """The 20 bytes that every add and fence carries."""
     return hashlib.sha1(b"ledger" + password).digest()
 
 
-EMPTY_PASSWORD_KEY = master_key(b"")
-
-
 def seal(ledger_id: int, entry_id: int, lac: int, length: int, header: bytes, body: Buffer) -> EntryParts:
-    """Number the payload (`header` + `body`) and put a CRC32C in front of it, without joining anything."""
-    head = HEADER.pack(ledger_id, entry_id, lac, length)
+    """The parts of a stored entry with CRC32C.
+
+    Its payload is `header` + `body`, which is not copied.
+    """
+    head = _HEADER.pack(ledger_id, entry_id, lac, length)
+    # The body's bytes are read once and never copied; head and header are small, so joining them is cheaper than a third
+    # call.
     return (head + _CRC.pack(crc32c(body, crc32c(head + header))), header, body)
 
 
 def check(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
-    """The payload of a stored entry with CRC32C. PersistenceError names the entry whose bytes are not what was
-    written."""
+    """The payload of a stored entry with CRC32C.
+
+    Raises PersistenceError when its bytes are not as written.
+    """
     view = memoryview(stored)
     if len(stored) < OVERHEAD_BYTES:
         raise _too_short(ledger_id, entry_id, stored)
-    if _CRC.unpack_from(stored, HEADER.size)[0] != crc32c(view[OVERHEAD_BYTES:], crc32c(view[: HEADER.size])):
+    if _CRC.unpack_from(stored, _HEADER.size)[0] != crc32c(
+        view[OVERHEAD_BYTES:], crc32c(view[: _HEADER.size])
+    ):
         raise _mismatch(ledger_id, entry_id)
+    # After the digest: of damaged bytes the ids mean nothing.
     _check_ids(ledger_id, entry_id, stored)
     return view[OVERHEAD_BYTES:]
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """How the entries of a ledger are sealed and checked, and the key that its bookies ask for."""
+    """One way to seal and check entries, with the ledger's key."""
 
     type: DigestType
     overhead_bytes: int
-    """From the start of a stored entry to its payload."""
+    """Bytes of a stored entry in front of its payload."""
     master_key: bytes
+    """The 20 bytes that every add and fence of the ledger must carry."""
     seal: Seal
+    """Makes the parts of a stored entry."""
     check: Check
+    """Returns a stored entry's payload. Raises PersistenceError when its bytes are not as written."""
 
 
-@cache
+@cache  # One object per type and password: most brokers have one of each, and readers ask once per run.
 def digest_of(kind: DigestType, password: bytes = b"") -> Digest:
+    """The digest of a ledger with this type and password."""
     if kind is DigestType.CRC32C:
         return Digest(kind, OVERHEAD_BYTES, master_key(password), seal, check)
     make = _makers(password)[kind]
-    overhead = HEADER.size + len(make(b"", b"", b""))
+    overhead = _HEADER.size + len(make(b"", b"", b""))
 
     def seal_with(
         ledger_id: int, entry_id: int, lac: int, length: int, header: bytes, body: Buffer
     ) -> EntryParts:
-        head = HEADER.pack(ledger_id, entry_id, lac, length)
+        head = _HEADER.pack(ledger_id, entry_id, lac, length)
         return (head + make(head, header, body), header, body)
 
     def check_with(ledger_id: int, entry_id: int, stored: bytes) -> memoryview:
         if len(stored) < overhead:
             raise _too_short(ledger_id, entry_id, stored)
         payload = memoryview(stored)[overhead:]
-        if not hmac.compare_digest(stored[HEADER.size : overhead], make(stored[: HEADER.size], b"", payload)):
+        if not hmac.compare_digest(
+            stored[_HEADER.size : overhead], make(stored[: _HEADER.size], b"", payload)
+        ):
             raise _mismatch(ledger_id, entry_id)
         _check_ids(ledger_id, entry_id, stored)
         return payload
@@ -118,7 +135,7 @@ def _makers(password: bytes) -> dict[DigestType, Callable[[bytes, bytes, Buffer]
 
 
 def _check_ids(ledger_id: int, entry_id: int, stored: bytes) -> None:
-    if HEADER.unpack_from(stored)[:2] != (ledger_id, entry_id):
+    if _HEADER.unpack_from(stored)[:2] != (ledger_id, entry_id):
         raise PersistenceError(f"asked for entry {ledger_id}:{entry_id}, got another one")
 
 
@@ -131,19 +148,23 @@ def _mismatch(ledger_id: int, entry_id: int) -> PersistenceError:
 
 
 def entry_id_of(stored: bytes) -> int:
-    """Raises PersistenceError for bytes that are no entry."""
-    if len(stored) < HEADER.size:
+    """The entry id in a stored entry.
+
+    Raises PersistenceError when it is too short to have one.
+    """
+    if len(stored) < _HEADER.size:
         raise PersistenceError(f"a stored entry has only {len(stored)} bytes")
-    entry_id: int = HEADER.unpack_from(stored)[1]
+    entry_id: int = _HEADER.unpack_from(stored)[1]
     return entry_id
 
 
 def last_add_confirmed(stored: bytes) -> int:
-    lac: int = HEADER.unpack_from(stored)[2]
+    """The LAC that the writer knew when it added this stored entry."""
+    lac: int = _HEADER.unpack_from(stored)[2]
     return lac
 
 
 def ledger_length(stored: bytes) -> int:
-    """Payload bytes of the ledger up to and including this entry."""
-    length: int = HEADER.unpack_from(stored)[3]
+    """Payload bytes of the ledger, up to and with this stored entry."""
+    length: int = _HEADER.unpack_from(stored)[3]
     return length

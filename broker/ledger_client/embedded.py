@@ -1,8 +1,8 @@
-"""The ledger client over a bookie in the same process: no wire, no task, one join per entry.
+"""EmbeddedLedgerClient: a bookie in the same process, with no wire, no task and one join per entry.
 
-The broker does not know the bookie's package; whoever composes both hands in an object that fits
-`LocalBookie`. What is joined here, the entry with its length in front, is the very object that the bookie
-journals, caches and writes to its entry log.
+The broker does not know the bookie's package; `magnetar/process` passes an object that fits `LocalBookie`. The bytes that
+are joined here, the entry with its length in front, are the very object that the bookie journals, caches and writes to
+its entry log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _LENGTH = struct.Struct(">i").pack
 
 
 class LocalBookie(Protocol):
-    """Called in the loop's thread; completions come in that thread, never inside the call that asked."""
+    """The bookie's own calls, by the laws of `LedgerClient`.
+
+    Called in the loop's thread.
+    """
 
     def add(
         self,
@@ -29,10 +32,15 @@ class LocalBookie(Protocol):
         recovery: bool,
         done: Callable[[int, int], None],
     ) -> None:
-        """`record` is the entry with its int32 length in front."""
+        """Store `record`: the entry behind its int32 length.
+
+        The journal has it in the same form.
+        """
         ...
 
-    def read(self, ledger_id: int, entry_id: int, done: Callable[[int, bytes], None]) -> None: ...
+    def read(self, ledger_id: int, entry_id: int, done: Callable[[int, bytes], None]) -> None:
+        """As `LedgerClient.read`."""
+        ...
 
     def batch_read(
         self,
@@ -41,20 +49,31 @@ class LocalBookie(Protocol):
         count_max: int,
         bytes_max: int,
         done: Callable[[int, list[bytes]], None],
-    ) -> None: ...
+    ) -> None:
+        """As `LedgerClient.batch_read`."""
+        ...
 
     def fence(
         self, ledger_id: int, master_key: bytes, done: Callable[[int, bytes], None], entry_id: int = -1
-    ) -> None: ...
+    ) -> None:
+        """As `LedgerClient.fence`; -1 is LAST_ENTRY."""
+        ...
 
-    def delete_ledger(self, ledger_id: int) -> None: ...
+    def delete_ledger(self, ledger_id: int) -> None:
+        """Reclaim the ledger's space; returns at once."""
+        ...
 
     def close(self) -> None:
-        """Blocks until all is on disk; completions of what was outstanding are still posted."""
+        """Blocks until all is on disk.
+
+        Completions of outstanding requests are still posted to the loop.
+        """
         ...
 
 
 class EmbeddedLedgerClient:
+    """`LedgerClient` over a LocalBookie."""
+
     __slots__ = ("_add", "_bookie", "batch_read", "delete", "fence", "read")
 
     def __init__(self, bookie: LocalBookie) -> None:
@@ -76,12 +95,21 @@ class EmbeddedLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
+        """Joins the parts into the journal's record.
+
+        That is the only copy of the body on its way to the disk.
+        """
         head, header, body = parts
         record = b"".join((_LENGTH(len(head) + len(header) + len(body)), head, header, body))
         self._add(ledger_id, entry_id, record, master_key, recovery, done)
 
     async def close(self) -> None:
-        """Close the bookie; what was outstanding has been answered when this returns."""
+        """Blocks the loop until all is on disk.
+
+        Outstanding requests are answered when this returns.
+        """
         self._bookie.close()
+        # The bookie's threads post completions to the loop with call_soon_threadsafe; the first turn runs them, the
+        # second one what they posted in turn.
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -1,16 +1,22 @@
-"""Reads of ledgers from the bookies that have them, with another one asked where the first cannot serve.
+"""EnsembleReader: reads of ledgers from the bookies that have them. BookKeeper's names: ReadOpBase, PendingReadOp.
 
-Where every bookie of the ensemble has every entry (E = Qw), a run is read in one batch: from the ledger's sticky bookie,
-or from the one whose turn the first entry is. Where each has only some entries (E > Qw), the entries of a run are
-asked one by one, each from its own write set. An error, a missing entry or a digest that does not match sends the read
-to the next bookie; if told to, silence does so too, and the first good answer wins.
+The laws:
+
+1. Where every bookie of the ensemble has every entry (E = Qw), a run is read in one batch: from the ledger's sticky
+   bookie, whose read cache then serves the whole ledger, or from the bookie whose turn the first entry is.
+2. Where each bookie has only some entries (E > Qw, a striped ledger), the entries of a run are read one by one, each from
+   its own write set.
+3. An error, a missing entry or a digest that does not match sends the read to the next bookie. With speculative reads
+   silence does so too, and the first good answer wins.
+4. An error that leaves the entry's fate open weighs more than a bookie's "no such entry": a read reports NoSuchEntry only
+   when every bookie that might have the entry says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
@@ -25,109 +31,124 @@ from protocol.ledger_metadata import LedgerMetadata, Segment
 RunRead = Callable[[list[Entry], BrokerError | None], None]
 """(consecutive entries from the first one asked for, at least one when there is no error; the error)"""
 SINGLE_READS_MAX = 64
-"""Entries of a striped ledger that are asked for together, as long as their size is not known."""
+"""Entries of a striped ledger that are asked for together. Their sizes are not known before, so this bounds the memory."""
+
+
+class ReadRequest(NamedTuple):
+    """One read of a run of entries."""
+
+    ledger_id: int
+    first: int
+    """The entry that must be read."""
+    last: int
+    """The last entry that may be read."""
+    bytes_max: int
+    """About so many bytes in all; the first entry is read whatever its size."""
+    done: RunRead
+    """Called once, never inside the call that asks."""
 
 
 class Timer(Protocol):
-    def cancel(self) -> None: ...
+    """A call that is due later, as the loop's TimerHandle."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        ...
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
+"""Calls the function after so many seconds, as the loop's `call_later`."""
 
 
 class EnsembleReader:
+    """Reads runs of entries, and remembers each ledger's sticky bookie."""
+
     def __init__(
         self, bookies: Bookies, call_later: CallLater, *, sticky: bool, speculative_s: float
     ) -> None:
+        """`sticky`: begin all reads of a ledger with one bookie."""
         self._bookies = bookies
         self.call_later = call_later
+        """For the timers of speculative reads."""
         self.speculative_s = speculative_s
-        """Seconds of silence before the next bookie is asked too, 0 = as many as it takes."""
+        """Seconds of silence before the next bookie is asked too; 0 = never."""
         self._sticky = sticky
         self._moved: dict[int, int] = {}
-        """By ledger, how often its sticky bookie failed; the place to start from follows from the ledger's id."""
+        """By ledger, how often its sticky bookie failed. The bookie to begin with follows from that and the ledger's
+        id, so nothing is kept for a ledger whose bookie never failed."""
 
-    def read(
-        self,
-        ledger_id: int,
-        metadata: LedgerMetadata,
-        first: int,
-        last: int,
-        bytes_max: int,
-        done: RunRead,
-    ) -> None:
-        """Some entries from `first` on, none behind `last`; `done` is never called inside this call."""
-        segment, following = metadata.segment_of(first)
-        if following is not None:
-            last = min(last, following - 1)
+    def read(self, metadata: LedgerMetadata, request: ReadRequest) -> None:
+        """Read from the segment that has the first entry.
+
+        A run ends at the segment's end.
+        """
+        segment, following = metadata.segment_of(request.first)
+        if following is not None and following <= request.last:
+            request = request._replace(last=following - 1)
+        # The digest that the ledger was written with; the settings may have changed since.
         digest = digest_of(metadata.digest_type, metadata.password)
         size, quorum = len(segment.members), metadata.write_quorum
         if size > quorum:
-            _StripedRead(self, ledger_id, segment, quorum, digest, first, last, bytes_max, done).begin()
+            _StripedRead(self, digest, segment, quorum, request).begin()
             return
-        start = (ledger_id + self._moved.get(ledger_id, 0)) if self._sticky else first
+        ledger_id = request.ledger_id
+        # From the ledger's id, so that ledgers are spread over the bookies without any state.
+        start = (ledger_id + self._moved.get(ledger_id, 0)) if self._sticky else request.first
         order = [segment.members[position] for position in write_set(start, size, size)]
-        _Read(self, ledger_id, digest, order, first, last - first + 1, bytes_max, done).begin()
+        _Read(self, digest, order, request).begin()
 
     def client(self, address: str) -> LedgerClient:
+        """The bookie with this name in ledger metadata."""
         return self._bookies.client(address)
 
     def move_on(self, ledger_id: int) -> None:
-        """The bookie that a read began with did not serve it: later ones begin with the next."""
+        """Begin later reads of the ledger with the next bookie.
+
+        The first one did not serve a read.
+        """
         if self._sticky:
             self._moved[ledger_id] = self._moved.get(ledger_id, 0) + 1
 
     def forget(self, ledger_id: int) -> None:
+        """Forget a ledger that is deleted, or read no more."""
         self._moved.pop(ledger_id, None)
 
 
 class _Read:
-    """One run, from one bookie after the other until one has it."""
+    """One run, asked of one bookie after the other until one serves it."""
 
     __slots__ = (
         "_asked",
         "_digest",
         "_done",
         "_error",
-        "_negatives",
         "_order",
         "_outstanding",
         "_reader",
+        "_request",
         "_timer",
-        "bytes_max",
-        "count",
-        "first",
-        "ledger_id",
     )
 
     def __init__(
-        self,
-        reader: EnsembleReader,
-        ledger_id: int,
-        digest: Digest,
-        order: list[str],
-        first: int,
-        count: int,
-        bytes_max: int,
-        done: RunRead,
+        self, reader: EnsembleReader, digest: Digest, order: list[str], request: ReadRequest
     ) -> None:
-        self.ledger_id = ledger_id
-        self.first = first
-        self.count = count
-        self.bytes_max = bytes_max
+        """`order`: the bookies in the order in which to ask them."""
         self._reader = reader
         self._digest = digest
         self._order = order
-        self._done: RunRead | None = done
-        """None once it is answered; what comes later is dropped."""
+        self._request = request
+        self._done: RunRead | None = request.done
+        """None once it is called; answers after that are dropped."""
         self._asked = 0
+        """Bookies asked so far."""
         self._outstanding = 0
-        self._negatives = 0
+        """Bookies that were asked and have not answered."""
         self._error: BrokerError | None = None
-        """Of a bookie that may have the entry; it weighs more than another's "I do not have it"."""
+        """The one to report: that of a bookie that may have the entry, before another's "no such entry"."""
         self._timer: Timer | None = None
 
     def begin(self) -> None:
+        """Ask the first bookie."""
         self._ask_next()
 
     def _ask_next(self) -> None:
@@ -135,10 +156,12 @@ class _Read:
         self._asked += 1
         self._outstanding += 1
         more = self._asked < len(self._order)
+        # No timer for the last bookie: its silence leaves nothing to do but wait for it.
         if more and self._reader.speculative_s > 0:
             self._timer = self._reader.call_later(self._reader.speculative_s, self._silent)
+        ledger_id, first, last, bytes_max, _ = self._request
         self._reader.client(self._order[place]).batch_read(
-            self.ledger_id, self.first, self.count, self.bytes_max, partial(self._answered, place)
+            ledger_id, first, last - first + 1, bytes_max, partial(self._answered, place)
         )
 
     def _silent(self) -> None:
@@ -150,33 +173,36 @@ class _Read:
         self._outstanding -= 1
         if self._done is None:
             return
-        what = f"reading entry {self.ledger_id}:{self.first}"
-        if rc == OK and not stored:
-            self._missed(place, PersistenceError(f"{what}: an answer without entries"), negative=False)
-            return
+        ledger_id, first, last, _, _ = self._request
         if rc != OK:
-            self._missed(place, error_of(rc, what), negative=rc in NEGATIVE)
+            self._missed(place, error_of(rc, f"reading entry {ledger_id}:{first}"), negative=rc in NEGATIVE)
             return
-        # A bookie that answers more than was asked for is taken at its word for what was.
-        del stored[self.count :]
+        if not stored:
+            error = PersistenceError(f"reading entry {ledger_id}:{first}: an answer without entries")
+            self._missed(place, error, negative=False)
+            return
+        # A bookie may answer with more entries than were asked for; callers count on none behind `last`.
+        del stored[last - first + 1 :]
         entries: list[Entry] = []
         try:
-            decode_run(self.ledger_id, self.first, stored, entries, self._digest)
-        except PersistenceError as error:
-            if not entries:  # Those before the damaged one are good; the next read begins with it.
-                self._missed(place, error, negative=False)
+            decode_run(ledger_id, first, stored, entries, self._digest)
+        except PersistenceError as damage:
+            # Entries before the damaged one are good; the next read begins with the damaged one and asks on.
+            if not entries:
+                self._missed(place, damage, negative=False)
                 return
         self._end(entries, None)
 
     def _missed(self, place: int, error: BrokerError, *, negative: bool) -> None:
-        self._negatives += negative
+        """A bookie did not serve the read; `negative`: it certainly does not have the entry."""
         if self._error is None or not negative:
             self._error = error
         if place == 0 and len(self._order) > 1:
-            self._reader.move_on(self.ledger_id)
+            self._reader.move_on(self._request.ledger_id)
         if self._asked < len(self._order):
             self._cancel_timer()
             self._ask_next()
+        # With speculative reads another bookie may still answer, and have the entry.
         elif not self._outstanding:
             self._end([], self._error)
 
@@ -193,41 +219,37 @@ class _Read:
 
 
 class _StripedRead:
-    """A run of a ledger whose bookies have only some entries each: asked one by one, answered up to the first gap."""
+    """A run of a striped ledger: its entries are read one by one, and reported up to the first that failed."""
 
     def __init__(
-        self,
-        reader: EnsembleReader,
-        ledger_id: int,
-        segment: Segment,
-        quorum: int,
-        digest: Digest,
-        first: int,
-        last: int,
-        bytes_max: int,
-        done: RunRead,
+        self, reader: EnsembleReader, digest: Digest, segment: Segment, quorum: int, request: ReadRequest
     ) -> None:
-        count = min(last - first + 1, SINGLE_READS_MAX)
+        first = request.first
+        count = min(request.last - first + 1, SINGLE_READS_MAX)
+        self._request = request
         self._entries: list[Entry | None] = [None] * count
         self._left = count
         self._error: BrokerError | None = None
-        self._bytes_max = bytes_max
-        self._done = done
+        """Of the first entry; errors of later ones only end the run."""
+        members = segment.members
         self._reads = [
             _Read(
                 reader,
-                ledger_id,
                 digest,
-                [segment.members[place] for place in write_set(entry_id, len(segment.members), quorum)],
-                entry_id,
-                1,
-                bytes_max,
-                partial(self._answered, entry_id - first),
+                [members[position] for position in write_set(entry_id, len(members), quorum)],
+                ReadRequest(
+                    request.ledger_id,
+                    entry_id,
+                    entry_id,
+                    request.bytes_max,
+                    partial(self._answered, entry_id - first),
+                ),
             )
             for entry_id in range(first, first + count)
         ]
 
     def begin(self) -> None:
+        """Ask for all entries at once."""
         for read in self._reads:
             read.begin()
 
@@ -242,10 +264,11 @@ class _StripedRead:
 
     def _end(self) -> None:
         run: list[Entry] = []
-        room = self._bytes_max
+        bytes_left = self._request.bytes_max
+        # The first entry is reported whatever its size, or a reader with a small budget would never get past it.
         for entry in self._entries:
-            if entry is None or (run and entry.size > room):
+            if entry is None or (run and entry.size > bytes_left):
                 break
             run.append(entry)
-            room -= entry.size
-        self._done(run, None if run else self._error)
+            bytes_left -= entry.size
+        self._request.done(run, None if run else self._error)

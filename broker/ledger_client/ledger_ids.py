@@ -1,12 +1,13 @@
-"""Ledger ids: unique in the metadata store for ever, taken from it a block at a time.
+"""Ledger ids: unique in a metadata store for ever, reserved in it a block at a time.
 
-One key counts the ids that any broker may have given out; a broker advances it by a block with a
-compare-and-set and then answers from memory, so that opening a thousand topics writes it once. What is left
-of a block at a stop is never used.
+The law: no id is used twice, because the entries of two ledgers with one id would be mixed. One key counts the ids that
+any broker may have used; a broker advances it by a block with a compare-and-set, so opening a thousand topics writes it
+once. The rest of a block is lost at a stop.
 
-A metadata store that was wiped, or restored from an older copy, counts again what it has given out before. A bookie in
-the broker's process still knows those ids, so it says above which of them new ledgers begin. Bookies over TCP can only be
-asked for one ledger at a time: no protocol has a list of what a bookie holds.
+A metadata store that was wiped, or restored from an older copy, counts ids again that were used before. Two sources guard
+against it: `LedgerIdsAbove` knows the highest id of the embedded bookie, `LedgerIdsUnused` asks bookies over TCP for each
+id, because no protocol lists the ledgers of a bookie. In ZooKeeper ids come from `zookeeper_ledger_ids`. BookKeeper's
+name: LedgerIdGenerator.
 """
 
 from __future__ import annotations
@@ -25,19 +26,31 @@ from protocol.bookie_frame import RC_NO_ENTRY, RC_OK
 log = logging.getLogger(__name__)
 
 KEY = "/ledgers/idgen"
+"""Its value is the first id that no block has, in decimal."""
 BLOCK_IDS = 1000
+"""Ids reserved by one write."""
 ASKED_S = 1.0
-"""So long a new ledger waits for bookies that hang before they say whether they have one of its id."""
+"""Limit on the time that bookies without an answer delay a new ledger."""
 
 
 class LedgerIdSource(Protocol):
+    """Gives each new ledger its id."""
+
     async def next(self, above: int = -1) -> int:
-        """A fresh id greater than `above`. MetadataError when there is none to be had."""
+        """An unused id greater than `above`.
+
+        A log's ledgers are ordered by id, so its next one needs an id above its last.
+
+        Raises MetadataError when the store refuses, or has no ids left.
+        """
         ...
 
 
 class LedgerIds:
+    """Ids from blocks that are reserved in the metadata store."""
+
     def __init__(self, metadata: MetadataStore, block_ids: int = BLOCK_IDS) -> None:
+        """`block_ids` as small as tests need it."""
         assert block_ids > 0
         self._metadata = metadata
         self._block_ids = block_ids
@@ -46,14 +59,13 @@ class LedgerIds:
         self._reserving = asyncio.Lock()
 
     async def next(self, above: int = -1) -> int:
-        """A fresh id greater than `above`, because a log's ledgers are ordered by their ids.
-
-        Raises MetadataError when the store cannot be written.
-        """
+        """Writes the store once per block."""
         if not self._has(above):
+            # One block for all that wait; each would otherwise reserve its own.
             async with self._reserving:
                 while not self._has(above):
                     await self._reserve(above)
+        # The ids in between are lost.
         ledger_id = max(self._next, above + 1)
         self._next = ledger_id + 1
         return ledger_id
@@ -63,31 +75,36 @@ class LedgerIds:
 
     async def _reserve(self, above: int) -> None:
         found = await self._metadata.get(KEY)
+        # Above what the log has: a store that was wiped may count from the beginning again.
         start = max(int(found.value) if found else 0, above + 1)
         end = start + self._block_ids
         try:
             await self._metadata.put(KEY, b"%d" % end, found.version if found else ABSENT)
         except BadVersion:
-            return  # Another broker took a block in between: look again.
+            return  # Another broker reserved a block in between: the caller looks again.
         self._next, self._end = start, end
 
 
 class LedgerIdsAbove:
-    """Ids of another source that are greater than every one that the bookie has or had."""
+    """Ids of another source, above all that the bookie had."""
 
     def __init__(self, source: LedgerIdSource, highest: int) -> None:
-        """`highest`: the bookie's, -1 for none."""
+        """`highest` is the highest id in the bookie's files.
+
+        -1 when it has no ledger.
+        """
         self._source = source
         self._highest = highest
-        self._told = False
+        self._warned = False
 
     async def next(self, above: int = -1) -> int:
-        """A fresh id greater than `above`. MetadataError when there is none to be had."""
+        """Skips the source to above the bookie's ids, with one warning."""
         ledger_id = await self._source.next(above)
         if ledger_id > self._highest:
             return ledger_id
-        if not self._told:
-            self._told = True
+        # Once: every id up to the bookie's highest would warn again.
+        if not self._warned:
+            self._warned = True
             log.warning(
                 "the metadata store gave out ledger id %d, but the bookie has had ids up to %d: the store is newer or"
                 " older than the bookie's files (wiped, or restored from a copy); ids go on above, and ledgers that the"
@@ -99,10 +116,9 @@ class LedgerIdsAbove:
 
 
 class LedgerIdsUnused:
-    """Ids of another source that no bookie has a ledger of, as far as those that can be reached know.
+    """Ids of another source that no reachable bookie has a ledger of.
 
-    Entries of two ledgers with one id would be mixed. Behind one that is taken the ids go on further and further above,
-    so that a few questions leave all that there is behind.
+    After each id that is taken the next try is twice as far above, so a few questions pass every used id.
     """
 
     def __init__(self, source: LedgerIdSource, bookies: Bookies) -> None:
@@ -110,7 +126,7 @@ class LedgerIdsUnused:
         self._bookies = bookies
 
     async def next(self, above: int = -1) -> int:
-        """A fresh id greater than `above`. MetadataError when there is none to be had."""
+        """Asks every reachable bookie, for at most a second per id."""
         ledger_id = await self._source.next(above)
         step = BLOCK_IDS
         while await _is_taken(ledger_id, self._bookies.reachable_clients()):
@@ -127,7 +143,7 @@ class LedgerIdsUnused:
 
 
 async def _is_taken(ledger_id: int, clients: Collection[LedgerClient]) -> bool:
-    """Whether one of them says so. Who fails or hangs proves nothing."""
+    """True when a bookie has a ledger of that id. A bookie that fails or is silent proves nothing."""
     if not clients:
         return False
     loop = asyncio.get_running_loop()
@@ -140,6 +156,7 @@ async def _is_taken(ledger_id: int, clients: Collection[LedgerClient]) -> bool:
             if not answered.done():
                 answered.set_result(rc)
 
+        # Entry 0 tells: a bookie that has the ledger without it answers "no entry", otherwise "no ledger".
         client.read(ledger_id, 0, done)
     answers, _ = await asyncio.wait(asked, timeout=ASKED_S)
     return any(answer.result() in (RC_OK, RC_NO_ENTRY) for answer in answers)

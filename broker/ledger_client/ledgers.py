@@ -1,8 +1,11 @@
-"""Ledgers: making, writing, reading, recovering and deleting them, on one bookie or on many.
+"""Ledgers: making, writing, reading, recovering and deleting ledgers, on one bookie or on many.
 
-The one object of the ledger client that the rooms above know. A ledger's metadata says where its entries are. It is
-loaded when somebody reads the ledger, and kept while there is room. Those of others change, when their writer's ensemble
-does or when a tool copies what a dead bookie had: a read that failed everywhere looks once whether they did.
+The one object of this package that the layers above know: `broker/managed_ledger` makes a log of many ledgers with it.
+BookKeeper's name: the class BookKeeper, and LedgerManager for the metadata.
+
+A ledger's metadata says where its entries are. It is loaded at the first read and kept, up to 20,000 ledgers. The metadata
+of ledgers that are written here is always current. That of others may change: by its writer's ensemble change, or by a
+tool that copies the entries of a dead bookie. So a read that failed on every bookie loads the metadata again, once.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from functools import partial
 
 from broker.ledger_client.bookies import Bookies
 from broker.ledger_client.digest import Digest, digest_of
-from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, RunRead
+from broker.ledger_client.ensemble_reader import CallLater, EnsembleReader, ReadRequest, RunRead
 from broker.ledger_client.ensemble_writer import CallSoon, EnsembleWriter
 from broker.ledger_client.ledger_client import EntryAdds
 from broker.ledger_client.own_ledger import OwnLedger, RecoveringLedger, read_metadata
@@ -29,12 +32,14 @@ from protocol.ledger_metadata import LedgerMetadata, Segment, ledger_key
 log = logging.getLogger(__name__)
 
 KNOWN_MAX = 20_000
-"""Ledgers that are not written here and whose metadata is kept: some 20 MB."""
+"""Ledgers not written here whose metadata is kept: some 20 MB."""
 
-Loaded = Callable[[LedgerMetadata | BrokerError], None]
+_Loaded = Callable[[LedgerMetadata | BrokerError], None]
 
 
 class Ledgers:
+    """All ledgers that a broker uses, from its start to `close`."""
+
     def __init__(
         self,
         metadata: MetadataStore,
@@ -45,10 +50,14 @@ class Ledgers:
         call_later: CallLater,
         creator_token: int = 0,
     ) -> None:
-        """`call_soon` and `call_later` as the loop's. `creator_token`: a number that no other broker has, by which
-        ledgers made here are known again; 0 = none."""
+        """`call_soon` and `call_later` as the loop's.
+
+        `creator_token`: a random number by which this broker knows a ledger again whose creation was answered late; 0 =
+        never know one again.
+        """
         self.bookies = bookies
         self.settings = settings
+        """For new ledgers; those that exist keep what their metadata says."""
         self.digest: Digest = digest_of(settings.digest_type, settings.password)
         """Of new ledgers."""
         self._store = metadata
@@ -58,29 +67,36 @@ class Ledgers:
             bookies, call_later, sticky=settings.sticky_reads, speculative_s=settings.speculative_read_s
         )
         self._own: dict[int, OwnLedger] = {}
-        """Those that are written here: as many as there are, until they are closed."""
+        """Ledgers that are written here, until they are closed. Never dropped: their metadata changes here."""
         self._kept: dict[int, LedgerMetadata] = {}
-        """Of others, the one that was loaded first in front."""
-        self._loading: dict[int, list[Loaded]] = {}
+        """Metadata of other ledgers; the one that was loaded first is dropped first."""
+        self._loading: dict[int, list[_Loaded]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     # Writing
 
     async def create(self, ledger_id: int, custom: dict[str, bytes]) -> OwnLedger:
-        """A new, empty ledger. Raises NotEnoughBookies, or MetadataError (BadVersion when it exists)."""
+        """Begin a ledger; returns it.
+
+        Raises NotEnoughBookies, or MetadataError (BadVersion when it exists).
+        """
         own, _ = await self.create_beside(ledger_id, custom, ())
         return own
 
     async def create_beside(
         self, ledger_id: int, custom: dict[str, bytes], beside: Sequence[Put]
     ) -> tuple[OwnLedger, list[int]]:
-        """As `create`, with other writes whose new versions are answered: all of it is stored, or nothing."""
+        """As `create`, together with the writes in `beside`.
+
+        All is stored, or nothing; the new versions of `beside` are returned too.
+        """
         settings = self.settings
+        # With fewer than Qw bookies an entry would have fewer copies than promised, so that is the least.
         least = settings.write_quorum if settings.opportunistic_striping else settings.ensemble_size
         members = self.bookies.choose(settings.ensemble_size, count_min=least)
         metadata = LedgerMetadata(
             (Segment(members),),
-            ensemble_size=len(members),
+            ensemble_size=len(members),  # Readers and recoveries count with the bookies that there are.
             write_quorum=settings.write_quorum,
             ack_quorum=settings.ack_quorum,
             digest_type=settings.digest_type,
@@ -93,67 +109,72 @@ class Ledgers:
         return own, versions
 
     def writer(self, ledger: OwnLedger) -> EntryAdds:
-        """Where the entries of a ledger that `create` made go, from entry 0 on. One per ledger."""
+        """The destination of a created ledger's entries, from entry 0 on.
+
+        Call it once per ledger.
+        """
         sole = self.bookies.sole
-        if sole is not None:  # As it is: a wrapper would cost a call per entry and add nothing.
+        if sole is not None:  # Without a wrapper, which would cost a call per entry and add nothing.
             return sole
         return EnsembleWriter(ledger, self.bookies, call_soon=self._call_soon, spawn=self._spawn)
 
     # Reading
 
     def read(self, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead) -> None:
-        """Some entries from `first` on, none behind `last` and about `bytes_max` bytes; called once, never inside this
-        call. The error is NoSuchLedger or NoSuchEntry only where every bookie that might have it says so."""
+        """Read some entries from `first` on, none behind `last`.
+
+        They have about `bytes_max` bytes in all.
+
+        `done` is called once, never inside this call. Its error is NoSuchLedger or NoSuchEntry only when every bookie
+        that might have the entry says so.
+        """
+        request = ReadRequest(ledger_id, first, last, bytes_max, done)
         metadata = self._metadata_of(ledger_id)
         if metadata is None:
-
-            def loaded(found: LedgerMetadata | BrokerError) -> None:
-                if isinstance(found, LedgerMetadata):
-                    self._read_by(found, ledger_id, first, last, bytes_max, done)
-                else:
-                    done([], found)
-
-            self._load_then(ledger_id, loaded)
+            self._load_then(ledger_id, partial(self._read_loaded, request))
             return
         if ledger_id not in self._own:
-            done = partial(self._read_or_look_again, metadata, ledger_id, first, last, bytes_max, done)
-        self._read_by(metadata, ledger_id, first, last, bytes_max, done)
+            # Made anew and not by `_replace`, which costs a microsecond: a catch-up read of one entry costs six.
+            retrying = partial(self._done_or_again, request, metadata)
+            request = ReadRequest(ledger_id, first, last, bytes_max, retrying)
+        self._reader.read(metadata, request)
 
     def _metadata_of(self, ledger_id: int) -> LedgerMetadata | None:
         own = self._own.get(ledger_id)
         return self._kept.get(ledger_id) if own is None else own.metadata
 
-    def _read_by(
-        self, metadata: LedgerMetadata, ledger_id: int, first: int, last: int, bytes_max: int, done: RunRead
-    ) -> None:
-        self._reader.read(ledger_id, metadata, first, last, bytes_max, done)
+    def _read_loaded(self, request: ReadRequest, found: LedgerMetadata | BrokerError) -> None:
+        if isinstance(found, LedgerMetadata):
+            self._reader.read(found, request)
+        else:
+            request.done([], found)
 
-    def _read_or_look_again(
+    def _done_or_again(
         self,
-        metadata: LedgerMetadata,
-        ledger_id: int,
-        first: int,
-        last: int,
-        bytes_max: int,
-        done: RunRead,
+        request: ReadRequest,
+        before: LedgerMetadata,
         entries: list[Entry],
         error: BrokerError | None,
     ) -> None:
-        """By metadata that may be old: nobody had the entry, or nobody could say."""
+        """Report the outcome, unless it is an error and newer metadata names other bookies: then read there.
+
+        `before` is the metadata that the read went by.
+        """
         if error is None:
-            done(entries, error)
+            request.done(entries, error)
             return
         refused = error
 
         def loaded(found: LedgerMetadata | BrokerError) -> None:
-            if isinstance(found, LedgerMetadata) and found.segments != metadata.segments:
-                self._read_by(found, ledger_id, first, last, bytes_max, done)
+            if isinstance(found, LedgerMetadata) and found.segments != before.segments:
+                self._reader.read(found, request)
             else:
-                done([], refused)
+                request.done([], refused)
 
-        self._load_then(ledger_id, loaded)
+        self._load_then(request.ledger_id, loaded)
 
-    def _load_then(self, ledger_id: int, loaded: Loaded) -> None:
+    def _load_then(self, ledger_id: int, loaded: _Loaded) -> None:
+        """Load the metadata and call `loaded` with it; calls for one ledger share one load."""
         waiting = self._loading.setdefault(ledger_id, [])
         waiting.append(loaded)
         if len(waiting) == 1:
@@ -172,14 +193,15 @@ class Ledgers:
         for loaded in self._loading.pop(ledger_id):
             try:
                 loaded(answer)
-            except Exception:  # One reader's mistake is not to leave the others without an answer.
+            except Exception:  # One reader's error must not leave the other readers without an answer.
                 log.exception("a reader of ledger %d failed on its metadata", ledger_id)
 
     def _keep(self, ledger_id: int, metadata: LedgerMetadata) -> None:
-        """In the place of the one that was loaded first, when there are many."""
+        """Keep the metadata of a ledger that is not written here, or not any more."""
         self._own.pop(ledger_id, None)
+        # Removed first, so that it goes to the end: dicts keep the place of a key that is set again.
         self._kept.pop(ledger_id, None)
-        # What readers need, for as long as the log exists: not what tools want to know.
+        # Without the custom part, which only tools read.
         self._kept[ledger_id] = replace(metadata, custom={})
         if len(self._kept) > KNOWN_MAX:
             oldest = next(iter(self._kept))
@@ -189,9 +211,12 @@ class Ledgers:
     # Ends
 
     async def recover(self, ledger_id: int) -> LedgerMetadata | None:
-        """Fence and close a ledger that another writer left open; answers its metadata, None when there is no such
-        ledger. One that is closed is left as it is. Raises PersistenceError or MetadataError, and may then be
-        tried again."""
+        """Fence and close a ledger that another writer left open.
+
+        Returns its metadata, None for a missing ledger.
+
+        A closed ledger stays as it is. After PersistenceError or MetadataError the call may be tried again.
+        """
         taken = await RecoveringLedger.take_over(self._store, ledger_id)
         if isinstance(taken, RecoveringLedger):
             taken = await recover(taken, self.bookies, call_soon=self._call_soon, spawn=self._spawn)
@@ -200,17 +225,24 @@ class Ledgers:
         return taken
 
     async def delete(self, ledger_id: int) -> None:
-        """Its space may be reclaimed. A missing ledger is no error. Raises MetadataError."""
+        """Delete the ledger's metadata; bookies reclaim its space.
+
+        A missing ledger is fine. Raises MetadataError.
+        """
+        # The metadata first: bookies give the space back when they find it gone, and a crash in between leaves nothing
+        # that points to deleted entries.
         await self._store.delete(ledger_key(ledger_id))
         self._own.pop(ledger_id, None)
         self._kept.pop(ledger_id, None)
         self._reader.forget(ledger_id)
+        # Only an embedded bookie can be told. Those over TCP compare with the metadata store now and then.
         if self.bookies.sole is not None:
             self.bookies.sole.delete(ledger_id)
 
     async def close(self) -> None:
-        """What is outstanding is answered with an I/O error."""
+        """Close the bookies; outstanding requests fail with an I/O error."""
         await self.bookies.close()
+        # Again and again: a task that ends with an error may have begun another one.
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 

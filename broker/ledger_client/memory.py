@@ -1,6 +1,6 @@
-"""The ledger client for `--memory` and tests: ledgers in dictionaries, gone with the process.
+"""MemoryLedgerClient: a bookie in dictionaries, for `--memory` and tests; gone with the process.
 
-Answers as a bookie would (keys, fences, missing entries), one turn later, in the order of the calls.
+It answers as a bookie does (keys, fences, missing entries), one turn of the loop later, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from protocol.bookie_frame import (
 )
 
 CallSoon = Callable[[Callable[[], None]], object]
+"""Calls its argument in a later turn of the loop, as `loop.call_soon`."""
 
 
 class _Ledger:
@@ -39,8 +40,9 @@ class _Ledger:
 
 
 class MemoryLedgerClient:
+    """`LedgerClient` without a disk."""
+
     def __init__(self, call_soon: CallSoon) -> None:
-        """`call_soon` runs its argument in a later turn of the loop (`loop.call_soon`)."""
         self._call_soon = call_soon
         self._ledgers: dict[int, _Ledger] = {}
         self._answers: deque[Callable[[], None]] = deque()
@@ -56,6 +58,7 @@ class MemoryLedgerClient:
         recovery: bool,
         done: AddDone,
     ) -> None:
+        """Checks the request as a bookie does."""
         entry = b"".join(parts)
         rc = self._store(ledger_id, entry_id, entry, master_key, recovery)
         self._answer(partial(done, rc, entry_id))
@@ -85,6 +88,7 @@ class MemoryLedgerClient:
         return ledger if ledger.master_key == master_key else None
 
     def read(self, ledger_id: int, entry_id: int, done: ReadDone) -> None:
+        """Answered in the next turn."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             self._answer(partial(done, RC_NO_LEDGER, b""))
@@ -95,23 +99,25 @@ class MemoryLedgerClient:
     def batch_read(
         self, ledger_id: int, first: int, count_max: int, bytes_max: int, done: BatchReadDone
     ) -> None:
+        """`bytes_max` counts the overhead of the wire, as a bookie does."""
         ledger = self._ledgers.get(ledger_id)
         if ledger is None:
             self._answer(partial(done, RC_NO_LEDGER, []))
             return
         entries: list[bytes] = []
-        room = bytes_max - BATCH_OVERHEAD_BYTES
+        bytes_left = bytes_max - BATCH_OVERHEAD_BYTES
         while count_max <= 0 or len(entries) < count_max:
             entry = ledger.entries.get(first + len(entries))
             if entry is None:
                 break
-            room -= len(entry) + BATCH_ENTRY_OVERHEAD_BYTES
-            if room < 0 and entries:
+            bytes_left -= len(entry) + BATCH_ENTRY_OVERHEAD_BYTES
+            if bytes_left < 0 and entries:
                 break
             entries.append(entry)
         self._answer(partial(done, RC_OK if entries else RC_NO_ENTRY, entries))
 
     def fence(self, ledger_id: int, master_key: bytes, done: ReadDone, entry_id: int = LAST_ENTRY) -> None:
+        """Fences also a ledger that has no entry yet, which then exists."""
         ledger = self._known(ledger_id, master_key)
         if ledger is None:
             self._answer(partial(done, RC_UNAUTHORIZED, b""))
@@ -120,9 +126,11 @@ class MemoryLedgerClient:
         self.read(ledger_id, entry_id, done)
 
     def delete(self, ledger_id: int) -> None:
+        """Forgets the ledger."""
         self._ledgers.pop(ledger_id, None)
 
     async def close(self) -> None:
+        """Fails later adds; the entries stay readable."""
         self._closed = True
 
     def _answer(self, answer: Callable[[], None]) -> None:
@@ -131,7 +139,7 @@ class MemoryLedgerClient:
             self._call_soon(self._deliver)
 
     def _deliver(self) -> None:
-        # What completions ask in turn is answered in the next turn, as from a real bookie.
+        # Requests that a completion makes are answered in the next turn, as by a real bookie.
         answers, self._answers = self._answers, deque()
         for answer in answers:
             answer()

@@ -1,15 +1,21 @@
-"""Recovery: finding out where a ledger ends whose writer is gone, or may not know that it is.
+"""Recovery: finding the end of a ledger whose writer is gone, or is cut off and does not know it.
 
-1. The metadata says IN_RECOVERY, so the writer cannot change its ensemble any more.
-2. Every bookie of the last ensemble is fenced and asked for its last entry, until fewer than Qa bookies of any write
-   set have not answered. The highest last add confirmed in those entries was surely acknowledged.
-3. Entry by entry from there on: the whole write set is asked, and each question fences too, because a bookie that was
-   not heard of in step 2 might still take the entry and so make it acknowledged after it was found missing. One good
-   copy is enough: the entry is written back until Qa bookies have it. An entry is absent, and the ledger ends
-   before it, when so many fenced bookies say so that it cannot be on Qa of them. A bookie that does not know, does not
-   answer or has damaged bytes proves nothing; with too many of those the recovery fails and may be tried again.
-4. The metadata says CLOSED, with the end and the ensembles of what was written back. Of several recoveries the first
-   one to write that decides; the others take its word.
+The law: every entry that was confirmed stays, and after recovery the ledger's end is the same for every reader. An entry
+that was confirmed is on Qa bookies of its write set; all steps follow from that (`placement`).
+
+1. The metadata says IN_RECOVERY, so the writer cannot change its ensemble any more (`RecoveringLedger.take_over`).
+2. Every bookie of the last ensemble is fenced and asked for its last entry, until fewer than Qa bookies of any write set
+   have not answered. The highest last add confirmed (LAC) in those entries was certainly confirmed.
+3. Entry by entry from there on, the whole write set is asked. Each question fences too: a bookie that did not answer in
+   step 2 might still take the entry, and so make it confirmed after it was found missing. One good copy is enough: the
+   entry is written back until Qa bookies have it. An entry is absent, and the ledger ends before it, when so many fenced
+   bookies say so that it cannot be on Qa of them. A bookie that is silent, fails or has damaged bytes proves nothing; with
+   too many of those the recovery fails and may be tried again.
+4. The metadata says CLOSED, with the end and the ensembles of the entries that were written back. Of several recoveries
+   the first to store that decides, and the others take its end.
+
+BookKeeper's names: LedgerRecoveryOp for the whole, ReadLastConfirmedOp for step 2, `asyncRecoveryAddEntry` for the write
+back.
 """
 
 from __future__ import annotations
@@ -28,15 +34,18 @@ from broker.model.errors import BrokerError, PersistenceError
 from protocol.ledger_metadata import LedgerMetadata, Segment
 
 READ_AHEAD_MAX = 100
-"""Entries that are asked for before the first of them is known: one at first, twice as many with each that is found,
-because those behind the ledger's end are asked in vain."""
+"""Limit on the entries that are asked for at a time. It begins with one and doubles with each entry found: most ledgers
+have nothing behind the LAC, and questions behind a ledger's end are in vain."""
 
 
 async def recover(
     ledger: RecoveringLedger, bookies: Bookies, *, call_soon: CallSoon, spawn: Spawn
 ) -> LedgerMetadata:
-    """Close the ledger; answers its metadata. Raises PersistenceError when too few bookies can answer, MetadataError
-    when the end cannot be stored; then nothing is lost and the recovery may be tried again."""
+    """Close the ledger; returns its metadata.
+
+    Raises PersistenceError when too few bookies answer, MetadataError when the end cannot be stored. Nothing is lost then,
+    and the recovery may be tried again.
+    """
     recovery = _Recovery(ledger, bookies)
     confirmed = await recovery.find_confirmed()
     writer = EnsembleWriter(
@@ -47,6 +56,8 @@ async def recover(
 
 
 class _Recovery:
+    """Steps 2 and 3 for one ledger."""
+
     def __init__(self, ledger: RecoveringLedger, bookies: Bookies) -> None:
         self._metadata = metadata = ledger.metadata
         self._ledger_id = ledger.ledger_id
@@ -55,11 +66,15 @@ class _Recovery:
         self._quorums = metadata.write_quorum, metadata.ack_quorum
 
     async def find_confirmed(self) -> int:
-        """The highest entry that is known to be acknowledged; every write set of the last ensemble is fenced."""
+        """Step 2: fence the last ensemble; returns the last confirmed entry.
+
+        Every write set is fenced. The entry is the highest one that was surely confirmed.
+        """
         segment = self._metadata.segments[-1]
         answered = [False] * len(segment.members)
-        # Where the last segment has nothing that counts, it began behind entries that are confirmed. Recovery
-        # never goes back in front of it: what it writes back belongs to the last segment.
+        # A segment begins behind the last confirmed entry, so everything in front of it is confirmed, also when the last
+        # segment has no entry. Recovery never goes back in front of it: the entries that it writes back must be in the
+        # last segment.
         confirmed = segment.first_entry_id - 1
         what = f"fencing ledger {self._ledger_id}"
         wait = _Wait(len(segment.members), what)
@@ -67,6 +82,7 @@ class _Recovery:
         def fenced(position: int, rc: int, stored: bytes) -> None:
             nonlocal confirmed
             if rc == OK:
+                # Damaged bytes may have any LAC, and a LAC that is too high would confirm entries that never were.
                 error = self._damage(stored)
                 if error is not None:
                     wait.failed(error)
@@ -75,6 +91,7 @@ class _Recovery:
             elif rc not in NEGATIVE:
                 wait.failed(error_of(rc, f"{what} on {segment.members[position]}"))
                 return
+            # A bookie without any entry is fenced as well as one with entries: both have answered.
             answered[position] = True
             wait.negative(enough=is_covered(answered, *self._quorums))
 
@@ -85,7 +102,10 @@ class _Recovery:
         return confirmed
 
     async def write_back(self, confirmed: int, writer: EnsembleWriter) -> tuple[int, int]:
-        """(last entry, length): what stands behind `confirmed` is on Qa bookies when this returns."""
+        """Step 3: write entries behind `confirmed` back to Qa bookies.
+
+        Returns the ledger's last entry and its length.
+        """
         segment = self._metadata.segments[-1]
         reads: deque[_Wait] = deque()
         written: deque[asyncio.Future[int]] = deque()
@@ -102,15 +122,18 @@ class _Recovery:
                 if stored is not None:
                     found = stored
                     last += 1
+                    # Entries are written back while the next ones are read, and awaited at the end.
                     ahead = min(2 * ahead, READ_AHEAD_MAX)
                     written.append(self._write(writer, last, stored))
         finally:
+            # Questions behind the end. An error in one of them must not be reported as never retrieved.
             for read in reads:
                 read.over.cancel()
         for entry_id, outcome in enumerate(written, confirmed + 1):
             rc = await outcome
             if rc != OK:
                 raise error_of(rc, f"writing back entry {self._ledger_id}:{entry_id}")
+        # The last entry that was found has the ledger's length. Without one it is in the last confirmed entry.
         return last, ledger_length(found) if found else await self._length_at(last)
 
     def _write(self, writer: EnsembleWriter, entry_id: int, stored: bytes) -> asyncio.Future[int]:
@@ -131,7 +154,7 @@ class _Recovery:
         return outcome
 
     async def _length_at(self, entry_id: int) -> int:
-        """Payload bytes up to and including a confirmed entry; 0 for entry -1."""
+        """Payload bytes of the ledger up to and with a confirmed entry; 0 for entry -1."""
         if entry_id < 0:
             return 0
         segment, _ = self._metadata.segment_of(entry_id)
@@ -141,7 +164,7 @@ class _Recovery:
         return ledger_length(stored)
 
     def _read(self, entry_id: int, segment: Segment, *, fencing: bool) -> _Wait:
-        """The entry as stored, None when it is absent for certain."""
+        """Ask the entry's whole write set. The result is the stored entry, None when it is certainly absent."""
         what = f"reading entry {self._ledger_id}:{entry_id}"
         positions = write_set(entry_id, len(segment.members), self._quorums[0])
         wait = _Wait(len(positions), what)
@@ -159,6 +182,8 @@ class _Recovery:
             else:
                 wait.found(stored)
 
+        # Every bookie of the set, because each question fences. All at once: one after the other a silent bookie would cost
+        # its timeout for every entry.
         for position in positions:
             client = self._bookies.client(segment.members[position])
             if fencing:
@@ -168,6 +193,7 @@ class _Recovery:
         return wait
 
     def _damage(self, stored: bytes, entry_id: int | None = None) -> BrokerError | None:
+        """The error in a stored entry; None for a good one. Without an entry id any entry of the ledger will do."""
         try:
             self._digest.check(self._ledger_id, entry_id_of(stored) if entry_id is None else entry_id, stored)
         except PersistenceError as error:
@@ -176,27 +202,34 @@ class _Recovery:
 
 
 class _Wait:
-    """For one good answer, or for enough negative ones, of several bookies."""
+    """Waits for one good answer of several bookies, or for enough negative ones."""
 
     def __init__(self, bookies: int, what: str) -> None:
+        """`bookies`: how many were asked; `what`: the question, for the error."""
         self.over: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        """The stored entry, None after enough negative answers, PersistenceError when neither came."""
         self._left = bookies
         self._what = what
         self._errors: list[BrokerError] = []
 
     def found(self, stored: bytes) -> None:
+        """A bookie has the entry: that is enough."""
         self._left -= 1
         if not self.over.done():
             self.over.set_result(stored)
 
     def negative(self, *, enough: bool) -> None:
+        """A bookie certainly does not have the entry.
+
+        `enough`: with the others that proves its absence.
+        """
         self._left -= 1
         if enough and not self.over.done():
             self.over.set_result(None)
         self._end_if_last()
 
     def failed(self, error: BrokerError) -> None:
-        """An answer that proves nothing."""
+        """A bookie gave an answer that proves nothing."""
         self._left -= 1
         self._errors.append(error)
         self._end_if_last()

@@ -1,4 +1,7 @@
-"""BookKeeper's result codes as the ledger client sorts them, and the broker's error for each."""
+"""Result codes of BookKeeper's wire, sorted by what each of them proves, and the broker's error for each.
+
+BookKeeper's names: BookieProtocol for the codes on the wire, BKException.Code for its client's own.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from protocol.bookie_frame import (
 
 OK = RC_OK
 NOT_ENOUGH_BOOKIES = -6
-"""Never on the wire: the number that BookKeeper's own client has for it."""
+"""Never on the wire: the number in BookKeeper's own client (NotEnoughBookiesException)."""
 NEGATIVE = (RC_NO_LEDGER, RC_NO_ENTRY)
-"""The bookie is sure not to have the entry. Everything else that is not OK proves nothing."""
+"""The bookie certainly does not have the entry. Every other code except OK proves nothing."""
 FENCED = (RC_UNAUTHORIZED, RC_FENCED)
-"""Somebody else has the ledger; its writer must stop for good."""
+"""Another process has taken the ledger over; its writer must stop for good."""
 
 _ERRORS: dict[int, type[PersistenceError]] = {
     RC_NO_LEDGER: NoSuchLedger,
@@ -35,7 +38,12 @@ _ERRORS: dict[int, type[PersistenceError]] = {
 
 
 def error_of(rc: int, what: str) -> BrokerError:
-    """The error for a result code of the ledger client that is not OK."""
+    """The error for a result code other than OK.
+
+    `what`: the request, for the text.
+    """
     if rc == NOT_ENOUGH_BOOKIES:
-        return NotEnoughBookies(f"{what}: a bookie failed and no other can take its place")
+        return NotEnoughBookies(
+            f"{what}: a bookie failed and no other can take its place; start more bookies"
+        )
     return _ERRORS.get(rc, PersistenceError)(f"{what}: bookie answered {rc}")

@@ -1,8 +1,8 @@
-"""From stored entries to Entry objects: the digest is checked and the broker entry metadata cut off in one pass.
+"""Stored entries to Entry objects: digest check and broker entry metadata in one pass.
 
-This is what a catch-up read costs per entry, so it does in one loop what `digest.check` and
-`broker_entry_metadata.split` do one by one, and is tested against them. Bodies share the bytes of the
-stored entry. Ledgers with another digest than CRC32C take a plain loop.
+This is the cost of a catch-up read per entry, so one loop does what `digest.check` and `broker_entry_metadata.split` do
+one by one, and is tested against them. Bodies share the bytes of the stored entry. Ledgers with another digest than
+CRC32C, which Pulsar's brokers do not write by default, take a plain loop.
 """
 
 from __future__ import annotations
@@ -27,15 +27,20 @@ _BODY_AFTER_BLOCK = OVERHEAD_BYTES + _BLOCK.size
 def decode_run(
     ledger_id: int, first: int, stored: list[bytes], into: list[Entry], digest: Digest = DEFAULT_DIGEST
 ) -> None:
-    """Append an Entry for each stored entry, `first` and those behind it. PersistenceError names the first one
-    whose bytes are not what was written; those before it have been appended. `messages` stays 0: not read yet."""
+    """Append an Entry to `into` for each stored entry.
+
+    The first one must have the entry id `first`.
+
+    Raises PersistenceError for the first one whose bytes are not as written; those before it have been appended. Their
+    `messages` are 0 until a dispatcher reads them from the body.
+    """
     if digest.type is not DigestType.CRC32C:
         _decode_one_by_one(ledger_id, first, stored, into, digest)
         return
     unpack, unpack_block = _IDS_AND_CRC.unpack_from, _BLOCK.unpack_from
     append = into.append
     for entry_id, whole in enumerate(stored, first):
-        if len(whole) < _BODY_AFTER_BLOCK:
+        if len(whole) < _BODY_AFTER_BLOCK:  # Too short for a block: all of it is body.
             append(Entry(ledger_id, entry_id, b"", check(ledger_id, entry_id, whole), 0))
             continue
         found_ledger, found_entry, crc = unpack(whole)
@@ -45,8 +50,10 @@ def decode_run(
             or found_entry != entry_id
             or found_ledger != ledger_id
         ):
+            # `check` finds which of the three it was, and raises with the better text.
             check(ledger_id, entry_id, whole)
             raise PersistenceError(f"entry {ledger_id}:{entry_id}: digest does not match its bytes")
+        # Entries of brokers without broker entry metadata begin with the client's bytes, and those never with MAGIC.
         header = b""
         magic, size = unpack_block(body)
         if magic == MAGIC:

@@ -1,4 +1,8 @@
-"""The two clocks. Only edges and the composition root look at them; every other room is told the time."""
+"""The two clocks of the broker.
+
+Only edges and the composition root call them; every other room receives the time as an argument, so that its tests
+decide what time it is.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,13 @@ import time
 
 
 def monotonic_ns() -> int:
-    """For intervals: cache age, keep-alive, rates. In whole microseconds, so that a record of decisions, which
-    keeps microseconds, repeats them exactly."""
+    """Return nanoseconds for intervals: cache age, keep-alive, rates.
+
+    In whole microseconds: an access record keeps microseconds, and a replay of it must decide the same.
+    """
     return time.monotonic_ns() // 1000 * 1000
 
 
 def wall_ms() -> int:
-    """Milliseconds since 1970, for what clients and other processes read: timestamps, publish times."""
+    """Return milliseconds since 1970, for times that other processes read."""
     return time.time_ns() // 1_000_000

@@ -1,10 +1,15 @@
-"""The end of a loop turn: what has changed is noted now and acted upon once, before the loop sleeps.
+"""Turn: work that is collected during a turn of the event loop and done once at its end.
 
-Rooms never hand work to each other in the middle of a call; they ask for a callback at the end of the
-turn. Three ranks keep the order of the message flow: confirmed entries first, dispatchers next,
-connections (one write each) last. A callback may note further work; the turn goes on until none is left
-or its share of rounds is used up, then the loop gets to serve its sockets and the rest runs in the next turn.
-A callback that fails is logged and costs the others nothing.
+A room that changes the situation of another one does not call it at once; it registers a callback for the end of the
+turn. So a hundred receipts in one turn cost one look of a dispatcher and one write to a connection.
+
+Three ranks keep the order of the message flow. Each takes any callback, and runs before the next:
+1. confirm: confirmed runs of entries, and results of reads that are complete already
+2. dispatch: dispatchers look for entries and consumers; cursors begin to store their acknowledgements
+3. write: connections write their output; permits of dispatched entries are released; the cache evicts
+
+A callback may register more. The turn goes on until nothing is left or `ROUNDS_MAX` rounds are done; then the
+loop serves its sockets first. A callback that fails is logged, and the others run.
 """
 
 from __future__ import annotations
@@ -15,11 +20,14 @@ from collections.abc import Callable
 log = logging.getLogger("magnetar")
 
 ROUNDS_MAX = 4
+"""Rounds per turn: enough for add, dispatch, write and what follows; more would keep sockets waiting."""
 Callback = Callable[[int], None]
 """Takes `now_ns`, read once per round."""
 
 
 class Turn:
+    """One per event loop, shared by everything that runs on it."""
+
     __slots__ = ("_call_soon", "_confirms", "_dispatches", "_now_ns", "_scheduled", "_writes")
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], object], now_ns: Callable[[], int]) -> None:
@@ -31,17 +39,17 @@ class Turn:
         self._writes: list[Callback] = []
 
     def confirm(self, callback: Callback) -> None:
-        """Ledgers: deliver the run of entries that were confirmed in this turn."""
+        """Call back first: entries were confirmed or a read is complete."""
         self._confirms.append(callback)
         self._schedule()
 
     def dispatch(self, callback: Callback) -> None:
-        """Dispatchers: look at the whole situation once."""
+        """Call back second: a dispatcher or a cursor has work."""
         self._dispatches.append(callback)
         self._schedule()
 
     def write(self, callback: Callback) -> None:
-        """Connections: join what has gathered and write it once."""
+        """Call back last: output has gathered, or dispatched entries may be settled."""
         self._writes.append(callback)
         self._schedule()
 
@@ -56,6 +64,7 @@ class Turn:
             for name in ("_confirms", "_dispatches", "_writes"):
                 callbacks: list[Callback] = getattr(self, name)
                 if callbacks:
+                    # Swapped before the calls, so that callbacks registered by them run in the next round.
                     setattr(self, name, [])
                     for callback in callbacks:
                         try:

@@ -1,70 +1,87 @@
-"""Acks: what one cursor has acknowledged: a mark-delete position, entries beyond it, parts of batches.
+"""Acks: the acknowledgements of one cursor: a mark-delete position, entries beyond it, parts of batches.
 
 Everything up to the mark-delete position is acknowledged. Acknowledged entries further on are kept in a
-RangeSet until the gap before them closes; then the mark-delete position moves over them. Positions come
-from clients and may be anything: what does not name an existing, unacknowledged entry changes nothing.
+RangeSet until the hole before them closes; then the mark-delete position moves over them. Positions come
+from clients and may be anything: one that names no existing, unacknowledged entry changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from broker.managed_ledger.ledger_info import CursorSnapshot
 from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.managed_ledger_info import CursorInfo
+from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.range_set import RangeSet
 
 WORD_BITS = 64
+"""Clients send ack sets as 64-bit words."""
 _WORD = 2**WORD_BITS - 1
 _SIGN = 2 ** (WORD_BITS - 1)
 
 
 class Acks:
-    __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id")
+    """The acknowledgements of one cursor.
 
-    def __init__(self, ledgers: LedgerList, mark_delete: Position) -> None:
+    Pure bookkeeping: nothing here reads, stores or waits.
+    """
+
+    __slots__ = ("_batches", "_ledgers", "beyond", "entry_id", "ledger_id", "properties")
+
+    def __init__(
+        self, ledgers: LedgerList, mark_delete: Position, properties: Mapping[str, int] | None = None
+    ) -> None:
         self._ledgers = ledgers
         self.ledger_id, self.entry_id = mark_delete
-        """The mark-delete position."""
+        """The mark-delete position in two fields, because a tuple per acknowledgement would cost more."""
         self.beyond = RangeSet()
         """Acknowledged entries behind the mark-delete position."""
+        self.properties = dict(properties or {})
+        """Stored with the mark-delete position."""
         self._batches: dict[tuple[int, int], int] = {}
         """Partly acknowledged batches: a bit per message, set = not acknowledged."""
 
     @classmethod
-    def restore(cls, ledgers: LedgerList, snapshot: CursorSnapshot) -> Acks:
-        """From a snapshot. What it says of entries that are not there any more is forgotten."""
-        mark_delete = min(snapshot.mark_delete, ledgers.last())
-        acks = cls(ledgers, mark_delete)
-        for ledger_id, first, bits in snapshot.acked:
+    def restore(cls, ledgers: LedgerList, info: CursorInfo) -> Acks:
+        """Restore what was stored, without entries that no longer exist."""
+        mark_delete = min(info.mark_delete, ledgers.last())
+        acks = cls(ledgers, mark_delete, info.properties)
+        for ledger_id, first, bits in info.acked:
             entries = ledgers.last_entry(ledger_id) + 1 - first
             if ledger_id >= mark_delete.ledger_id and entries > 0:
                 acks.beyond.add_bits(ledger_id, first, bits & (1 << entries) - 1)
         acks.beyond.remove_through(*mark_delete)
-        for position, bits in snapshot.batches:
+        for position, bits in info.batches:
             if acks._is_open(*position):
                 acks._batches[position] = bits
         acks._advance()
         return acks
 
-    def snapshot(self, properties: dict[str, int], ranges_max: int, batches_max: int) -> CursorSnapshot:
-        """The lowest ranges and batches, as many as may be kept."""
-        return CursorSnapshot(
+    def info(self, ranges_max: int, batches_max: int) -> CursorInfo:
+        """Return the info to store, within the limits.
+
+        The lowest ranges and batches are kept. Acknowledgements above the limits are delivered again after a
+        crash.
+        """
+        return CursorInfo(
             self.mark_delete,
-            properties,
+            self.properties,
             list(self.beyond.lowest_pages(ranges_max)),
             [(Position(*key), self._batches[key]) for key in sorted(self._batches)[:batches_max]],
         )
 
     @property
     def mark_delete(self) -> Position:
+        """Everything up to here is acknowledged."""
         return Position(self.ledger_id, self.entry_id)
 
     def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
-        """Acknowledge whole entries; answers how many were not acknowledged before."""
+        """Acknowledge whole entries; return how many were not acknowledged before."""
         newly = 0
         last = self._ledgers.last_entry(self.ledger_id)
         for ledger_id, entry_id in positions:
+            # Consumers acknowledge in order most of the time: then there is nothing but a number to raise.
             if (
                 entry_id == self.entry_id + 1
                 and ledger_id == self.ledger_id
@@ -94,13 +111,15 @@ class Acks:
         return True
 
     def acknowledge_batch(self, position: tuple[int, int], ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages whose bit is clear; True when none of the entry is left.
+        """Acknowledge the messages whose bit is clear.
 
-        `batch_size` 0 = not known: what the words do not mention is then acknowledged.
+        Returns True when none of the entry is left. `batch_size` 0 = not known: messages that the words do
+        not mention are then acknowledged.
         """
         if not self._is_open(*position):
             return False
         bits = bits_of(ack_set)
+        # Clients may send bits beyond the batch; they must not keep the entry open for ever.
         everything = (1 << batch_size) - 1 if batch_size > 0 else -1
         key = (position[0], position[1])
         left = self._batches.get(key, everything) & bits & everything
@@ -111,13 +130,17 @@ class Acks:
         return False
 
     def acknowledge_cumulative(self, position: tuple[int, int], ack_set: Sequence[int] | None) -> bool:
-        """Acknowledge everything up to the position, as far as there is something; True when that changed
-        anything. With an `ack_set`, of the entry itself only the messages whose bit is clear."""
+        """Acknowledge everything up to the position, as far as entries exist.
+
+        Returns True if that changed anything. With an `ack_set`, of the entry itself only the messages whose
+        bit is clear.
+        """
         ledger_id, entry_id = position
-        if entry_id >= _SIGN:  # -1 as an unsigned number of 64 bits.
+        if entry_id >= _SIGN:  # -1 arrives as an unsigned number of 64 bits.
             entry_id = -1
         if ledger_id >= _SIGN:
             ledger_id = -1
+        # With all bits clear the entry is acknowledged as a whole, which is the plain case.
         if ack_set is not None and bits_of(ack_set):
             moved = self._move_to(self._ledgers.previous((ledger_id, entry_id)))
             before = self._batches.get((ledger_id, entry_id))
@@ -133,31 +156,47 @@ class Acks:
         return True
 
     def reset(self, mark_delete: Position) -> None:
-        """Put the mark-delete position anywhere, also back; nothing behind it stays acknowledged."""
+        """Set the mark-delete position, forwards or backwards; nothing behind it stays acknowledged."""
         self.ledger_id, self.entry_id = mark_delete
         self.beyond.clear()
         self._batches.clear()
 
     def is_acknowledged(self, position: tuple[int, int]) -> bool:
+        """Return True when every message of the entry is acknowledged."""
         return tuple(position) <= (self.ledger_id, self.entry_id) or position in self.beyond
 
     def ack_set_of(self, position: tuple[int, int]) -> tuple[int, ...] | None:
-        """The words for MESSAGE.ack_set (bit set = to deliver), None when all of the entry is to be."""
+        """Return the words for MESSAGE.ack_set, None to deliver the whole entry.
+
+        A set bit = a message to deliver.
+        """
         bits = self._batches.get((position[0], position[1]))
         return None if bits is None else words_of(bits)
 
     @property
-    def batches(self) -> int:
+    def partly_acknowledged(self) -> int:
         """How many entries are acknowledged in part."""
         return len(self._batches)
 
     def first_open(self, position: Position) -> Position:
-        """The first place at or behind the position that holds an unacknowledged entry, or will."""
+        """Return the first unacknowledged entry at or behind the position.
+
+        Without one, the place where the next entry will stand.
+        """
         position = self._ledgers.at_or_after(max(position, self._ledgers.next_valid(self.mark_delete)))
         while position in self.beyond:
             entry_id = self.beyond.first_missing(*position)
             position = self._ledgers.at_or_after((position.ledger_id, entry_id))
         return position
+
+    def split(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+        """Divide consecutive entries of one ledger into (to deliver, acknowledged)."""
+        beyond = self.beyond
+        ledger_id, first, last = entries[0].ledger_id, entries[0].entry_id, entries[-1].entry_id
+        if beyond.first_present(ledger_id, first, last) > last:
+            return entries, []
+        acknowledged = [entry for entry in entries if (entry.ledger_id, entry.entry_id) in beyond]
+        return [entry for entry in entries if (entry.ledger_id, entry.entry_id) not in beyond], acknowledged
 
     def _is_open(self, ledger_id: int, entry_id: int) -> bool:
         return self._ledgers.has_entry(ledger_id, entry_id) and not self.is_acknowledged(
@@ -186,7 +225,7 @@ class Acks:
 
 
 def bits_of(words: Sequence[int]) -> int:
-    """Words of 64 bits, signed or not, lowest first, as one number."""
+    """Join 64-bit words, signed or not, lowest first, into one number."""
     bits = 0
     for place, word in enumerate(words):
         bits |= (word & _WORD) << place * WORD_BITS
@@ -194,7 +233,10 @@ def bits_of(words: Sequence[int]) -> int:
 
 
 def words_of(bits: int) -> tuple[int, ...]:
-    """The number as signed words of 64 bits, lowest first, without empty ones at the end."""
+    """Split the number into signed words of 64 bits, lowest first.
+
+    Without empty words at the end.
+    """
     words = []
     while bits:
         word = bits & _WORD

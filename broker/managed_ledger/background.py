@@ -1,8 +1,7 @@
-"""Background: the few tasks that a log runs beside its callers: ledger rolls, snapshots, trims.
+"""Background: the few tasks that a managed ledger runs beside its callers: rolls, cursor writes, trims.
 
-Every task is kept until it ends and may be waited for; nothing here runs per message. A task handles the
-errors it can expect by itself; one that ends with another error is a bug and is told to the loop's
-exception handler.
+Every task is kept until it ends, because the loop holds only weak references. Nothing here runs per message. A task
+handles the errors it can expect by itself; any other error is a defect and goes to the loop's exception handler.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ from collections.abc import Coroutine
 
 
 class Background:
+    """A set of running tasks that a close can wait for."""
+
     __slots__ = ("_name", "_tasks")
 
     def __init__(self, name: str) -> None:
@@ -19,6 +20,7 @@ class Background:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, coroutine: Coroutine[None, None, None]) -> None:
+        """Run the coroutine as a task."""
         task = asyncio.get_running_loop().create_task(coroutine, name=self._name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -31,6 +33,7 @@ class Background:
             )
 
     async def drain(self) -> None:
-        """Wait until everything that was begun, and what that began, has ended."""
+        """Wait until all tasks have ended, including those that they started."""
+        # A task may start another one, so look again after each wait.
         while self._tasks:
             await asyncio.wait(self._tasks)

@@ -1,7 +1,7 @@
-"""Backlog caching: which cursors cache what they read from storage, because others will read it soon after.
+"""Backlog caching: the cursors whose storage reads are cached, because others will read the same soon after.
 
-What came before PIP-430, and off unless `managedLedgerMinimumBacklogCursorsForCaching` is set. A pure decision,
-made about once a minute.
+Pulsar's rule before PIP-430, off unless `managedLedgerMinimumBacklogCursorsForCaching` is set. A pure decision, made
+about once a minute.
 """
 
 from __future__ import annotations
@@ -16,12 +16,16 @@ Cursor = TypeVar("Cursor")
 def followed_closely(
     backlogs: Mapping[Cursor, int], *, cursors_min: int, entries_min: int, between_max: int
 ) -> set[Cursor]:
-    """The cursors of at least `entries_min` entries of backlog that stand among at least `cursors_min` such
-    cursors, itself one of them, whose backlogs differ from its own by at most `between_max` entries.
-    `cursors_min` 0 or less = none."""
+    """Return the cursors that enough other cursors are close to.
+
+    Only cursors with at least `entries_min` entries of backlog count. A cursor is returned if at least `cursors_min`
+    of these, itself included, differ from its backlog by at most `between_max` entries. `cursors_min` 0 or less =
+    no cursor.
+    """
     if cursors_min <= 0:
         return set()
     behind = {cursor: backlog for cursor, backlog in backlogs.items() if backlog >= entries_min}
+    # Sorted once, two searches per cursor: comparing each with each would be quadratic.
     order = sorted(behind.values())
     return {
         cursor

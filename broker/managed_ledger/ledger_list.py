@@ -1,8 +1,8 @@
-"""LedgerList: the ledgers of one log in order, and the arithmetic of positions over them.
+"""LedgerList: the BookKeeper ledgers of one managed ledger in order, and the arithmetic of positions over them.
 
-The last ledger is the current one: it is written to, or reserved for the next entry. Positions from
-outside may name ledgers that were never in the list or have been trimmed; every question has an answer
-for those too. Pure bookkeeping, no I/O.
+The last ledger is the current one: it is written to, or reserved for the next entry. Clients may send positions in
+ledgers that were never in the list or have been trimmed, so every method has a result for those too. Pure
+bookkeeping, no I/O.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from broker.model.position import Position
 
 @dataclass(slots=True)
 class LedgerInfo:
+    """One ledger of the list."""
+
     ledger_id: int
     entries: int = 0
     """Confirmed entries."""
@@ -27,6 +29,8 @@ class LedgerInfo:
 
 
 class LedgerList:
+    """The ledgers in order; the current one is always there."""
+
     __slots__ = ("_ids", "_infos", "current")
 
     def __init__(self, infos: list[LedgerInfo], current: LedgerInfo) -> None:
@@ -35,6 +39,7 @@ class LedgerList:
         assert self._ids == sorted(set(self._ids)), f"ledgers are not in order: {self._ids}"
         self._infos = {info.ledger_id: info for info in infos}
         self.current = current
+        """The last one, which takes the next entry."""
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -43,72 +48,87 @@ class LedgerList:
         return ledger_id in self._infos
 
     def get(self, ledger_id: int) -> LedgerInfo | None:
+        """Return a ledger of the list, or None."""
         return self._infos.get(ledger_id)
 
     def infos(self) -> list[LedgerInfo]:
+        """Return the ledgers in order, the current one last."""
         return [self._infos[ledger_id] for ledger_id in self._ids]
 
     def append(self, info: LedgerInfo) -> None:
+        """Make this ledger the current one; its id exceeds all others."""
         assert info.ledger_id > self._ids[-1]
         self._ids.append(info.ledger_id)
         self._infos[info.ledger_id] = info
         self.current = info
 
     def remove(self, ledger_id: int) -> LedgerInfo:
+        """Remove a ledger other than the current one, and return it."""
         assert ledger_id != self.current.ledger_id
         self._ids.remove(ledger_id)
         return self._infos.pop(ledger_id)
 
     @property
     def entries(self) -> int:
+        """Confirmed entries of all ledgers."""
         return sum(info.entries for info in self._infos.values())
 
     @property
     def size_bytes(self) -> int:
+        """Payload bytes of all ledgers."""
         return sum(info.size_bytes for info in self._infos.values())
 
     def average_entry_bytes(self, ledger_id: int) -> int:
-        """Of the ledger's entries, at least 1; 1 for a ledger that has none."""
+        """Return the average size of the ledger's entries, at least 1."""
         info = self._infos.get(ledger_id)
         return max(1, info.size_bytes // info.entries) if info is not None and info.entries else 1
 
     def last_entry(self, ledger_id: int) -> int:
-        """The last confirmed entry id of the ledger, -1 when it has none or is not in the list."""
+        """Return the ledger's last confirmed entry id, -1 if it has none."""
         info = self._infos.get(ledger_id)
         return -1 if info is None else info.entries - 1
 
     def has_entry(self, ledger_id: int, entry_id: int) -> bool:
+        """Return True for a confirmed entry of a ledger in the list."""
         info = self._infos.get(ledger_id)
         return info is not None and 0 <= entry_id < info.entries
 
     def first(self) -> Position:
-        """The first entry, or where it will stand."""
+        """Return the first entry, or the place where it will stand."""
         return self.at_or_after(Position(-1, -1))
 
     def last(self) -> Position:
-        """The last entry, or (current ledger, -1) when there is none."""
+        """Return the last entry, or (current ledger, -1) without one."""
         found = self.at_or_before(Position(self._ids[-1], self.current.entries))
         return found if found.entry_id >= 0 else Position(self._ids[-1], -1)
 
     def at_or_after(self, position: tuple[int, int]) -> Position:
-        """The first entry at or behind the position; behind the last, where the next one will stand."""
+        """Return the first entry at or behind the position.
+
+        Behind the last entry: the place where the next one will stand.
+        """
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
             if 0 <= entry_id < self._infos[ledger_id].entries:
                 return Position(ledger_id, entry_id)
+            # Behind the end of this ledger; a negative id stands before its first entry instead.
             place += entry_id >= 0
+        # A ledger that was trimmed or never listed: its place among the ids says what follows.
         for later in self._ids[place:]:
             if self._infos[later].entries:
                 return Position(later, 0)
         return Position(self._ids[-1], self.current.entries)
 
     def next_valid(self, position: tuple[int, int]) -> Position:
-        """The first entry behind the position, or where the next one will stand."""
+        """Return the first entry behind the position, or the next one's place."""
         return self.at_or_after((position[0], position[1] + 1))
 
     def at_or_before(self, position: tuple[int, int]) -> Position:
-        """The last entry at or in front of the position; in front of the first, (first ledger, -1)."""
+        """Return the last entry at or in front of the position.
+
+        In front of the first entry: (first ledger, -1).
+        """
         ledger_id, entry_id = position
         place = bisect_left(self._ids, ledger_id)
         if place < len(self._ids) and self._ids[place] == ledger_id:
@@ -121,18 +141,22 @@ class LedgerList:
         return Position(self._ids[0], -1)
 
     def previous(self, position: tuple[int, int]) -> Position:
-        """The last entry in front of the position, or (first ledger, -1)."""
+        """Return the last entry before the position, or (first ledger, -1)."""
         return self.at_or_before((position[0], position[1] - 1))
 
     def entries_between(self, after: tuple[int, int], through: tuple[int, int]) -> int:
-        """How many entries stand behind `after`, up to and including `through`; 0 when that is backwards."""
+        """Count the entries behind `after`, up to and including `through`.
+
+        0 when `through` is not behind `after`.
+        """
+        # A dispatcher asks per look; mostly both positions are in the current ledger.
         if after[0] == through[0] == self._ids[-1]:
             last = min(through[1], self.current.entries - 1)
             return max(last - max(after[1], -1), 0)
         return max(self.rank(through) - self.rank(after), 0)
 
     def rank(self, position: tuple[int, int]) -> int:
-        """How many entries stand at or in front of the position."""
+        """Count the entries at or in front of the position."""
         ledger_id, entry_id = position
         count = 0
         for known in self._ids:
@@ -143,7 +167,10 @@ class LedgerList:
         return count
 
     def position_at(self, index: int) -> Position:
-        """The entry with so many in front of it; IndexError behind the last."""
+        """Return the entry with `index` entries before it.
+
+        Raises IndexError behind the last entry.
+        """
         assert index >= 0
         for ledger_id in self._ids:
             entries = self._infos[ledger_id].entries

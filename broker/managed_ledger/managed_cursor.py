@@ -1,7 +1,15 @@
-"""ManagedCursor: one subscription's place in a log: what it has acknowledged, and how that is kept.
+"""ManagedCursor: one subscription's place in a managed ledger: read position and acknowledgements.
 
-Reading and acknowledging are independent: the read position runs ahead, the mark-delete position follows
-the acks, a rewind joins them. Reading stands in `CursorReads`. A durable cursor is written as a snapshot.
+Reading and acknowledging are independent. The read position runs ahead, the mark-delete position follows the
+acknowledgements, and a rewind sets the first to the second. Taking entries never waits: they come from the
+cache, or from a read that has ended. Anything else is asked for with `request`, one read at a time.
+
+    dispatcher -> take            ReadyEntries, else EntryCache              a hit
+               -> request         ForwardRead -> EntryRead (entry_read.py)   a miss; then take again
+               -> redelivery      RedeliveryReads: positions to deliver again
+    subscription -> acknowledge…  Acks, CursorInfoWriter, Trimming
+
+The law: `take` and `rewind` alone decide what is delivered; entries acknowledged meanwhile are left out.
 """
 
 from __future__ import annotations
@@ -9,63 +17,266 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.managed_ledger.acks import Acks
-from broker.managed_ledger.cursor_log import CursorLog
-from broker.managed_ledger.cursor_reads import CursorReads
-from broker.managed_ledger.ledger_info import encode_cursor
-from broker.managed_ledger.snapshot_writer import SnapshotWriter
+from broker.managed_ledger.cursor_info_writer import CursorStore
+from broker.managed_ledger.forward_read import ForwardRead, ReadyEntries
+from broker.managed_ledger.inflight_reads_limiter import ReadPermits
+from broker.managed_ledger.ledger_parts import LedgerParts
+from broker.managed_ledger.redelivery_reads import RedeliveryReads
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError, ServiceNotReady
 from broker.model.position import Position
-from broker.model.range_set import RangeSet
+from broker.model.range_set import EntryRange
 
 
-class ManagedCursor(CursorReads):
-    __slots__ = ("_left_ledger", "_snapshots", "properties")
+class ManagedCursor:
+    """Opened through `LedgerCursors`."""
 
-    def __init__(self, name: str, ledger: CursorLog, acks: Acks, properties: dict[str, int]) -> None:
-        """Made by ManagedLedger.open_cursor and new_non_durable_cursor."""
-        super().__init__(name, ledger, acks)
-        self.properties = properties
-        self._snapshots: SnapshotWriter | None = None
+    __slots__ = (
+        "_cache",
+        "_ledgers",
+        "_left_ledger",
+        "_parts",
+        "_read_entry",
+        "_read_ledger",
+        "_reading_cursors",
+        "_ready",
+        "_request",
+        "acks",
+        "active",
+        "caches_reads",
+        "closed",
+        "durable",
+        "last_error",
+        "ledger",
+        "name",
+        "reader",
+        "redelivery",
+        "store",
+    )
+
+    def __init__(self, name: str, parts: LedgerParts, acks: Acks, store: CursorStore) -> None:
+        self.name = name
+        """The subscription's name."""
+        self.ledger = parts.context
+        """The shared state of its managed ledger."""
+        self.acks = acks
+        """The acknowledgements. To look at; acknowledge through the cursor."""
+        self.store = store
+        """Keeps the acknowledgements in the metadata store, or not."""
+        self.durable = store.durable
+        """It survives a restart."""
+        self.active = False
+        """A consumer reads through it, so entries are cached for it."""
+        self.caches_reads = False
+        """Its storage reads fill the cache although expected reads are not counted (backlog caching)."""
+        self.closed = False
+        """It reads no more."""
+        self.last_error: BrokerError | None = None
+        """Why the last read from the read position failed; None after one that succeeded."""
+        self.reader = self.ledger.cache.reader(name)
+        """This cursor, as the cache knows it."""
+        self.redelivery = RedeliveryReads(parts, self, acks)
+        """Reads of single positions that must be delivered again."""
+        self._parts = parts
+        self._reading_cursors = parts.reading_cursors
+        self._cache = self.ledger.cache
+        self._ledgers = self.ledger.ledgers
+        self._request: ForwardRead | None = None
+        self._ready = ReadyEntries(self.ledger.environment.turn)
+        # The position in two fields: a tuple per entry read would cost more than the rest of `take`.
+        self._read_ledger, self._read_entry = self._ledgers.next_valid(acks.mark_delete)
         self._left_ledger = acks.ledger_id
 
-    def make_durable(self, snapshots: SnapshotWriter) -> None:
-        self._snapshots = snapshots
-
-    def encode_snapshot(self) -> bytes:
-        settings = self.ledger.settings
-        return encode_cursor(
-            self._acks.snapshot(self.properties, settings.ack_ranges_max, settings.batch_ack_sets_max)
-        )
+    @property
+    def read_position(self) -> Position:
+        """The next entry to take, or where it will stand."""
+        return Position(self._read_ledger, self._read_entry)
 
     @property
-    def durable(self) -> bool:
-        return self._snapshots is not None
-
-    # Acknowledging
+    def mark_delete_position(self) -> Position:
+        """Everything up to here is acknowledged."""
+        return self.acks.mark_delete
 
     @property
-    def individually_acknowledged(self) -> RangeSet:
-        """Entries beyond the mark-delete position. To look at only."""
-        return self._acks.beyond
+    def reading(self) -> bool:
+        """A read from the read position on is in flight or waits."""
+        return self._request is not None
 
     @property
     def backlog(self) -> int:
-        """Entries not yet acknowledged; one acknowledged in part counts."""
-        acks = self._acks
+        """Entries not acknowledged yet; one acknowledged in part counts."""
+        acks = self.acks
         behind = self._ledgers.entries_between((acks.ledger_id, acks.entry_id), self.ledger.last_confirmed)
         return behind - acks.beyond.count
 
+    def activate(self) -> None:
+        """Cache entries for this cursor from now on: a consumer has connected."""
+        if not self.active:
+            self.active = True
+            self._reading_cursors.activated(self)
+
+    def deactivate(self) -> None:
+        """Drop what was or is being read: the last consumer has disconnected."""
+        if self.active:
+            self.active = False
+            self._reading_cursors.deactivated(self)
+        self._ready.drop()
+        if self._request is not None:
+            self._request.withdraw()
+        self.redelivery.withdraw()
+
+    # Reading
+
+    def has_more(self) -> bool:
+        """Return True when an entry stands at or behind the read position.
+
+        It may turn out to be acknowledged.
+        """
+        end_ledger, end_entry = self.ledger.last_confirmed
+        # Asked per look of a dispatcher; as good as always the answer is in the current ledger.
+        if self._read_ledger == end_ledger:
+            return self._read_entry <= end_entry
+        return self._ledgers.at_or_after((self._read_ledger, self._read_entry)) <= (end_ledger, end_entry)
+
+    def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
+        """Return the next unacknowledged entries that are in memory; [] if none.
+
+        Never more than a run of consecutive entries of one ledger, so call again for more. At least one
+        entry, whatever its size, if one is in memory.
+        """
+        beyond = self.acks.beyond
+        by_hit = not self._ready.entries
+        if by_hit:
+            ledger_id = self._read_ledger
+            last = self._ledgers.last_entry(ledger_id)
+            # While acknowledgements come in order there is nothing to skip, so spare the search per call.
+            if self._read_entry > last or beyond.count:
+                if not self._skip():
+                    return []
+                ledger_id = self._read_ledger
+                last = self._ledgers.last_entry(ledger_id)
+            first = self._read_entry
+            last = min(last, first + entries_max - 1)
+            taken = self._cache.read_run(self.reader, ledger_id, first, last, bytes_max)
+        else:
+            taken = self._ready.take(entries_max, bytes_max)
+        if not taken:
+            return taken
+        # May stand behind the ledger's last entry; the next call then moves on to the next ledger.
+        self._read_entry = taken[-1].entry_id + 1
+        if self.active:
+            self._reading_cursors.moved(self, by_hit=by_hit)
+        if beyond.count:
+            taken, acknowledged = self.acks.split(taken)
+            if acknowledged:
+                # Their read is done too, as far as the cache is concerned.
+                self.ledger.environment.caches.delivered(acknowledged)
+        self.ledger.stats.took(taken)
+        return taken
+
+    def give_back(self, position: Position, rest: Sequence[Entry] = ()) -> None:
+        """Undo the last `take` from `position` on: these are taken next.
+
+        Passing them as `rest` spares a read from storage should the cache not have them.
+        """
+        assert position <= self.read_position
+        if self._request is not None:
+            self._request.position_jumped()
+        if rest:
+            self._ready.prepend(rest)
+        else:
+            self._ready.drop()
+        self.ledger.stats.took_back(rest)
+        self._move_to(position)
+
+    def request(self, entries_max: int, bytes_max: int, ready: Callable[[], None]) -> None:
+        """Read on, and call `ready` after this call has returned.
+
+        `take` then has entries, or `last_error` says why not. One read at a time. It ends before the first
+        entry that is acknowledged, so that no entry is read in vain. A read that waits for permits reads
+        where the cursor stands when it has them.
+        """
+        assert self._request is None, "one read at a time"
+        assert entries_max > 0
+        self.last_error = ServiceNotReady(f"cursor {self.name} is closed") if self.closed else None
+        self._ready.drop()
+        wanted = None if self.closed else self.range_to_read(entries_max, bytes_max)
+        if wanted is None:
+            self.ledger.at_end_of_turn(ready)
+            return
+        self._request = ForwardRead(self, self._parts, entries_max, bytes_max, ready)
+        self._request.begin(wanted)
+
+    def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
+        """Return the range to read next, or None when nothing is left.
+
+        From the first unacknowledged entry up to the next that is acknowledged: no more than `entries_max`
+        entries and about `bytes_max` bytes, by the ledger's average.
+        """
+        if not self._skip():
+            return None
+        ledger_id, first = self._read_ledger, self._read_entry
+        # At least one, however large: otherwise a single large entry would stop the cursor for ever.
+        count = max(1, min(entries_max, bytes_max // self.ledger.estimated_bytes(ledger_id, 1)))
+        last = min(first + count - 1, self._ledgers.last_entry(ledger_id))
+        if self.acks.beyond.count:
+            last = self.acks.beyond.first_present(ledger_id, first, last) - 1
+        return EntryRange(ledger_id, first, last)
+
+    def forward_read_ended(
+        self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
+    ) -> None:
+        """Keep the entries that follow the read position; called by the ForwardRead."""
+        self._request = None
+        self.last_error = error
+        if entries:
+            # Entries that came into the cache meanwhile may have been taken from there: leave those out.
+            head = entries[0]
+            same_ledger = head.ledger_id == self._read_ledger
+            self._ready.keep(entries[self._read_entry - head.entry_id :] if same_ledger else [], permits)
+
+    def rewind(self) -> None:
+        """Read on from the first unacknowledged entry."""
+        self._jump(self._ledgers.next_valid(self.acks.mark_delete))
+
+    def _skip(self) -> bool:
+        """Move the read position to an unacknowledged entry; False when there is none."""
+        position = self.acks.first_open(self.read_position)
+        if position != (self._read_ledger, self._read_entry):
+            self._move_to(position)
+        return self._read_entry <= self._ledgers.last_entry(self._read_ledger)
+
+    def _move_to(self, position: Position) -> None:
+        self._read_ledger, self._read_entry = position
+        if self.active:
+            self._reading_cursors.moved(self)
+
+    def _jump(self, position: Position) -> None:
+        """Move to a place that is not the end of the last run, so entries read for the old one are of no use."""
+        if self._request is not None:
+            self._request.position_jumped()
+        self._ready.drop()
+        self._move_to(position)
+
+    # Acknowledging
+
     def acknowledge(self, positions: Iterable[tuple[int, int]]) -> int:
-        """Acknowledge whole entries; answers how many were not acknowledged before. What does not exist, or
-        not yet, is ignored."""
-        newly = self._acks.acknowledge(positions)
+        """Acknowledge whole entries; return how many were not acknowledged before.
+
+        Positions without an entry are ignored.
+        """
+        newly = self.acks.acknowledge(positions)
         if newly:
             self._acknowledged()
         return newly
 
     def acknowledge_batch(self, position: Position, ack_set: Sequence[int], batch_size: int) -> bool:
-        """Acknowledge the messages of an entry whose bit is clear, in addition to earlier ones; True when
-        that completed the entry. `batch_size` 0 = not known."""
-        whole = self._acks.acknowledge_batch(position, ack_set, batch_size)
+        """Acknowledge the messages of an entry whose bit is clear.
+
+        In addition to those acknowledged before. Returns True when that completed the entry. `batch_size` 0 =
+        not known.
+        """
+        whole = self.acks.acknowledge_batch(position, ack_set, batch_size)
         self._acknowledged()
         return whole
 
@@ -76,101 +287,69 @@ class ManagedCursor(CursorReads):
         *,
         properties: dict[str, int] | None = None,
     ) -> None:
-        """Acknowledge everything up to and including the position, or as far as there is something. An entry
-        id of -1 (2^64 - 1) means everything in front of the ledger's first entry. `properties` are kept with
-        the position from now on."""
-        moved = self._acks.acknowledge_cumulative(position, ack_set)
+        """Acknowledge every existing entry up to and including the position.
+
+        An entry id of -1 (2^64 - 1) means everything before the ledger's first entry. `properties` are stored
+        with the position from now on.
+        """
+        moved = self.acks.acknowledge_cumulative(position, ack_set)
         if properties is not None:
-            self.properties = properties
+            self.acks.properties = properties
         if moved or properties is not None:
             self._acknowledged()
 
     def _acknowledged(self) -> None:
-        if self._snapshots is not None:
-            self._snapshots.changed()
-        acks = self._acks
+        acks = self.acks
+        if self.durable:
+            self.store.changed()
         if acks.entry_id >= self._read_entry or acks.ledger_id != self._read_ledger:
-            self._read_behind_mark_delete()
-        if self._snapshots is not None and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
-            self.ledger.trim(self.ledger.ground.wall_ms())
+            # Entries that were acknowledged without being read need no reading any more.
+            mark_delete = acks.mark_delete
+            if mark_delete >= self.read_position:
+                self._jump(self._ledgers.next_valid(mark_delete))
+        # After the jump: the ledger that is removed may be the one that was being read. Only durable cursors hold
+        # back trimming, so only they can let it go on.
+        if self.durable and self._has_left_a_ledger(acks.ledger_id, acks.entry_id):
+            self._parts.trimming.trim(self.ledger.environment.wall_ms())
         if self.active:
-            self.ledger.readers.acknowledged(self)
-
-    def _read_behind_mark_delete(self) -> None:
-        """Nothing acknowledged needs to be read any more."""
-        mark_delete = self._acks.mark_delete
-        if mark_delete >= self.read_position:
-            self._jump(self._ledgers.next_valid(mark_delete))
+            self._reading_cursors.acknowledged(self)
 
     def _has_left_a_ledger(self, ledger_id: int, entry_id: int) -> bool:
-        """The mark-delete position is in another ledger than before, or at the end of one that is closed."""
+        """The mark-delete position is in another ledger than before, or at the end of a closed one."""
         if ledger_id != self._left_ledger:
             self._left_ledger = ledger_id
             return True
         closed = ledger_id != self._ledgers.current.ledger_id
         return closed and entry_id >= self._ledgers.last_entry(ledger_id)
 
-    def is_acknowledged(self, position: tuple[int, int]) -> bool:
-        return self._acks.is_acknowledged(position)
-
-    def ack_set_of(self, position: tuple[int, int]) -> tuple[int, ...] | None:
-        """The words for MESSAGE.ack_set, None when the whole entry is to be delivered."""
-        return self._acks.ack_set_of(position)
-
-    @property
-    def partly_acknowledged(self) -> int:
-        """How many entries are acknowledged in part."""
-        return self._acks.batches
-
-    # Keeping
-
-    def on_durable(self, callback: Callable[[], None]) -> None:
-        """Called once everything acknowledged so far would survive a crash; at once when it would already,
-        and for a cursor that is not durable."""
-        if self._snapshots is None:
-            callback()
-        else:
-            self._snapshots.on_durable(callback)
-
     async def reset(self, position: Position) -> None:
-        """Seek: `position` is the next entry to read, EARLIEST and LATEST allowed; one that does not exist is
-        the end. Acks behind it are forgotten. Durable before this returns; raises MetadataError."""
-        start = self.ledger.seek_position(position)
-        self._acks.reset(self._ledgers.previous(start))
+        """Seek: read on at `position`, or at the next entry that exists.
+
+        EARLIEST and LATEST are allowed. Acknowledgements behind it are forgotten. Durable when this returns.
+        Raises MetadataError.
+        """
+        start = self._ledgers.at_or_after(position)
+        # The mark-delete position is the entry before; the entry sought itself must be delivered.
+        self.acks.reset(self._ledgers.previous(start))
         self._jump(start)
         if self.active:
-            self.ledger.readers.acknowledged(self)
-        if self._snapshots is not None:
-            self._snapshots.changed()
-            await self._snapshots.flush()
+            self._reading_cursors.acknowledged(self)
+        self.store.changed()
+        await self.store.flush()
 
-    async def flush(self) -> None:
-        """Write the snapshot now if anything changed. Raises MetadataError."""
-        if self._snapshots is not None:
-            await self._snapshots.flush()
+    # Ends
 
     async def close(self) -> None:
-        """Flush, and read no more. Raises MetadataError; the cursor is closed all the same."""
+        """Store what is acknowledged and read no more.
+
+        Raises MetadataError; the cursor is closed all the same.
+        """
         self.closed = True
         self.deactivate()
-        if self._snapshots is None:
-            self.ledger.forget_cursor(self)
-        else:
-            await self._snapshots.close()
-
-    async def settle(self) -> None:
-        """Wait for a snapshot that is being written."""
-        if self._snapshots is not None:
-            await self._snapshots.settle()
-
-    @property
-    def ever_stored(self) -> bool:
-        """Whether the metadata store has a snapshot of it."""
-        return self._snapshots is not None and self._snapshots.stored
+        await self.store.close()
 
     def abandon(self) -> None:
-        """Close without writing anything: the cursor or its log is being deleted."""
+        """Close without storing anything, because of a deletion."""
         self.closed = True
         self.deactivate()
-        if self._snapshots is not None:
-            self._snapshots.abandon()
+        self.store.abandon()

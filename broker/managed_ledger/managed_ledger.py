@@ -1,375 +1,216 @@
-"""ManagedLedger: one topic's log: the ledger that is written, the list of all, the cache and the cursors.
+"""ManagedLedger: one topic's entries: BookKeeper ledgers in a row, a cache, and cursors that read them.
 
-Adds go straight to the current ledger; confirmed runs come back in order and are readable from then on:
-last confirmed position, cache and listener move together. When a ledger is full, too old or has failed, adds
-queue up until the next one is in the metadata store. Nothing confirmed is lost by a failure: the failed
-ledger is closed at its last confirmed entry and writing goes on in a new one as soon as that can be stored.
+It owns the parts that do the work and knows the order in which they open and close:
+
+    writer     LedgerWriter    adds entries, rolls to the next ledger           (per message)
+    cursors    LedgerCursors   subscriptions' places: reading, acknowledging    (per run of entries)
+    trimming   Trimming        removes ledgers that no cursor needs
+    context    LedgerContext   the state that all of them share
+
+Each managed ledger is opened, closed, deleted and fenced by itself, so topics may move between brokers one by one.
+`TopicRegistry` opens one per persistent topic. The rules for two brokers that both believe they have it are in
+docs/architecture.md ("Taking a managed ledger over").
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from enum import StrEnum
-from operator import attrgetter
-from typing import Final
+from collections.abc import Callable
 
-from broker.ledger_client.ledger_handle import LedgerHandle
-from broker.ledger_client.own_ledger import OwnLedger
-from broker.ledger_client.result_codes import FENCED, error_of
-from broker.managed_ledger.ground import EntryStamp, Ground, LedgerListener
-from broker.managed_ledger.ledger_list import LedgerInfo
-from broker.managed_ledger.log_cursors import LogCursors
-from broker.managed_ledger.log_record import LogRecord
-from broker.managed_ledger.opening import INDEX, open_log
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.ledger_cursors import LedgerCursors
+from broker.managed_ledger.ledger_list_store import LedgerListStore
+from broker.managed_ledger.ledger_parts import LedgerParts
+from broker.managed_ledger.ledger_writer import LedgerWriter, ManagedLedgerState
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.opening import EntryStamp, open_ledger_list
+from broker.managed_ledger.reading_cursors import ReadingCursors
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.model.entry import Buffer, Entry
-from broker.model.errors import (
-    BadVersion,
-    BrokerError,
-    LedgerFenced,
-    NotEnoughBookies,
-    PersistenceError,
-    ServiceNotReady,
-    TopicTerminated,
-)
+from broker.managed_ledger.single_entry import find_newest, read_entry
+from broker.managed_ledger.storage_reads import StorageReads
+from broker.managed_ledger.trimming import Trimming
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError
 from broker.model.position import Position
 
-__all__ = ["EntryStamp", "Ground", "LedgerListener", "LogState", "ManagedLedger"]
 
-_NEVER: Final = 2**62
-_messages = attrgetter("messages")
-
-
-class LogState(StrEnum):
-    OPEN = "open"
-    ROLLING = "rolling"
-    """Adds queue up until a new ledger is begun."""
-    FENCED = "fenced"
-    """Another broker has taken the log over: nothing can be written any more."""
-    TERMINATED = "terminated"
-    CLOSED = "closed"
-
-
-_REFUSALS: Final[dict[LogState, type[BrokerError]]] = {
-    LogState.FENCED: LedgerFenced,
-    LogState.TERMINATED: TopicTerminated,
-    LogState.CLOSED: ServiceNotReady,
-}
-
-
-class ManagedLedger(LogCursors):
-    """Opened with `ManagedLedger.open`; assign `listener` before the first add."""
+class ManagedLedger:
+    """Opened with `ManagedLedger.open`; assign `writer.listener` before the first add."""
 
     __slots__ = (
-        "_closing",
-        "_drained",
-        "_entries_max",
-        "_handle",
-        "_now_ns",
-        "_roll_at_ns",
-        "_size_max",
-        "_stamp",
-        "_stamp_entry",
-        "_started_ns",
-        "_waiting",
-        "listener",
-        "state",
+        "cache",
+        "context",
+        "cursors",
+        "environment",
+        "ledgers",
+        "name",
+        "reading_cursors",
+        "stats",
+        "storage_reads",
+        "store",
+        "trimming",
+        "writer",
     )
 
-    listener: LedgerListener
-
-    def __init__(
-        self, name: str, ground: Ground, settings: ManagedLedgerSettings, record: LogRecord, stamp: EntryStamp
-    ) -> None:
-        super().__init__(name, ground, settings, record)
-        self.state = LogState.OPEN if record.terminated is None else LogState.TERMINATED
-        self._stamp = stamp
-        self._stamp_entry = stamp.stamp
-        self._now_ns = ground.now_ns
-        self._handle: LedgerHandle | None = None
-        """The ledger that takes adds; None while there is none, see `state`."""
-        self._closing: LedgerHandle | None = None
-        """A ledger that takes no more adds and has some under way."""
-        self._drained: asyncio.Event | None = None
-        self._waiting: deque[tuple[Buffer, int, object]] = deque()
-        """(body, messages, context) for the next ledger; bounded by what the caller lets be in flight."""
-        self._entries_max = self._size_max = self._roll_at_ns = _NEVER
-        self._started_ns = 0
+    def __init__(self, context: LedgerContext, stamp: EntryStamp) -> None:
+        self.context = context
+        """The state that all parts share. The next six are the most used of it."""
+        self.name = context.name
+        """Pulsar's path: tenant/namespace/domain/topic."""
+        self.environment = context.environment
+        """Stores, clocks and limits shared with all others of the broker."""
+        self.ledgers = context.ledgers
+        """The list of its ledgers, and the arithmetic of positions. To look at only."""
+        self.cache = context.cache
+        """Its cached entries."""
+        self.stats = context.stats
+        """Counters for metrics and the admin API."""
+        self.store = context.store
+        """The stored form of the list."""
+        cursors: dict[str, ManagedCursor] = {}
+        self.storage_reads = StorageReads(context)
+        """The reads from BookKeeper ledgers that are under way."""
+        self.reading_cursors = ReadingCursors(context)
+        """The active cursors, as the cache knows them."""
+        self.trimming = Trimming(context, self.storage_reads, cursors)
+        """Retention, and the removal of ledgers that no cursor needs."""
+        parts = LedgerParts(context, self.storage_reads, self.reading_cursors, self.trimming)
+        self.cursors = LedgerCursors(parts, cursors)
+        """Opens, finds and deletes cursors."""
+        self.writer = LedgerWriter(context, stamp, self.reading_cursors, self.trimming)
+        """Adds entries. Topics call `writer.add` themselves: passing it on would cost a call per message."""
 
     @classmethod
     async def open(
-        cls, name: str, ground: Ground, settings: ManagedLedgerSettings, *, stamp: EntryStamp
+        cls,
+        name: str,
+        environment: ManagedLedgerEnvironment,
+        settings: ManagedLedgerSettings,
+        *,
+        stamp: EntryStamp,
     ) -> ManagedLedger:
-        """Load the log, or make a new one. Raises MetadataError or PersistenceError; may be tried again."""
-        record = await open_log(name, ground, settings, stamp)
-        log = cls(name, ground, settings, record, stamp)
-        if not record.is_new:
-            await log.load_cursors()
-        return log
+        """Open the managed ledger, or make a new one.
+
+        Another broker that has it open is fenced by this. Raises MetadataError or PersistenceError; opening may
+        then be tried again.
+        """
+        store: LedgerListStore = await open_ledger_list(name, environment, settings, stamp)
+        ledger = cls(LedgerContext(name, environment, settings, store), stamp)
+        # A new managed ledger has no cursors; not asking saves a round trip per topic.
+        if not store.is_new:
+            await ledger.cursors.load()
+        return ledger
+
+    def reconfigure(self, settings: ManagedLedgerSettings) -> None:
+        """Use other settings; limits of a ledger hold from the next on."""
+        self.context.settings = settings
 
     @property
-    def current_ledger_id(self) -> int:
-        return self.ledgers.current.ledger_id
+    def state(self) -> ManagedLedgerState:
+        """Whether it takes adds."""
+        return self.writer.state
+
+    @property
+    def last_confirmed(self) -> Position:
+        """The last entry that can be read; (current ledger, -1) when there is none."""
+        return self.context.last_confirmed
+
+    @property
+    def is_terminated(self) -> bool:
+        """No entry will ever be added any more."""
+        return self.context.is_terminated
 
     @property
     def properties(self) -> dict[str, str]:
-        """Kept in the metadata store with the next write of the log's record; `index` is the log's own."""
-        return self.record.properties
+        """Stored with the next write of the ledger list.
+
+        `index` (PIP-70) is the managed ledger's own.
+        """
+        return self.store.properties
 
     async def set_property(self, name: str, value: str) -> None:
-        """Durable when this returns. Raises MetadataError."""
+        """Set a property; durable when this returns. Raises MetadataError."""
         self.properties[name] = value
-        async with self.one_change:
-            await self.record.save()
+        async with self.store.lock:
+            await self.store.save()
 
-    def ledger_infos(self) -> list[LedgerInfo]:
-        """The ledgers in order, the current one last. To look at only."""
-        return self.ledgers.infos()
+    async def read_entry(self, position: Position) -> Entry:
+        """See `single_entry.read_entry`."""
+        return await read_entry(self.context, self.storage_reads, position)
 
-    # Adding
-
-    def add(self, body: Buffer, messages: int, context: object) -> None:
-        """Append an entry; the listener hears of the outcome, with `context`.
-
-        Raises ServiceNotReady, TopicTerminated or LedgerFenced when the log takes no adds.
-        """
-        handle = self._handle
-        if handle is None:
-            self._add_later(body, messages, context)
-            return
-        now_ns = self._now_ns()
-        handle.add(self._stamp_entry(messages), body, messages, context, now_ns)
-        if (
-            handle.next_entry_id >= self._entries_max
-            or handle.length >= self._size_max
-            or now_ns >= self._roll_at_ns
-        ):
-            self._roll_when_old_enough(handle, now_ns)
-
-    def _add_later(self, body: Buffer, messages: int, context: object) -> None:
-        refusal = _REFUSALS.get(self.state)
-        if refusal is not None:
-            raise refusal(f"{self.name} is {self.state.value}")
-        self._waiting.append((body, messages, context))
-        if self.state is LogState.OPEN:
-            self.state = LogState.ROLLING
-            self.background.spawn(self._roll())
-
-    def _roll_when_old_enough(self, handle: LedgerHandle, now_ns: int) -> None:
-        """The ledger is full or has reached its time. A full one that is too young is written on."""
-        allowed_ns = self._started_ns + self.settings.rollover_ns_min
-        if now_ns < min(allowed_ns, self._roll_at_ns):
-            self._entries_max = self._size_max = _NEVER
-            self._roll_at_ns = min(allowed_ns, self._roll_at_ns)
-        else:
-            self._stop_adding(handle)
-
-    def _stop_adding(self, handle: LedgerHandle) -> None:
-        """Let the ledger finish what is under way, then go on in a new one."""
-        self._handle = None
-        self._closing = handle
-        if self.state is LogState.OPEN:
-            self.state = LogState.ROLLING
-        if not handle.pending:
-            self._ledger_drained()
-
-    def roll_if_due(self, now_ns: int) -> None:
-        """Close a ledger that has entries and has reached its maximum age, though nobody adds. To be called
-        about once a minute."""
-        handle = self._handle
-        if handle is not None and handle.next_entry_id and now_ns >= self._roll_at_ns:
-            self._stop_adding(handle)
-
-    # What the ledger handle reports
-
-    def entries_confirmed(
-        self,
-        handle: LedgerHandle,
-        entries: list[Entry],
-        contexts: list[object],
-        asked_ns: list[int],
-        now_ns: int,
-    ) -> None:
-        current = self.ledgers.current
-        assert current.ledger_id == handle.ledger_id
-        last_id = entries[-1].entry_id
-        current.size_bytes += self.stats.added(entries, asked_ns, now_ns)
-        current.entries = last_id + 1
-        self.last_confirmed = Position(handle.ledger_id, last_id)
-        self.readers.added(entries, now_ns)
-        self.listener.entries_added(entries, contexts, now_ns)
-        if handle is self._closing and not handle.pending:
-            self._ledger_drained()
-
-    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
-        if rc in FENCED and self.state in (LogState.OPEN, LogState.ROLLING):
-            self.state = LogState.FENCED
-        if handle is self._handle:
-            self._stop_adding(handle)
-
-    def adds_failed(
-        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
-    ) -> None:
-        self._stamp.rollback(sum(map(_messages, entries)))
-        self.stats.add_errors += len(entries)
-        error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
-        if not isinstance(error, LedgerFenced | NotEnoughBookies):
-            # That a ledger or an entry is missing is not the producer's business.
-            error = PersistenceError(str(error))
-        self.listener.add_failed(contexts, error)
-        # Those that wait came later, and must not be stored before those that failed come again.
-        self._fail_waiting(error)
-        self._ledger_drained()
-
-    def _ledger_drained(self) -> None:
-        self._closing = None
-        if self._drained is not None:
-            self._drained.set()
-        if self.state is LogState.ROLLING:
-            self.background.spawn(self._roll())
-
-    def _fail_waiting(self, error: BrokerError) -> None:
-        if self._waiting:
-            contexts = [context for _, _, context in self._waiting]
-            self._waiting.clear()
-            self.stats.add_errors += len(contexts)
-            self.listener.add_failed(contexts, error)
-
-    # Ledgers one after the other
-
-    async def _roll(self) -> None:
-        """Close the ledger before, begin the next, add what has waited.
-
-        The first ledger after an opening trims nothing: readers that the restart cut off are on their way back.
-        """
-        async with self.one_change:
-            if not self._is_rolling():
-                return
-            first = not self.record.current_started
-            try:
-                await self._retire_current()
-                ledger = await self.record.start_current()
-            except BrokerError as error:
-                taken_over = isinstance(error, BadVersion | LedgerFenced)
-                self.state = LogState.FENCED if taken_over else LogState.OPEN
-                self._fail_waiting(PersistenceError(f"{self.name}: no new ledger: {error}"))
-                return
-            if not self._is_rolling():  # Closed or terminated meanwhile.
-                return
-            self._begin_handle(ledger)
-        while self._waiting and self._handle is not None:
-            self.add(*self._waiting.popleft())
-        if not first:
-            self.trim(self.ground.wall_ms())
-
-    def _is_rolling(self) -> bool:
-        return self.state is LogState.ROLLING
-
-    async def _retire_current(self) -> None:
-        """Give the current ledger its end, if it was begun, and reserve the next one's id."""
-        current = self.ledgers.current
-        if self.record.current_started and current.closed_at_ms is None:
-            current.closed_at_ms = self.ground.wall_ms()
-            self.properties[INDEX] = str(self._stamp.index)
-        if current.closed_at_ms is not None and not self.is_terminated:
-            following = await self.ground.ids.next(above=current.ledger_id)
-            self.ledgers.append(LedgerInfo(following))
-            self.record.current_started = False
-            self.forget_empty(current)
-            self.last_confirmed = self.ledgers.last()
-
-    def _begin_handle(self, ledger: OwnLedger) -> None:
-        settings, ledgers = self.settings, self.ground.ledgers
-        self._handle = LedgerHandle(
-            ledger.ledger_id, ledgers.writer(ledger), self.ground.turn, self, ledgers.digest
-        )
-        self._started_ns = self._now_ns()
-        self._entries_max = settings.entries_per_ledger_max
-        self._size_max = settings.ledger_bytes_max
-        older = settings.rollover_ns_max
-        self._roll_at_ns = self._started_ns + older if older > 0 else _NEVER
-        self.state = LogState.OPEN
+    async def find_newest(self, holds: Callable[[Entry], bool]) -> Position | None:
+        """See `single_entry.find_newest`."""
+        return await find_newest(self.context, self.storage_reads, holds)
 
     # Ends
 
     async def terminate(self) -> Position:
-        """Take no more adds, for ever; answers the last entry. Raises MetadataError, and may then be tried
-        again (adds stay refused until then)."""
-        if self.record.terminated is not None:
-            return self.record.terminated
-        self._refuse_unless_usable()
-        await self._stop(LogState.TERMINATED)
-        async with self.one_change:
-            self._end_current()
-            self.record.terminated = self.last_confirmed
+        """Take no more adds, for ever; return the last entry.
+
+        Raises MetadataError, and may then be tried again (adds stay refused until then).
+        """
+        store = self.store
+        if store.terminated is not None:
+            return store.terminated
+        self.writer.refuse_unless_usable()
+        await self.writer.stop(ManagedLedgerState.TERMINATED)
+        async with store.lock:
+            self.writer.end_current()
+            store.terminated = self.last_confirmed
             try:
-                await self.record.save()
+                await store.save()
             except BrokerError:
-                self.record.terminated = None
+                # Not stored, so not terminated: after a restart it would take adds again.
+                store.terminated = None
                 raise
         return self.last_confirmed
 
-    def _refuse_unless_usable(self) -> None:
-        if self.state in (LogState.FENCED, LogState.CLOSED):
-            raise _REFUSALS[self.state](f"{self.name} is {self.state.value}")
-
-    def _end_current(self) -> None:
-        current = self.ledgers.current
-        if self.record.current_started and current.closed_at_ms is None:
-            current.closed_at_ms = self.ground.wall_ms()
-            self.properties[INDEX] = str(self._stamp.index)
-
-    async def _stop(self, state: LogState) -> None:
-        """Take no more adds and wait for those under way; those that wait for a ledger fail."""
-        self.state = state
-        if self._handle is not None:
-            self._stop_adding(self._handle)
-        if self._closing is not None:
-            self._drained = asyncio.Event()
-            await self._drained.wait()
-        self._fail_waiting(_REFUSALS[state](f"{self.name} is {state.value}"))
-
     async def close(self) -> None:
-        """Wait for adds under way, close the ledger, write what the cursors have, give the cache back.
+        """Finish adds, close the ledger, store acknowledgements, empty the cache.
 
-        Raises the first MetadataError; the log is closed all the same, and the next open recovers it.
+        A fenced one stores nothing: the metadata is another broker's now. Raises the first MetadataError; it is
+        closed all the same, and the next open recovers it.
         """
-        if self.state is LogState.CLOSED:
+        if self.state is ManagedLedgerState.CLOSED:
             return
-        fenced = self.state is LogState.FENCED
-        await self._stop(LogState.CLOSED)
+        fenced = self.state is ManagedLedgerState.FENCED
+        await self.writer.stop(ManagedLedgerState.CLOSED)
         problems: list[BaseException | None] = []
         if not fenced:
             problems.append(await self._save_end())
-        cursors = list(self.cursors.values())
-        problems += await asyncio.gather(*(cursor.close() for cursor in cursors), return_exceptions=True)
-        await self.background.drain()
-        self.ground.caches.remove(self.name)
+        # After the adds: deduplication acknowledges what was added last.
+        problems += await self.cursors.close()
+        await self._release()
+        # A fenced one has nothing to report: every write is refused, as it must be.
         for problem in problems:
             if problem is not None and not fenced:
                 raise problem
 
     async def _save_end(self) -> BrokerError | None:
-        async with self.one_change:
-            started = self.record.current_started
-            self._end_current()
+        async with self.store.lock:
+            started = self.store.current_started
+            self.writer.end_current()
             try:
                 if started:
-                    await self.record.save()
+                    await self.store.save()
             except BrokerError as error:
                 return error
         return None
 
     async def delete(self) -> None:
-        """Remove ledgers, cursors and metadata. Raises MetadataError; the next open then finishes it, if it
-        had been written down at all."""
-        if self.state is not LogState.CLOSED:
-            await self._stop(LogState.CLOSED)
-        for cursor in list(self.cursors.values()):
-            cursor.abandon()
-        self.cursors.clear()
-        async with self.one_change:
-            await self.record.delete()
-        await self.background.drain()
-        self.ground.caches.remove(self.name)
+        """Remove ledgers, cursors and metadata.
+
+        Raises MetadataError. If the deletion was stored before that, the next open finishes it.
+        """
+        if self.state is not ManagedLedgerState.CLOSED:
+            await self.writer.stop(ManagedLedgerState.CLOSED)
+        # Before the deletion: a cursor's late write would make a node below a key that is gone.
+        self.cursors.abandon()
+        async with self.store.lock:
+            await self.store.delete()
+        await self._release()
+
+    async def _release(self) -> None:
+        """Wait for background work, then remove the cache: that work may still invalidate entries in it."""
+        await self.context.background.drain()
+        self.environment.caches.remove(self.name)

@@ -1,18 +1,24 @@
-"""Opening a log: from what the metadata store and the bookie have to a list of ledgers whose ends are known.
+"""Opening a managed ledger: from the stored list to a list of BookKeeper ledgers whose ends are known.
 
-A log that is new costs one write. One that was closed costs none. After a crash the ledger that was being
-written is recovered and closed. No ledger is begun here: an id is reserved, and the first add writes it down.
+A new managed ledger costs one write, one that was closed costs none. After a crash the ledger that was being written
+is recovered (which fences its former writer) and closed. No ledger is begun here: an id is reserved, and the first
+add stores it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Protocol
 
-from broker.managed_ledger.ground import EntryStamp, Ground
-from broker.managed_ledger.ledger_info import LogInfo, decode_log, log_key
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
-from broker.managed_ledger.log_record import LogRecord
+from broker.managed_ledger.ledger_list_store import LedgerListStore
+from broker.managed_ledger.managed_ledger_info import (
+    ManagedLedgerInfo,
+    decode_ledger_info,
+    managed_ledger_key,
+)
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.metadata_store import ABSENT
 from broker.model.entry import Entry
@@ -22,18 +28,41 @@ from protocol import broker_entry_metadata
 log = logging.getLogger(__name__)
 
 INDEX = "index"
-"""The property that keeps the number of the last message over a close of the ledger (PIP-70)."""
+"""The property that keeps the number of the last message while the managed ledger is closed (PIP-70)."""
 
 
-async def open_log(
-    name: str, ground: Ground, settings: ManagedLedgerSettings, stamp: EntryStamp
-) -> LogRecord:
-    """Raises MetadataError or PersistenceError; opening may then be tried again."""
-    found = await ground.metadata.get(log_key(name))
-    info, version = (decode_log(found.value), found.version) if found else (LogInfo(), ABSENT)
+class EntryStamp(Protocol):
+    """Makes broker entry metadata (PIP-70) and counts messages.
+
+    One per managed ledger.
+    """
+
+    index: int
+    """The number of the last message stamped, -1 = none; set when the managed ledger is opened."""
+
+    def stamp(self, messages: int) -> bytes:
+        """Count the messages and return the metadata block of their entry."""
+        ...
+
+    def rollback(self, messages: int) -> None:
+        """Uncount the last messages stamped, because their entries were not stored."""
+        ...
+
+
+async def open_ledger_list(
+    name: str, environment: ManagedLedgerEnvironment, settings: ManagedLedgerSettings, stamp: EntryStamp
+) -> LedgerListStore:
+    """Load the list, finish what a crash has interrupted, and set `stamp.index`.
+
+    Raises MetadataError or PersistenceError; opening may then be tried again.
+    """
+    found = await environment.metadata.get(managed_ledger_key(name))
+    info, version = (
+        (decode_ledger_info(found.value), found.version) if found else (ManagedLedgerInfo(), ABSENT)
+    )
     if info.deleted:
-        await _record(name, ground, info, [], version, 0).finish_delete()
-        info, version = LogInfo(), ABSENT
+        await _store(name, environment, info, [], version, 0).finish_delete()
+        info, version = ManagedLedgerInfo(), ABSENT
     stamp.index = int(info.properties.get(INDEX, "-1"))
     ends: list[LedgerInfo] = []
     emptied: list[int] = []
@@ -41,57 +70,66 @@ async def open_log(
     for ledger in info.ledgers:
         if ledger.closed_at_ms is None:
             left_open = True
-            await _find_end(name, ledger, ground, settings, stamp)
+            await _find_end(name, ledger, environment, settings, stamp)
             info.properties[INDEX] = str(stamp.index)
+        # Nothing can ever be read from a closed ledger without entries, so it leaves the list.
         if ledger.entries:
             ends.append(ledger)
         else:
             emptied.append(ledger.ledger_id)
+    # Positions must grow with time, so a new ledger's id must exceed every id that was ever in the list.
     highest = max([ledger.ledger_id for ledger in info.ledgers] + info.deleting, default=-1)
-    current_id = await ground.ids.next(above=highest)
-    record = _record(name, ground, info, ends, version, current_id)
+    current_id = await environment.ids.next(above=highest)
+    store = _store(name, environment, info, ends, version, current_id)
     if emptied or info.deleting:
-        record.forget(emptied)
-        await record.remove_forgotten()
+        store.mark_deleting(emptied)
+        await store.delete_marked()
+    # Also when nothing was removed: this write makes late writes of another broker fail (take-over rules).
     elif version == ABSENT or left_open:
-        await record.save()
-    return record
+        await store.save()
+    return store
 
 
-def _record(
+def _store(
     name: str,
-    ground: Ground,
-    info: LogInfo,
+    environment: ManagedLedgerEnvironment,
+    info: ManagedLedgerInfo,
     ends: list[LedgerInfo],
     version: int,
     current_id: int,
-) -> LogRecord:
+) -> LedgerListStore:
     if info.terminated is not None and ends:
         ledgers = LedgerList(ends[:-1], ends[-1])  # Nothing will be added: the last ledger stays current.
     else:
         ledgers = LedgerList(ends, LedgerInfo(current_id))
-    return LogRecord(name, ground.metadata, ground.ledgers, ledgers, info, version)
+    return LedgerListStore(name, environment.metadata, environment.ledgers, ledgers, info, version)
 
 
 async def _find_end(
-    name: str, ledger: LedgerInfo, ground: Ground, settings: ManagedLedgerSettings, stamp: EntryStamp
+    name: str,
+    ledger: LedgerInfo,
+    environment: ManagedLedgerEnvironment,
+    settings: ManagedLedgerSettings,
+    stamp: EntryStamp,
 ) -> None:
-    """Fill in how many entries the ledger has, which is recovered unless it is closed; its last entry has the index."""
-    metadata = await ground.ledgers.recover(ledger.ledger_id)
-    if metadata is None:  # They begin together: somebody has deleted it since.
+    """Recover the ledger unless it is closed, and fill in its end; take the index from its last entry."""
+    metadata = await environment.ledgers.recover(ledger.ledger_id)
+    if metadata is None:  # List and ledger begin in one write, so the ledger was deleted since.
         log.warning("%s names ledger %d, which the metadata store does not have", name, ledger.ledger_id)
     else:
-        # Entries behind a closed end were never confirmed.
+        # The bookie may have entries behind this end; none of them was ever confirmed.
         ledger.entries = metadata.last_entry_id + 1
         ledger.size_bytes = metadata.length
         if ledger.entries:
-            last = await _read_one(ground, ledger.ledger_id, ledger.entries - 1, settings)
+            last = await _read_one(environment, ledger.ledger_id, ledger.entries - 1, settings)
             index = broker_entry_metadata.decode(last.header).index
             stamp.index = stamp.index if index is None else index
-    ledger.closed_at_ms = ground.wall_ms()
+    ledger.closed_at_ms = environment.wall_ms()
 
 
-async def _read_one(ground: Ground, ledger_id: int, entry_id: int, settings: ManagedLedgerSettings) -> Entry:
+async def _read_one(
+    environment: ManagedLedgerEnvironment, ledger_id: int, entry_id: int, settings: ManagedLedgerSettings
+) -> Entry:
     answer: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
 
     def done(entries: list[Entry], error: BrokerError | None) -> None:
@@ -102,5 +140,5 @@ async def _read_one(ground: Ground, ledger_id: int, entry_id: int, settings: Man
         else:
             answer.set_result(entries[0])
 
-    ground.ledgers.read(ledger_id, entry_id, entry_id, settings.read_bytes_max, done)
+    environment.ledgers.read(ledger_id, entry_id, entry_id, settings.read_bytes_max, done)
     return await answer

@@ -1,7 +1,7 @@
-"""ReadDeadlines: storage reads that must have ended by some time (`managedLedgerReadEntryTimeoutSeconds`).
+"""ReadDeadlines: reads that fail unless storage answers in time (`managedLedgerReadEntryTimeoutSeconds`).
 
-All logs of a broker have the same timeout, so the reads stand in the order of their deadlines. No clock and no
-timer: the owner calls `fire_due`.
+All managed ledgers of a broker have the same timeout, so the reads stand in the order of their deadlines and only
+the first needs a look. No clock and no timer: the composer calls `fire_due` a few times a second.
 """
 
 from __future__ import annotations
@@ -9,32 +9,39 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Overdue(Protocol):
+class TimedRead(Protocol):
+    """A read that waits for storage."""
+
     def overdue(self) -> None:
-        """The time is up."""
+        """Fail with ReadTimedOut; ignore an answer that comes later."""
         ...
 
 
 class ReadDeadlines:
+    """Reads that wait for storage, each with its deadline."""
+
     __slots__ = ("_due_ns",)
 
     def __init__(self) -> None:
-        self._due_ns: dict[Overdue, int] = {}
+        self._due_ns: dict[TimedRead, int] = {}
 
     def __len__(self) -> int:
         return len(self._due_ns)
 
-    def add(self, read: Overdue, due_ns: int) -> None:
+    def add(self, read: TimedRead, due_ns: int) -> None:
+        """Call `read.overdue` from `due_ns` on, unless it is removed before."""
         self._due_ns[read] = due_ns
 
-    def remove(self, read: Overdue) -> None:
-        """It has ended, or never had a deadline."""
+    def remove(self, read: TimedRead) -> None:
+        """Forget a read that has ended; harmless for one without a deadline."""
         self._due_ns.pop(read, None)
 
     def fire_due(self, now_ns: int) -> None:
+        """Fail the reads whose time is up."""
         while self._due_ns:
             read, due_ns = next(iter(self._due_ns.items()))
             if due_ns > now_ns:
                 return
+            # Before the call, which may add a deadline for a read of its own.
             del self._due_ns[read]
             read.overdue()

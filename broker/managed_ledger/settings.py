@@ -69,6 +69,6 @@ class ManagedLedgerSettings(RoomSettings):
             raise ValueError(f"bytes per read are below 1: {self.read_bytes_max}")
 
     @property
-    def snapshot_interval_ns(self) -> int:
+    def cursor_write_interval_ns(self) -> int:
         """Time between two writes of a cursor's info; 0 = each change is written."""
         return round(NS_PER_SECOND / self.mark_delete_rate) if self.mark_delete_rate > 0 else 0

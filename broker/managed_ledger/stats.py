@@ -1,4 +1,6 @@
-"""LogStats: what one log counts, in plain integers. Whoever exposes them takes differences or resets windows.
+"""ManagedLedgerStats: the counters of one managed ledger, plain integers that only rise.
+
+`broker/metrics` exposes them and takes differences.
 
 Histogram buckets are counts per interval, not cumulative; the last bucket is everything above the bounds.
 """
@@ -9,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final
 
-from broker.managed_ledger.ledger_list import LedgerList
 from broker.model.entry import Entry
 
 ADD_LATENCY_BOUNDS_NS: Final = tuple(round(ms * 1e6) for ms in (0.5, 1, 5, 10, 20, 50, 100, 200, 1000))
@@ -19,7 +20,9 @@ ENTRY_SIZE_BOUNDS: Final = (128, 512, 1024, 2048, 4096, 16_384, 102_400, 1_048_5
 """Pulsar's buckets of `pulsar_entry_size_le_*`, in bytes."""
 
 
-class LogStats:
+class ManagedLedgerStats:
+    """Counts adds and reads of one managed ledger."""
+
     __slots__ = (
         "add_errors",
         "add_latency_buckets",
@@ -29,42 +32,40 @@ class LogStats:
         "entries_added",
         "entries_read",
         "entry_size_buckets",
-        "ledgers",
         "read_errors",
         "storage_bytes_read",
         "storage_entries_read",
     )
 
-    def __init__(self, ledgers: LedgerList) -> None:
-        self.ledgers = ledgers
+    def __init__(self) -> None:
         self.entries_added = 0
+        """Confirmed."""
         self.bytes_added = 0
+        """Payload bytes of those."""
         self.add_errors = 0
-        """Entries that were refused after they had been handed to a ledger or queued for one."""
+        """Entries that failed after they had been added to a ledger or queued for one."""
         self.add_latency_buckets = [0] * (len(ADD_LATENCY_BOUNDS_NS) + 1)
+        """Entries by the time from `add` to their confirmation."""
         self.add_latency_sum_ns = 0
-        """Estimated from the first and the last entry of each run, which the buckets are exact for."""
+        """Estimated from the first and the last entry of each run; the buckets are exact."""
         self.entry_size_buckets = [0] * (len(ENTRY_SIZE_BOUNDS) + 1)
+        """Entries added, by size."""
         self.entries_read = 0
-        """Taken by cursors, from the cache or from storage."""
+        """Taken by cursors, from the cache or from storage; those given back are subtracted."""
         self.bytes_read = 0
+        """Bytes of those."""
         self.storage_entries_read = 0
         """Read from the ledger client."""
         self.storage_bytes_read = 0
+        """Bytes of those."""
         self.read_errors = 0
-
-    @property
-    def number_of_entries(self) -> int:
-        """In the log now."""
-        return self.ledgers.entries
-
-    @property
-    def total_size(self) -> int:
-        """Payload bytes in the log now."""
-        return self.ledgers.size_bytes
+        """Storage reads that failed or took too long."""
 
     def added(self, entries: list[Entry], asked_ns: list[int], now_ns: int) -> int:
-        """Count a confirmed run; answers its bytes."""
+        """Count a confirmed run and return its bytes.
+
+        `asked_ns`: when each entry was added, non-decreasing.
+        """
         total = 0
         size = -1
         same = 0
@@ -86,6 +87,7 @@ class LogStats:
         return total
 
     def _count_latency(self, asked_ns: list[int], now_ns: int) -> None:
+        # Times do not decrease within a run: if the first and the last add are in one bucket, all are.
         longest = max(now_ns - asked_ns[0], 0)
         shortest = max(now_ns - asked_ns[-1], 0)
         buckets = self.add_latency_buckets
@@ -98,9 +100,11 @@ class LogStats:
         self.add_latency_sum_ns += (longest + shortest) * len(asked_ns) // 2
 
     def took(self, entries: list[Entry]) -> None:
+        """Count entries that a cursor took."""
         self.entries_read += len(entries)
         self.bytes_read += sum([entry.size for entry in entries])
 
     def took_back(self, entries: Sequence[Entry]) -> None:
+        """Uncount entries that were given back without being dispatched."""
         self.entries_read -= len(entries)
         self.bytes_read -= sum([entry.size for entry in entries])

@@ -1,116 +1,224 @@
-"""StorageReads: entries that are not in the cache, read from the ledgers and put there.
+"""StorageReads: the reads from ledgers that are under way, for one managed ledger.
 
-A read names one ledger and a range that exists. How many readers are to come is asked when its entries have
-arrived, once for all of them, and says whether they are worth a place in the cache (PIP-430, catch-up reads).
+Readers that want a range which is being read already wait for that read (coalescing, PIP-430): `running` is what
+`plan_read` looks at. All of them receive the same entry objects. A RunningRead asks its ledger in batches, because
+a bookie bounds the bytes of one answer, and offers every entry to the cache once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
 
-from broker.entry_cache.cache_events import Obstacle
-from broker.entry_cache.entry_cache import EntryCache
-from broker.managed_ledger.ground import Ground
-from broker.managed_ledger.pending_reads import EntriesRead
-from broker.managed_ledger.settings import NS_PER_SECOND, ManagedLedgerSettings
-from broker.managed_ledger.stats import LogStats
+from broker.entry_cache.listener import Obstacle
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.read_plan import Join, Match, Span
 from broker.model.entry import Entry
-from broker.model.errors import BrokerError, ReadTimedOut
+from broker.model.errors import BrokerError
 from broker.model.range_set import EntryRange
 
-NOT_CACHED = -1
+ExpectedReads = Callable[[], int | None]
+"""Returns the number of readers to come; called once when the entries have arrived. None keeps them out of the cache."""
+
+_NONE_RUNNING: Final[Mapping[Span, RunningRead]] = {}
 
 
-class StorageReads:
-    __slots__ = ("_cache", "_ground", "_settings", "_stats")
+class ReadPart(NamedTuple):
+    """One part of a range that a reader wants."""
+
+    wanted: EntryRange
+    first: int
+    last: int
+
+
+class PartReceiver(Protocol):
+    """The reader's side of a storage read; each part ends once."""
+
+    def part_arrived(self, part: ReadPart, entries: list[Entry], *, fetched: bool) -> None:
+        """Receive the part's entries in order, in a list to keep.
+
+        `fetched`: this receiver started the storage read; the others have joined it.
+        """
+        ...
+
+    def part_failed(self, part: ReadPart, error: BrokerError) -> None:
+        """Receive the error: the storage read failed or took too long."""
+        ...
+
+
+class RunningRead:
+    """One range of one ledger, read in batches of limited bytes."""
+
+    __slots__ = (
+        "_ended",
+        "_entries",
+        "_expected_reads",
+        "_next",
+        "_reads",
+        "_waiters",
+        "first",
+        "last",
+        "ledger_id",
+    )
 
     def __init__(
         self,
-        ground: Ground,
-        cache: EntryCache,
-        stats: LogStats,
-        settings: Callable[[], ManagedLedgerSettings],
+        reads: StorageReads,
+        ledger_id: int,
+        span: Span,
+        receiver: PartReceiver,
+        part: ReadPart,
+        expected_reads: ExpectedReads,
     ) -> None:
-        """`settings` are asked for each read, since they may change at run time."""
-        self._ground = ground
-        self._cache = cache
-        self._stats = stats
-        self._settings = settings
-
-    def read(
-        self, ledger_id: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
-    ) -> None:
-        """`done` is called once, never inside this call."""
-        assert 0 <= first <= last
-
-        def ended(entries: list[Entry], error: BrokerError | None) -> None:
-            if error is None:
-                self._admit(entries, expected_reads())
-            else:
-                self._stats.read_errors += 1
-            done(entries, error)
-
-        _StorageRead(self._ground, EntryRange(ledger_id, first, last), self._settings(), ended).begin()
-
-    def _admit(self, entries: list[Entry], expected_reads: int) -> None:
-        size_bytes = sum([entry.size for entry in entries])
-        self._stats.storage_entries_read += len(entries)
-        self._stats.storage_bytes_read += size_bytes
-        now_ns = self._ground.now_ns()
-        self._cache.note_fetched(entries, expected_reads, now_ns)
-        if expected_reads >= 0 and self._ground.caches.policy.caches_storage_reads(expected_reads):
-            self._cache.insert_run(entries, expected_reads, now_ns)
-        else:
-            self._cache.note_not_cached(entries, Obstacle.NOBODY_TO_COME, now_ns)
-
-
-class _StorageRead:
-    """One range, in as many batch reads as the byte limit makes of it, within the time that it may take."""
-
-    __slots__ = ("_done", "_entries", "_ground", "_next", "_range", "_settings")
-
-    def __init__(
-        self, ground: Ground, wanted: EntryRange, settings: ManagedLedgerSettings, done: EntriesRead
-    ) -> None:
-        self._ground = ground
-        self._range = wanted
-        self._settings = settings
-        self._next = wanted.first
+        self.ledger_id = ledger_id
+        """The ledger of the range; `first` and `last` are its ends."""
+        self.first, self.last = span
+        self._reads = reads
+        self._expected_reads = expected_reads
+        self._waiters = [(receiver, part)]
+        """The first one has started the read."""
+        self._next = self.first
         self._entries: list[Entry] = []
-        self._done: EntriesRead | None = done
-        """None once it has ended; what storage answers then comes too late."""
+        self._ended = False
 
-    def begin(self) -> None:
-        timeout_ns = self._settings.read_timeout_s * NS_PER_SECOND
-        if timeout_ns > 0:
-            self._ground.read_deadlines.add(self, self._ground.now_ns() + timeout_ns)
-        self._read_on()
+    def join(self, receiver: PartReceiver, part: ReadPart) -> None:
+        """Let another reader receive a part of this range too."""
+        self._waiters.append((receiver, part))
 
-    def _read_on(self) -> None:
-        ledger_id, _, last = self._range
-        self._ground.ledgers.read(ledger_id, self._next, last, self._settings.read_bytes_max, self._arrived)
+    def read_on(self) -> None:
+        """Ask for the next batch; completes in a later loop turn."""
+        self._reads.ask_ledger(self.ledger_id, self._next, self.last, self._arrived)
 
     def _arrived(self, entries: list[Entry], error: BrokerError | None) -> None:
-        if self._done is None:
+        if (
+            self._ended
+        ):  # Given up before: the readers have been told, and the cache must not change behind them.
             return
         if error is not None:
-            self._end(error)
+            self.fail(error)
             return
+        # A bookie answers with fewer entries than asked for when they exceed its limit of bytes.
         self._entries += entries
         self._next += len(entries)
-        if self._next <= self._range.last:
-            self._read_on()
+        if self._next <= self.last:
+            self.read_on()
         else:
-            self._end(None)
+            self._succeed()
 
-    def overdue(self) -> None:
-        ledger_id, first, last = self._range
-        limit = f"{self._settings.read_timeout_s} s (managedLedgerReadEntryTimeoutSeconds)"
-        self._end(ReadTimedOut(f"reading entries {ledger_id}:{first}-{last}: not read within {limit}"))
+    def _succeed(self) -> None:
+        self._ended = True
+        entries = self._entries
+        # Before the readers get them: the cache may put the objects that it has in the place of these.
+        self._reads.offer_to_cache(entries, self._expected_reads())
+        # Also before: a receiver may ask for more at once, and nothing would wake a reader that joined now.
+        self._reads.ended(self)
+        fetched = True
+        for receiver, part in self._waiters:
+            # A slice is a list of its own: receivers append to it.
+            receiver.part_arrived(
+                part, entries[part.first - self.first : part.last - self.first + 1], fetched=fetched
+            )
+            fetched = False
 
-    def _end(self, error: BrokerError | None) -> None:
-        assert self._done is not None
-        done, self._done = self._done, None
-        self._ground.read_deadlines.remove(self)
-        entries, self._entries = self._entries, []
-        done(entries if error is None else [], error)
+    def fail(self, error: BrokerError) -> None:
+        """End the read with an error for all its readers.
+
+        Harmless once it has ended.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        self._reads.failed(self)
+        for receiver, part in self._waiters:
+            receiver.part_failed(part, error)
+
+
+class StorageReads:
+    """Begins storage reads and knows those under way, by ledger and range."""
+
+    __slots__ = ("_context", "_running", "_stats")
+
+    def __init__(self, context: LedgerContext) -> None:
+        self._context = context
+        self._running: dict[int, dict[Span, RunningRead]] = {}
+        self._stats = context.cache.pending_reads
+
+    def running(self, ledger_id: int) -> Mapping[Span, RunningRead]:
+        """The reads of this ledger that may be joined, the oldest first."""
+        return self._running.get(ledger_id, _NONE_RUNNING)
+
+    def join(self, join: Join, receiver: PartReceiver, part: ReadPart) -> None:
+        """Wait for a read under way, as planned."""
+        stats, count = self._stats, join.last - join.first + 1
+        if join.match is Match.SAME:
+            stats.matched += count
+        elif join.match is Match.INCLUDED:
+            stats.matched_included += count
+        else:
+            stats.overlapping[join.match] += count
+        stats.not_read += count
+        self._running[part.wanted.ledger_id][join.running].join(receiver, part)
+
+    def fetch(
+        self, span: Span, receiver: PartReceiver, part: ReadPart, expected_reads: ExpectedReads
+    ) -> RunningRead:
+        """Begin a storage read; it ends in a later loop turn."""
+        stats, count = self._stats, span[1] - span[0] + 1
+        stats.read += count
+        stats.missed += count
+        ledger_id = part.wanted.ledger_id
+        started = RunningRead(self, ledger_id, span, receiver, part, expected_reads)
+        # No running read has this range, or the plan would have joined it.
+        self._running.setdefault(ledger_id, {})[span] = started
+        started.read_on()
+        return started
+
+    def invalidate_ledger(self, ledger_id: int) -> None:
+        """Let no further reader join the reads of this ledger.
+
+        They still serve the readers that wait.
+        """
+        self._running.pop(ledger_id, None)
+
+    # Called by a RunningRead
+
+    def ask_ledger(
+        self,
+        ledger_id: int,
+        first: int,
+        last: int,
+        done: Callable[[list[Entry], BrokerError | None], None],
+    ) -> None:
+        """Read one batch; `done` is called in a later loop turn."""
+        context = self._context
+        context.environment.ledgers.read(ledger_id, first, last, context.settings.read_bytes_max, done)
+
+    def offer_to_cache(self, entries: list[Entry], expected_reads: int | None) -> None:
+        """Cache fetched entries if readers for them are to come (PIP-430)."""
+        context = self._context
+        stats, cache, caches = context.stats, context.cache, context.environment.caches
+        stats.storage_entries_read += len(entries)
+        stats.storage_bytes_read += sum([entry.size for entry in entries])
+        now_ns = context.environment.now_ns()
+        cache.listener.fetched(cache, entries, expected_reads, now_ns)
+        if expected_reads is not None and caches.policy.counts.fills_cache(expected_reads):
+            cache.insert_run(entries, expected_reads, now_ns)
+        else:
+            cache.not_cached(entries, Obstacle.NO_READER, now_ns)
+
+    def failed(self, read: RunningRead) -> None:
+        """The read has ended with an error."""
+        self._context.stats.read_errors += 1
+        self.ended(read)
+
+    def ended(self, read: RunningRead) -> None:
+        """Let no further reader join this read.
+
+        After an invalidation a newer read may have the same range; that one stays.
+        """
+        running = self._running.get(read.ledger_id)
+        span = (read.first, read.last)
+        if running is not None and running.get(span) is read:
+            del running[span]
+            if not running:
+                del self._running[read.ledger_id]

@@ -12,15 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from google.protobuf.message import DecodeError
 from kazoo.exceptions import NoNodeError
 
 from broker.metadata.zookeeper_requests import Answer, ZookeeperRequests
-from protocol.bookkeeper_metadata_pb2 import BookieServiceInfoFormat
+from protocol.bookie_service_info import address_of
 
 log = logging.getLogger(__name__)
 
-_PROTOCOL = "bookie-rpc"
 _READ_ONLY = "readonly"
 """A folder beside the bookies' nodes: of bookies that serve reads only."""
 
@@ -32,7 +30,10 @@ class AvailableBookies:
     """Watches the bookies' nodes from `open` to `close`."""
 
     def __init__(self, requests: ZookeeperRequests, changed: Callable[[Bookies], None]) -> None:
-        """`changed` is called on the loop with all bookies, whenever they differ from those before."""
+        """`changed` is called on the loop after each change.
+
+        It gets all bookies.
+        """
         self._requests = requests
         self._changed = changed
         self._path = f"{requests.url.root}/ledgers/available"
@@ -43,7 +44,10 @@ class AvailableBookies:
         """As last read."""
 
     async def open(self) -> Bookies:
-        """The bookies that are there now; `changed` is called from here on. Raises MetadataError."""
+        """The bookies that are there now; `changed` is called from here on.
+
+        Raises MetadataError.
+        """
         self.bookies = await self._read()
         self._following = asyncio.create_task(self._follow(), name="available bookies")
         return self.bookies
@@ -57,7 +61,7 @@ class AvailableBookies:
     async def _follow(self) -> None:
         while True:
             await self._stale.wait()
-            self._stale.clear()
+            self._stale.clear()  # Before the read, so that a change during it leads to the next one.
             bookies = await self._read()
             if bookies != self.bookies:
                 self.bookies = bookies
@@ -96,11 +100,8 @@ def _address_of(bookie_id: str, node: object) -> str | None:
     """The bookie's host:port; None for a node that cannot be read or has no such endpoint."""
     assert isinstance(node, tuple)
     value: bytes = node[0]
-    if not value:  # An old bookie writes none: its id is its address.
-        return bookie_id
     try:
-        endpoints = BookieServiceInfoFormat.FromString(value).endpoints
-    except DecodeError:
-        log.warning("bookie %s is not used: the value of its node in ZooKeeper cannot be read", bookie_id)
+        return address_of(bookie_id, value)
+    except ValueError as error:
+        log.warning("bookie %s is not used: the value of its node in ZooKeeper is %s", bookie_id, error)
         return None
-    return next((f"{end.host}:{end.port}" for end in endpoints if end.protocol == _PROTOCOL), None)

@@ -1,6 +1,7 @@
-"""What was set at run time, as the metadata store keeps it: one JSON object of texts by key, in the order of the changes.
+"""Keeps the settings that were changed at run time, in the order of the changes.
 
-The key is Pulsar's. Whether a text is allowed for its key is no business of the store.
+One JSON object of texts by key, at Pulsar's own key `/admin/configuration`. `DynamicSettings` checks the texts; here they
+are only stored.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from typing import Final
 from broker.metadata.metadata_store import MetadataStore
 
 KEY: Final = "/admin/configuration"
+"""In the metadata store."""
 
 
 async def load_dynamic_configuration(metadata: MetadataStore) -> dict[str, str]:
-    """Empty where nothing was ever set. Raises MetadataError."""
+    """The texts by key, none before the first change. Raises MetadataError."""
     stored = await metadata.get(KEY)
     return {} if stored is None else dict(json.loads(stored.value))
 
 
 async def save_dynamic_configuration(metadata: MetadataStore, texts: Mapping[str, str]) -> None:
-    """Durable on return. Raises MetadataError, and then nothing was changed."""
+    """Replace all texts; durable on return. Raises MetadataError."""
     await metadata.put(KEY, json.dumps(dict(texts)).encode())

@@ -1,6 +1,6 @@
-"""A metadata store in a dictionary, for `--memory` and for tests: gone when the process ends.
+"""MemoryMetadataStore: a metadata store in a dictionary, for `--memory` and tests; gone with the process.
 
-It keeps the contract of `MetadataStore` except durability, and answers without waiting.
+It keeps the laws of `MetadataStore` except durability, and never waits.
 """
 
 from __future__ import annotations
@@ -12,32 +12,41 @@ from broker.model.errors import BadVersion
 
 
 class MemoryMetadataStore:
+    """`MetadataStore` without a disk."""
+
     def __init__(self) -> None:
         self._values: dict[str, Versioned] = {}
         self._children: dict[str, set[str]] = {}
+        """By key, also one without a value, the names directly below it."""
 
     async def get(self, key: str) -> Versioned | None:
+        """A look into the dictionary."""
         return self._values.get(key)
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        """Counts versions from 0."""
         return self._set(key, value, self._checked_version(key, expected) + 1)
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        """Compares every version before the first write."""
+        # Two passes, so that a mismatch of the last write leaves the first undone.
         versions = [self._checked_version(key, expected) + 1 for key, _, expected in puts]
         return [
             self._set(key, value, version) for (key, value, _), version in zip(puts, versions, strict=True)
         ]
 
     async def delete(self, key: str, expected: int | None = None) -> None:
+        """A key that comes again begins with version 0."""
         if self._checked_version(key, expected) != ABSENT:
             del self._values[key]
             self._unlink(key)
 
     async def children(self, key: str) -> list[str]:
+        """Names are kept for every level, so nothing is searched."""
         return sorted(self._children.get(key.rstrip("/"), ()))
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Does nothing; the values are gone with the object."""
 
     def _checked_version(self, key: str, expected: int | None) -> int:
         found = self._values.get(key)
@@ -53,6 +62,7 @@ class MemoryMetadataStore:
         return version
 
     def _link(self, key: str) -> None:
+        """Enter the key into its parents' names, up to one that is there already."""
         while key:
             parent, _, name = key.rpartition("/")
             names = self._children.setdefault(parent, set())
@@ -62,6 +72,7 @@ class MemoryMetadataStore:
             key = parent
 
     def _unlink(self, key: str) -> None:
+        """Take the key, and parents that nothing needs any more, out of their parents' names."""
         while key and key not in self._values and key not in self._children:
             parent, _, name = key.rpartition("/")
             names = self._children[parent]

@@ -1,10 +1,14 @@
-"""What every metadata store promises: versioned values under slash-separated keys.
+"""MetadataStore: versioned values under keys that look like paths. Pulsar's name: MetadataStore.
 
-A key looks like a path (`/managed-ledgers/public/default/persistent/orders`), a value has at least one byte. Each
-successful put adds one to the key's version; a fresh key has version 0, or more where the store already had to keep
-a place for the keys below it. A put or delete is answered when it would survive a
-crash of the machine (unless the store is in memory), and operations are applied in the order in which
-they were asked for, many per commit, so waiting for the last of several is enough.
+The laws that every store obeys:
+
+1. A key is a path (`/managed-ledgers/public/default/persistent/orders`), a value has at least one byte.
+2. Each successful put adds one to the key's version. A fresh key has version 0, or more where the store already had to
+   keep a node for the keys below it.
+3. A write returns when it would survive a crash of the machine, except in memory.
+4. Writes are applied in the order of the calls, many per commit, so waiting for the last of several is enough.
+
+Three stores: SQLite for a broker alone, ZooKeeper for what several processes share, a dictionary for `--memory`.
 """
 
 from __future__ import annotations
@@ -14,8 +18,12 @@ from typing import NamedTuple, Protocol
 
 
 class Versioned(NamedTuple):
+    """A value and the version that a compare-and-set needs."""
+
     value: bytes
+    """At least one byte."""
     version: int
+    """Goes up by one with each put."""
 
 
 ABSENT = -1
@@ -32,22 +40,40 @@ class Put(NamedTuple):
 
 
 class MetadataStore(Protocol):
-    async def get(self, key: str) -> Versioned | None: ...
+    """The store of everything that must outlive the process.
+
+    Calls raise MetadataError when the store fails; a write was then perhaps carried out.
+    """
+
+    async def get(self, key: str) -> Versioned | None:
+        """The value, None for a key that does not exist."""
+        ...
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        """Write and answer the new version. `expected` None = whatever is there; else BadVersion on a mismatch."""
+        """Write; returns the new version.
+
+        Raises BadVersion when `expected` is another; None does not compare.
+        """
         ...
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """Write all of them, of different keys, or none; answers the new versions. BadVersion when one mismatches."""
+        """Write all of them, of different keys, or none.
+
+        Returns the new versions. Raises BadVersion.
+        """
         ...
 
     async def delete(self, key: str, expected: int | None = None) -> None:
-        """Remove the key. A missing one is no error unless `expected` names a version."""
+        """Remove the key.
+
+        A missing one is fine unless `expected` names a version; then BadVersion.
+        """
         ...
 
     async def children(self, key: str) -> list[str]:
         """The names one level below `key`, sorted, each once, without slashes."""
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Finish the writes that wait; later ones raise MetadataError."""
+        ...

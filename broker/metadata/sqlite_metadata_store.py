@@ -1,10 +1,14 @@
-"""The metadata store of a broker that stands alone: one SQLite file, safe against `kill -9` and power loss.
+"""SqliteMetadataStore: the metadata store of a broker that stands alone: one file, safe against `kill -9` and power loss.
 
-Writes wait in a queue; one thread takes all that wait, applies them in order in one transaction and
-commits once (write-ahead log, `synchronous=FULL`), so a thousand topics opened at once cost a few fsyncs.
-Versions are checked inside that transaction. Reads are answered at once on the loop's thread from a
-connection of their own and see what has been committed. When a commit fails (a full disk, say) everything
-in that group fails with MetadataError and nothing of it is stored; the next group starts afresh.
+The laws:
+
+1. Writes wait in a queue. One thread takes all that wait, applies them in order in one transaction and commits once
+   (write-ahead log, `synchronous=FULL`), so opening a thousand topics costs a few fsyncs.
+2. Versions are compared inside that transaction, so no write of another connection can come in between.
+3. Reads see what is committed. They are made at once on the loop's thread through a connection of their own, which
+   does not wait for the writer.
+4. When a commit fails, on a full disk for example, everything in that group fails with MetadataError and none of it is
+   stored; the next group starts afresh.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from broker.metadata.metadata_store import ABSENT, Put, Versioned
 from broker.model.errors import BadVersion, MetadataError
 
 GROUP_MAX = 1024
-"""Operations per transaction, so that the first of a long queue is not answered last."""
+"""Writes per transaction, so that the first of a long queue is not answered last."""
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (
@@ -36,8 +40,8 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value, version = version + 1 RE
 _INSERT = "INSERT INTO node VALUES (?, ?, 0) ON CONFLICT (key) DO NOTHING RETURNING version"
 _UPDATE = "UPDATE node SET value = ?, version = version + 1 WHERE key = ? AND version = ? RETURNING version"
 
-Outcome = list[int] | MetadataError
-"""The new versions (0 for a delete), or why not."""
+_Outcome = list[int] | MetadataError
+"""The new versions (0 for a delete), or the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +60,15 @@ class _Write:
 
 
 class SqliteMetadataStore:
-    """Open with `SqliteMetadataStore(path)` inside the loop that will use it; the folder must exist.
-
-    Raises MetadataError when the file cannot be opened.
-    """
+    """`MetadataStore` in a file."""
 
     def __init__(self, path: Path) -> None:
+        """Opens or makes the file and starts the writer's thread.
+
+        Belongs to the running loop.
+
+        The folder must exist. Raises MetadataError when the file cannot be opened.
+        """
         self._loop = asyncio.get_running_loop()
         try:
             self._reader = _connect(path)
@@ -72,10 +79,12 @@ class SqliteMetadataStore:
         self._queue: deque[_Write] = deque()
         self._wanted = threading.Event()
         self._closing = False
+        # A daemon: a process that ends without `close` must not hang on this thread. Nothing answered is lost by that.
         self._thread = threading.Thread(target=self._write_groups, name="metadata-writer", daemon=True)
         self._thread.start()
 
     async def get(self, key: str) -> Versioned | None:
+        """Does not wait for writes that are in the queue."""
         try:
             row = self._reader.execute("SELECT value, version FROM node WHERE key = ?", (key,)).fetchone()
         except sqlite3.Error as error:
@@ -83,16 +92,20 @@ class SqliteMetadataStore:
         return None if row is None else Versioned(*row)
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
+        """Returns after the commit of its group."""
         (version,) = await self._submit(_Change(key, value, expected))
         return version
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
+        """One savepoint inside the group's transaction."""
         return await self._submit(*(_Change(*put) for put in puts))
 
     async def delete(self, key: str, expected: int | None = None) -> None:
+        """Returns after the commit of its group."""
         await self._submit(_Change(key, None, expected))
 
     async def children(self, key: str) -> list[str]:
+        """One index lookup per name, whatever lies below it."""
         prefix = key.rstrip("/") + "/"
         end = prefix[:-1] + "0"  # "0" follows "/", so this is behind everything that starts with the prefix.
         names: set[str] = set()
@@ -104,17 +117,21 @@ class SqliteMetadataStore:
                 found: str = row[0]
                 name, slash, _ = found[len(prefix) :].partition("/")
                 names.add(name)
-                # Everything below a name is stepped over at once. A value of its own is not, because a
-                # longer sibling (`a-b` beside `a`) stands between `a` and `a/`.
+                # Skip everything below a name at once. After a value of the name's own only that one key is skipped,
+                # because a longer sibling (`a-b` beside `a`) sorts between `a` and `a/`.
                 start = f"{prefix}{name}0" if slash else found + "\0"
         except sqlite3.Error as error:
             raise MetadataError(f"cannot list {key}: {error}") from error
         return sorted(names)
 
     async def close(self) -> None:
-        """Answer all that waits, then release the file. Later writes raise MetadataError."""
+        """Commit the writes that wait, then close the file.
+
+        Later writes raise MetadataError.
+        """
         self._closing = True
         self._wanted.set()
+        # In a thread: the writer posts its last outcomes to this loop, which must go on.
         await asyncio.to_thread(self._thread.join)
         self._reader.close()
 
@@ -127,30 +144,33 @@ class SqliteMetadataStore:
         return await done
 
     def _write_groups(self) -> None:
-        """The writer thread: everything that waits, one commit, one call back into the loop."""
+        """The writer thread: for each group one commit and one call back into the loop."""
         while True:
             self._wanted.wait()
             self._wanted.clear()
             while self._queue:
                 group = [self._queue.popleft() for _ in range(min(len(self._queue), GROUP_MAX))]
                 outcomes = self._commit(group)
+                # One call for the group: each one wakes the loop.
                 self._loop.call_soon_threadsafe(_settle, group, outcomes)
             if self._closing and not self._queue:
                 self._writer.close()
                 return
 
-    def _commit(self, group: list[_Write]) -> list[Outcome]:
+    def _commit(self, group: list[_Write]) -> list[_Outcome]:
         try:
+            # IMMEDIATE takes the write lock now: a transaction that begins with a read may find the file changed when
+            # it writes, and fail.
             self._writer.execute("BEGIN IMMEDIATE")
             outcomes = [self._apply(write) for write in group]
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
-            with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself.
+            with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already.
                 self._writer.execute("ROLLBACK")
             return [MetadataError(f"cannot write {write.changes[0].key}: {error}") for write in group]
         return outcomes
 
-    def _apply(self, write: _Write) -> Outcome:
+    def _apply(self, write: _Write) -> _Outcome:
         try:
             if len(write.changes) == 1:
                 return [self._apply_one(write.changes[0])]
@@ -159,6 +179,7 @@ class SqliteMetadataStore:
             return mismatch
 
     def _apply_together(self, changes: tuple[_Change, ...]) -> list[int]:
+        # A mismatch must undo these writes and none of the group's others.
         self._writer.execute("SAVEPOINT together")
         try:
             return [self._apply_one(change) for change in changes]
@@ -195,9 +216,10 @@ class SqliteMetadataStore:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # Each connection stays on one thread after this; only its creation may happen on another.
+    # `check_same_thread` off: both connections are made on the loop's thread, and the writer's is used on its own.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
     connection.execute("PRAGMA journal_mode=WAL")
+    # NORMAL would sync at checkpoints only with a write-ahead log, and lose answered writes in a power loss.
     connection.execute("PRAGMA synchronous=FULL")
     return connection
 
@@ -206,9 +228,9 @@ def _mismatch(change: _Change) -> BadVersion:
     return BadVersion(f"{change.key} does not have the expected version {change.expected}")
 
 
-def _settle(group: list[_Write], outcomes: list[Outcome]) -> None:
+def _settle(group: list[_Write], outcomes: list[_Outcome]) -> None:
     for write, outcome in zip(group, outcomes, strict=True):
-        if write.done.done():  # The caller was cancelled; what it asked for has happened all the same.
+        if write.done.done():  # The caller was cancelled; the write has happened all the same.
             continue
         if isinstance(outcome, MetadataError):
             write.done.set_exception(outcome)

@@ -36,7 +36,9 @@ class WriteGroups:
         self._worker = asyncio.create_task(self._send_groups(), name="metadata writes")
 
     async def submit(self, keys: frozenset[str], apply: Callable[[], Awaitable[list[int]]]) -> list[int]:
-        """The new versions, once `apply` was called in its turn and has returned. Raises what `apply` raises.
+        """The new versions, after `apply` was called in its turn.
+
+        Raises what `apply` raises.
 
         Raises MetadataError when the store is closing. A caller that is cancelled cancels only its own wait.
         """
@@ -48,7 +50,10 @@ class WriteGroups:
         return await done
 
     async def drain(self, timeout_s: float) -> None:
-        """Refuse new writes, and wait until the queue is empty or `timeout_s` has passed."""
+        """Refuse new writes, and wait until the queue is empty.
+
+        Returns after `timeout_s` at the latest.
+        """
         self._closing = True
         self._wanted.set()
         await asyncio.wait((self._worker,), timeout=timeout_s)
@@ -58,11 +63,13 @@ class WriteGroups:
         await self._worker
 
     async def _send_groups(self) -> None:
+        # On closing the queue is emptied first.
         while not (self._closing and not self._queue):
             await self._wanted.wait()
             self._wanted.clear()
             while self._queue:
                 group = self._next_group()
+                # Exceptions are results here: each belongs to one write, and the others go on.
                 outcomes = await asyncio.gather(*(write.apply() for write in group), return_exceptions=True)
                 for write, outcome in zip(group, outcomes, strict=True):
                     _settle(write, outcome)

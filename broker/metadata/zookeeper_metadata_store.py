@@ -28,7 +28,7 @@ class ZookeeperMetadataStore:
     """`MetadataStore` in ZooKeeper. Open with `await ZookeeperMetadataStore.open(...)`."""
 
     def __init__(self, requests: ZookeeperRequests, timeout_s: float) -> None:
-        """`timeout_s`: how long a read may take, and how long `close` waits for writes."""
+        """`timeout_s` limits each read, and the writes during `close`."""
         self.requests = requests
         """Also for ledger ids and available bookies, which live in the same session."""
         self._writes = ZookeeperWrites(requests)
@@ -50,7 +50,10 @@ class ZookeeperMetadataStore:
         return found if found is not None and found.value else None
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
-        """Waits while ZooKeeper is away. Raises MetadataError for a value of more than 1,000,000 bytes."""
+        """Waits while ZooKeeper is away.
+
+        Raises MetadataError for a value of more than 1,000,000 bytes.
+        """
         path = self._path(key)
         _check_size(key, value)
         (version,) = await self._groups.submit(
@@ -59,7 +62,10 @@ class ZookeeperMetadataStore:
         return version
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """As `put`; all values together have at most 1,000,000 bytes, because they are one request."""
+        """As `put`, for all values together.
+
+        They have at most 1,000,000 bytes, because they are one request.
+        """
         _check_size(puts[0].key, b"".join(put.value for put in puts))
         at_paths = [put._replace(key=self._path(put.key)) for put in puts]
         return await self._groups.submit(

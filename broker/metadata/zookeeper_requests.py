@@ -61,7 +61,10 @@ class Answer(NamedTuple):
         return isinstance(self.refusal, reason)
 
     def value_or_raise(self) -> object:
-        """The value. Raises MetadataError for a refusal, after the caller has handled those it expects."""
+        """The value.
+
+        Raises MetadataError for a refusal, after the caller has handled those it expects.
+        """
         if self.refusal is not None:
             raise MetadataError(f"ZooKeeper refused: {type(self.refusal).__name__} {self.refusal}")
         return self.value
@@ -110,11 +113,13 @@ class ZookeeperRequests:
 
     @property
     def url(self) -> ZookeeperUrl:
-        """Where the broker's nodes are."""
+        """The servers and the root of the broker's nodes."""
         return self.session.url
 
     async def ask(self, request: Callable[[], Pending]) -> Answer:
-        """ZooKeeper's answer to `request`, which is called once per attempt. Waits while ZooKeeper is away.
+        """ZooKeeper's answer to `request`, which is called once per attempt.
+
+        Waits while ZooKeeper is away.
 
         Raises MetadataError after `close`.
         """

@@ -39,13 +39,19 @@ _ANY_VERSION = -1
 
 
 class ZookeeperWrites:
-    """Writes of nodes by path; each returns when ZooKeeper has answered it for certain."""
+    """Compare-and-set writes of nodes by their paths.
+
+    Each returns when ZooKeeper has answered it for certain.
+    """
 
     def __init__(self, requests: ZookeeperRequests) -> None:
         self._requests = requests
 
     async def put(self, path: str, value: bytes, expected: int | None) -> list[int]:
-        """Write one node; returns its new version. Raises BadVersion; None as `expected` does not compare."""
+        """Write one node; returns its new version.
+
+        Raises BadVersion; None as `expected` does not compare.
+        """
         if expected is None:
             return [await self._put_any(path, value)]
         if expected == ABSENT:
@@ -53,7 +59,10 @@ class ZookeeperWrites:
         return [await self._set(path, value, expected)]
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
-        """Write all of the nodes or none; returns their new versions. `puts` have paths as keys. Raises BadVersion."""
+        """Write all of the nodes or none; returns their new versions.
+
+        `puts` have paths as keys. Raises BadVersion.
+        """
         placeholders: dict[str, int] = {}
         """Versions of nodes that are there without bytes, and count as absent."""
         while True:
@@ -62,6 +71,7 @@ class ZookeeperWrites:
             assert isinstance(results, list)
             refused = next((each for each in zip(puts, results, strict=True) if _is_refusal(each[1])), None)
             if refused is None:
+                # A create returns its path, a set the node's description.
                 return [0 if isinstance(result, str) else version_of(result) for result in results]
             put, why = refused
             # Two refusals are mended and tried again: parents are missing, or a node without bytes is in the way.
@@ -71,13 +81,19 @@ class ZookeeperWrites:
                 return await self._versions_if_ours(puts, placeholders, answer)
 
     async def delete(self, path: str, expected: int | None) -> list[int]:
-        """Remove the node's value, and nodes without bytes that nothing needs any more. Raises BadVersion."""
+        """Remove the node, and parents that nothing needs any more.
+
+        Raises BadVersion.
+        """
         await self._delete_node(path, expected)
         await self._delete_empty_parents(path)
         return [0]
 
     async def node(self, path: str) -> Versioned | None:
-        """The node as it is, also one without bytes; None for a missing one."""
+        """The node as it is, None for a missing one.
+
+        A node without bytes is returned too.
+        """
         answer = await self._requests.ask(lambda: self._requests.client.get_async(path))
         if answer.refused(NoNodeError):
             return None
@@ -154,6 +170,7 @@ class ZookeeperWrites:
             # Keys below it stay, so the node does too, without bytes.
             await self._set(path, b"", version)
         elif answer.refused(NoNodeError):
+            # Asked twice, the first attempt may have removed it.
             if expected is not None and answer.asked == 1:
                 raise BadVersion(f"{path} does not have the expected version {expected}")
         elif answer.refused(BadVersionError):
@@ -166,7 +183,7 @@ class ZookeeperWrites:
         answer = await self._requests.ask(lambda: self._requests.client.create_async(parent, b""))
         if answer.refused(NoNodeError):
             await self._create_parents(parent)
-        elif not answer.refused(NodeExistsError):
+        elif not answer.refused(NodeExistsError):  # Another writer made it first: fine.
             answer.value_or_raise()
 
     async def _delete_empty_parents(self, path: str) -> None:

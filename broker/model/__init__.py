@@ -1,1 +1,1 @@
-"""The nouns: position, entry, range set, topic name. They import no other room."""
+"""The nouns of the broker: position, entry, range set, topic name, errors. They import no other room."""

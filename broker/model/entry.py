@@ -1,8 +1,8 @@
 """Entry: the bytes of one SEND, where it stands, and what the entry cache knows of it.
 
-One object per entry serves the ledger handle, the entry cache and every dispatcher, so that nothing
-is copied or parsed again on the way; the cache's own fields are written by `entry_cache` alone,
-except `expected_reads`, which falls at the hand-over to a consumer and rises at a replay.
+One object per entry serves the ledger handle, the entry cache and every dispatcher, so nothing is copied or parsed
+again on the way. The fields from `cached` on belong to `broker/entry_cache`, and nothing else writes them; of these,
+`expected_reads` is written by the policy's `ReadCounts` alone.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from protocol.message_metadata import MessageFacts
 
 Buffer: TypeAlias = bytes | memoryview
+"""Bytes of their own, or a slice of a receive buffer."""
 
 
 class Holder(Protocol):
-    """The part of the entry cache that an entry stands in: the cached entries of one ledger."""
+    """The part of the entry cache that an entry stands in: the `RangeCache` of its ledger."""
 
     entries: dict[int, Entry]
+    """The cached entries of the ledger, by entry id."""
     size_bytes: int
+    """Their bytes."""
 
 
 class Entry:
+    """One entry of a ledger: one message or one batch, as the client sent it."""
+
     __slots__ = (
         "accessed",
         "body",
@@ -43,34 +48,42 @@ class Entry:
     )
 
     def __init__(self, ledger_id: int, entry_id: int, header: bytes, body: Buffer, messages: int) -> None:
+        """`header` and `body` together are the bytes that the bookie stores."""
         self.ledger_id = ledger_id
+        """The ledger that the entry stands in."""
         self.entry_id = entry_id
+        """Its number in the ledger, from 0."""
         self.header = header
         """The 0x0e02 broker entry metadata block (PIP-70), or nothing."""
         self.body = body
         """From the 0x0e01 checksum block (or the metadata size) to the end, as it came off the wire."""
         self.messages = messages
-        """How many messages the entry holds: permits and counters are counted in these. 0 = not read yet."""
+        """How many messages the entry holds, the unit of permits; 0 = its metadata was not read yet."""
         self.size = len(header) + len(body)
         """Bytes as stored and as accounted by the cache."""
         self.facts: MessageFacts | None = None
-        """The few metadata fields that dispatchers ask for, read once when the first one asks."""
+        """The few metadata fields that dispatchers need; read when the first one asks, None before."""
         self.cached = False
+        """True while this object stands in its `RangeCache`."""
         self.holder: Holder | None = None
-        """Set while the entry has a slot in the removal queue, cached or not."""
+        """The range cache, while the entry has a slot in the policy's queue; it stays set after an invalidation."""
         self.inserted_at_ns = 0
-        """When the entry last entered the cache."""
+        """When the entry entered the cache the last time, in monotonic nanoseconds."""
         self.queued_at_ns = 0
-        """When the entry last joined the removal queue."""
-        self.expected_reads = 0
-        """How many active cursors are still to read it (PIP-430); -1 = never counted. The cache's policy alone
-        counts it down and up; below -1: see `entry_cache.policies.profile`."""
+        """When the entry was inserted, or requeued the last time; under `pip430` the order of the queue."""
+        self.expected_reads: int | None = None
+        """How many readers are still to read it (PIP-430); None = not counted.
+
+        Under profile 4.2 it may fall below zero. The policy `magnetar` counts redeliveries alone.
+        """
         self.requeue_count = 0
+        """How often the policy `pip430` has requeued the entry since its insertion."""
         self.accessed = False
-        """Read since the removal queue last looked at it."""
+        """True if a reader got it from the cache since the policy `pip430` looked at it the last time."""
 
     @property
     def position(self) -> Position:
+        """Its ledger id and entry id."""
         return Position(self.ledger_id, self.entry_id)
 
     def __repr__(self) -> str:

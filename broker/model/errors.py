@@ -1,8 +1,8 @@
-"""What can go wrong in the broker, each with the words for its two edges.
+"""The errors of the broker, each with its number on the wire and its HTTP status.
 
 BrokerError
 ├── MetadataError              the metadata store refused or failed
-│   └── BadVersion             somebody else wrote first
+│   └── BadVersion             another writer changed the value first
 ├── PersistenceError           an add or a read of a ledger failed; trying again may help
 │   ├── LedgerFenced           another broker took the ledger over
 │   ├── NotEnoughBookies       too few bookies are fit for new entries
@@ -14,6 +14,8 @@ BrokerError
 ├── ProducerBusy  ProducerFenced  ConsumerBusy  ConsumerAssignError
 ├── TopicTerminated  NotAllowed  TooManyRequests  ChecksumMismatch  UnsupportedVersion
 └── QuotaExceeded
+
+The numbers are Pulsar's `ServerError`, because clients act on them: some are retried, others end the client.
 """
 
 from __future__ import annotations
@@ -22,121 +24,170 @@ from typing import ClassVar
 
 
 class BrokerError(Exception):
-    """`code` is ServerError's number on the wire, `status` HTTP's; `retriable` says if trying again can help."""
+    """An error that a client or an administrator is told of."""
 
     code: ClassVar[int] = 0
+    """`ServerError` on the wire."""
     status: ClassVar[int] = 500
+    """HTTP status of the admin API."""
     retriable: ClassVar[bool] = False
+    """True when the same request may succeed later."""
 
 
 class MetadataError(BrokerError):
+    """The metadata store refused an operation or could not be reached."""
+
     code = 1
 
 
 class BadVersion(MetadataError):
+    """A compare-and-set failed: another writer changed the value first."""
+
     status = 409
     retriable = True
 
 
 class PersistenceError(BrokerError):
+    """An add or a read of a ledger failed."""
+
     code = 2
     retriable = True
 
 
 class LedgerFenced(PersistenceError):
+    """Another broker has taken the ledger over; this one must stop writing."""
+
     retriable = False
 
 
 class NotEnoughBookies(PersistenceError):
+    """Too few bookies are fit for new entries."""
+
     status = 503
 
 
 class ReadTimedOut(PersistenceError):
+    """Storage did not answer a read in time."""
+
     status = 504
 
 
 class NoSuchEntry(PersistenceError):
+    """The bookie knows the ledger and has no such entry."""
+
     status = 404
     retriable = False
 
 
 class NoSuchLedger(PersistenceError):
+    """No bookie, or no managed ledger, knows the ledger."""
+
     status = 404
     retriable = False
 
 
 class ConsumerBusy(BrokerError):
+    """Another consumer excludes this one from the subscription."""
+
     code = 5
     status = 409
 
 
 class ServiceNotReady(BrokerError):
+    """The topic is not served here, not open yet, or closing."""
+
     code = 6
     status = 503
     retriable = True
 
 
 class QuotaExceeded(BrokerError):
+    """A configured limit leaves no place for another one."""
+
     code = 7
     status = 412
 
 
 class ChecksumMismatch(BrokerError):
+    """The CRC32C of a message does not fit its bytes."""
+
     code = 9
     status = 400
 
 
 class UnsupportedVersion(BrokerError):
+    """The client asks for a feature that this broker lacks."""
+
     code = 10
     status = 400
 
 
 class TopicNotFound(BrokerError):
+    """The topic does not exist and may not be created."""
+
     code = 11
     status = 404
 
 
 class SubscriptionNotFound(BrokerError):
+    """The topic has no subscription of that name."""
+
     code = 12
     status = 404
 
 
 class ConsumerNotFound(BrokerError):
+    """The subscription or connection has no such consumer."""
+
     code = 13
     status = 404
 
 
 class TooManyRequests(BrokerError):
+    """A queue of waiting requests is full; try again later."""
+
     code = 14
     status = 429
     retriable = True
 
 
 class TopicTerminated(BrokerError):
+    """The topic takes no messages any more, for ever."""
+
     code = 15
     status = 409
 
 
 class ProducerBusy(BrokerError):
+    """The producer's name is in use, or its access mode excludes it."""
+
     code = 16
     status = 409
 
 
 class InvalidTopicName(BrokerError):
+    """The text is no topic name; the message says why."""
+
     code = 17
     status = 412
 
 
 class ConsumerAssignError(BrokerError):
+    """The consumer's hash ranges do not fit the subscription."""
+
     code = 19
     status = 409
 
 
 class NotAllowed(BrokerError):
+    """The operation makes no sense for this topic or configuration."""
+
     code = 22
     status = 405
 
 
 class ProducerFenced(BrokerError):
+    """A newer exclusive producer has replaced this one."""
+
     code = 25
     status = 409

@@ -1,4 +1,4 @@
-"""Position: where an entry stands, (ledger id, entry id), ordered as the entries were added."""
+"""Position: the place of an entry, (ledger id, entry id)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 
 class Position(NamedTuple):
+    """The place of one entry; compares in the order of the adds."""
+
     ledger_id: int
     entry_id: int
 
@@ -14,7 +16,7 @@ class Position(NamedTuple):
 
 
 EARLIEST: Final = Position(-1, -1)
-"""Before every entry; on the wire both halves are 2^64 - 1."""
+"""Before every entry; on the wire both numbers are 2^64 - 1."""
 
 LATEST: Final = Position(2**63 - 1, 2**63 - 1)
 """Behind every entry, whatever is added later."""

@@ -1,9 +1,9 @@
-"""RangeSet: which positions beyond the mark-delete position are acknowledged.
+"""RangeSet: the positions beyond the mark-delete position that are acknowledged.
 
-Kept as bitmaps, one page of 256 entries per integer and a dictionary of pages per ledger, because asking
-"is this one in?" and adding one are what happens per message; ranges are only made when a snapshot is
-written or an operator looks. A page without a set bit does not exist, so room is bounded by one bit per
-entry of the window plus about 150 bytes per touched page.
+A bitmap: one integer per page of 256 entries, and a dictionary of pages per ledger. Adding one position and looking
+one up happen per message, so both are a few integer operations. Ranges are made only when a cursor's info is written or
+an operator looks. A page without a set bit does not exist, so memory is bounded by one bit per entry of the
+window plus about 150 bytes per touched page.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 PAGE_BITS = 8
 PAGE_ENTRIES = 1 << PAGE_BITS
+"""Large enough to share the dictionary's cost, small enough that integer operations stay cheap."""
 _OFFSET = PAGE_ENTRIES - 1
 _FULL = (1 << PAGE_ENTRIES) - 1
 _BIT = tuple(1 << offset for offset in range(PAGE_ENTRIES))
@@ -27,12 +28,14 @@ class EntryRange(NamedTuple):
 
 
 class RangeSet:
+    """A set of (ledger id, entry id) for dense ids."""
+
     __slots__ = ("_ledgers", "count")
 
     def __init__(self) -> None:
         self._ledgers: dict[int, dict[int, int]] = {}
         self.count = 0
-        """How many entries are in the set; the same as `len`, for who asks per message."""
+        """How many entries are in the set; the same as `len`, without a call."""
 
     def __len__(self) -> int:
         return self.count
@@ -45,12 +48,13 @@ class RangeSet:
         return bool(pages.get(entry_id >> PAGE_BITS, 0) & _BIT[entry_id & _OFFSET])
 
     def add(self, ledger_id: int, entry_id: int) -> bool:
-        """True when the entry was not in the set."""
+        """Add one entry; return True when it was not in the set."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             pages = self._ledgers[ledger_id] = {}
         number = entry_id >> PAGE_BITS
         page = pages.get(number, 0)
+        # A table look-up instead of a shift: shifting makes a new large integer each time.
         bit = _BIT[entry_id & _OFFSET]
         if page & bit:
             return False
@@ -59,11 +63,15 @@ class RangeSet:
         return True
 
     def add_bits(self, ledger_id: int, first: int, bits: int) -> int:
-        """Add entry `first` + n for every bit n that is set; answers how many were not in the set."""
+        """Add entry `first` + n for every set bit n.
+
+        Returns how many were not in the set.
+        """
         before = self.count
         number = first >> PAGE_BITS
         bits <<= first & _OFFSET
         pages = self._ledgers.setdefault(ledger_id, {}) if bits else {}
+        # The number may span many pages: cut off one page at a time.
         while bits:
             page = pages.get(number, 0)
             mask = bits & _FULL
@@ -75,11 +83,12 @@ class RangeSet:
         return self.count - before
 
     def first_missing(self, ledger_id: int, entry_id: int) -> int:
-        """The first entry of the ledger at or behind `entry_id` that is not in the set."""
+        """Return the first entry at or behind `entry_id` outside the set."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return entry_id
         number = entry_id >> PAGE_BITS
+        # Entries before the one asked for count as present, so the lowest clear bit is the answer.
         page = pages.get(number, 0) | _BIT[entry_id & _OFFSET] - 1
         while page == _FULL:
             number += 1
@@ -87,7 +96,7 @@ class RangeSet:
         return (number << PAGE_BITS) + (~page & (page + 1)).bit_length() - 1
 
     def first_present(self, ledger_id: int, entry_id: int, last: int) -> int:
-        """The first entry in `entry_id`..`last` that is in the set, or `last` + 1."""
+        """Return the first entry of the set in this range, or `last` + 1."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return last + 1
@@ -95,18 +104,20 @@ class RangeSet:
         for number in range(page_first, (last >> PAGE_BITS) + 1):
             page = pages.get(number, 0)
             if number == page_first:
+                # A negative power of two is a mask of all bits from there on.
                 page &= -_BIT[entry_id & _OFFSET]
             if page:
                 return min((number << PAGE_BITS) + (page & -page).bit_length() - 1, last + 1)
         return last + 1
 
     def remove_through(self, ledger_id: int, entry_id: int) -> int:
-        """Forget the ledger's entries up to and including `entry_id`; answers how many there were."""
+        """Remove the ledger's entries through `entry_id`; return how many there were."""
         pages = self._ledgers.get(ledger_id)
         if pages is None:
             return 0
         before = self.count
         last_page = entry_id >> PAGE_BITS
+        # The window moves forwards, so few pages are left behind it: no order is kept for this.
         for number in [number for number in pages if number < last_page]:
             self.count -= pages.pop(number).bit_count()
         page = pages.get(last_page, 0)
@@ -121,20 +132,22 @@ class RangeSet:
         return before - self.count
 
     def remove_ledger(self, ledger_id: int) -> int:
-        """Forget the whole ledger; answers how many entries there were."""
+        """Remove the whole ledger; return how many entries there were."""
         count = sum(page.bit_count() for page in self._ledgers.pop(ledger_id, {}).values())
         self.count -= count
         return count
 
     def clear(self) -> None:
+        """Remove everything."""
         self._ledgers.clear()
         self.count = 0
 
     def ledger_ids(self) -> list[int]:
+        """Return the ledgers with entries in the set, ascending."""
         return sorted(self._ledgers)
 
     def ranges(self) -> Iterator[EntryRange]:
-        """Everything in order, neighbours joined within a ledger."""
+        """Yield maximal ranges in order."""
         for ledger_id in sorted(self._ledgers):
             pages = self._ledgers[ledger_id]
             start = end = -2
@@ -149,14 +162,18 @@ class RangeSet:
                 yield EntryRange(ledger_id, start, end)
 
     def lowest_pages(self, ranges_max: int) -> Iterator[tuple[int, int, int]]:
-        """The lowest `ranges_max` ranges as (ledger, first entry, bits), in order, a page at a time: far
-        cheaper than the ranges themselves. Bit n stands for entry `first` + n."""
+        """Yield the lowest `ranges_max` ranges as (ledger, first entry, bits).
+
+        In order, a page at a time, which is far cheaper than the ranges themselves. Bit n stands for entry
+        `first` + n.
+        """
         left = ranges_max
         for ledger_id in sorted(self._ledgers):
             pages = self._ledgers[ledger_id]
             before = 0
             for number in sorted(pages):
                 page = pages[number]
+                # A range that began in the page before counts there already.
                 joined = page & 1 and pages.get(number - 1, 0) >> _OFFSET & before >> _OFFSET
                 left -= (page & ~(page << 1)).bit_count() - joined
                 while left < 0:  # Drop ranges from the top until the limit is kept.
@@ -184,6 +201,7 @@ def _last_range_start(page: int) -> int:
 def _page_ranges(page: int, base: int) -> Iterator[tuple[int, int]]:
     offset = 0
     while page:
+        # page & -page is the lowest set bit; ~page & (page + 1) the lowest clear one.
         gap = (page & -page).bit_length() - 1
         page >>= gap
         offset += gap

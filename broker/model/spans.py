@@ -1,4 +1,4 @@
-"""How long ago, in words: as coarse as people say it."""
+"""Durations in words, as coarse as people say them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ _STEPS = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 
 
 def span(seconds: float) -> str:
-    """`under 1 ms`, `350 ms`, `4.2 s`, `12 min 3 s`, `5 h 12 min`, `3 d 4 h`."""
+    """Return a duration in words.
+
+    Examples: `under 1 ms`, `350 ms`, `4.2 s`, `12 min 3 s`, `5 h 12 min`, `3 d 4 h`.
+    """
     if seconds < 0.001:
         return "under 1 ms"
+    # Limits at half a last digit below the unit: 0.9996 s would be written as 1000 ms.
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:

@@ -13,15 +13,20 @@ PERSISTENT = "persistent"
 NON_PERSISTENT = "non-persistent"
 _PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]*)")
 _NAME = re.compile(r"[-=:.\w]+", re.ASCII)
-"""What Pulsar allows in a tenant or a namespace."""
+"""Characters that Pulsar allows in a tenant or a namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
+    """A parsed topic name; made by `parse_topic_name`."""
+
     domain: str
+    """`persistent` or `non-persistent`."""
     tenant: str
     namespace_local: str
+    """The namespace without its tenant."""
     local: str
+    """The topic's own name, with `-partition-N` if it is a partition."""
 
     @property
     def namespace(self) -> str:
@@ -30,6 +35,7 @@ class TopicName:
 
     @property
     def is_persistent(self) -> bool:
+        """Entries of the topic are stored in a managed ledger."""
         return self.domain == PERSISTENT
 
     @property
@@ -40,24 +46,30 @@ class TopicName:
 
     @property
     def base(self) -> TopicName:
-        """The partitioned topic that this is a partition of, or the topic itself."""
+        """The partitioned topic of a partition, or the topic itself."""
         match = _PARTITION.fullmatch(self.local)
         return TopicName(self.domain, self.tenant, self.namespace_local, match[1]) if match else self
 
     def with_partition(self, index: int) -> TopicName:
+        """Return the name of this topic's partition."""
         return TopicName(self.domain, self.tenant, self.namespace_local, f"{self.local}-partition-{index}")
 
     @property
     def ledger_name(self) -> str:
-        """The managed ledger's name: a path whose last part is percent-encoded, so that any topic name fits."""
+        """The managed ledger's name, Pulsar's path in the metadata store.
+
+        The last part is percent-encoded, so that any topic name fits.
+        """
         return f"{self.tenant}/{self.namespace_local}/{self.domain}/{quote(self.local, safe='')}"
 
     @staticmethod
     def local_from_ledger_name(last_part: str) -> str:
+        """Return the topic's own name from the last part of `ledger_name`."""
         return unquote(last_part)
 
     @staticmethod
     def of_ledger_name(name: str) -> TopicName:
+        """Return the topic whose `ledger_name` this is."""
         tenant, namespace, domain, local = name.split("/")
         return TopicName(domain, tenant, namespace, unquote(local))
 
@@ -65,11 +77,12 @@ class TopicName:
         return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
 
 
+# Clients send the same names with each connect, lookup and subscribe.
 @functools.lru_cache(maxsize=10_000)
 def parse_topic_name(text: str) -> TopicName:
-    """Short names are completed as clients do: `x` is persistent://public/default/x, `t/n/x` persistent://t/n/x.
+    """Parse a topic name, completing short ones as clients do.
 
-    InvalidTopicName says what is wrong with the text.
+    `x` is persistent://public/default/x, `t/n/x` is persistent://t/n/x. Raises InvalidTopicName.
     """
     domain, separator, rest = text.partition("://")
     if not separator:
@@ -82,6 +95,7 @@ def parse_topic_name(text: str) -> TopicName:
     tenant, namespace, local = parts
     if not local.strip():
         raise InvalidTopicName(f"Invalid topic name {text}: the topic's own name must not be blank")
+    # The old form had the cluster between tenant and namespace.
     if local.count("/") >= 1:
         raise InvalidTopicName(
             f"Topic names with a cluster part are no longer supported, use domain://tenant/namespace/topic: {text}"

@@ -1,4 +1,4 @@
-"""Which command is handled where. What is not here is not for a broker, and ends the connection."""
+"""The table of command handlers. A command that is missing here ends the connection: it is not for a broker."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from broker.net.ports import Connection
 from protocol.pulsar_api_pb2 import BaseCommand
 
 Handler = Callable[[Connection, BaseCommand], None]
+"""Runs inside the event loop's callback; requests that have to wait start a task with `Connection.run`."""
 
 ALLOWED_BEFORE_CONNECT: Final = frozenset({BaseCommand.CONNECT, BaseCommand.PING, BaseCommand.PONG})
+"""Any other command before CONNECT ends the connection."""
 
 HANDLERS: Final[Mapping[int, Handler]] = {
+    # SEND is missing on purpose: `ServerCnx` passes it to its producer directly.
     BaseCommand.CONNECT: handshake.connect,
     BaseCommand.PING: handshake.ping,
     BaseCommand.PONG: handshake.pong,
@@ -44,3 +47,4 @@ HANDLERS: Final[Mapping[int, Handler]] = {
     BaseCommand.END_TXN_ON_PARTITION: refusals.transactions,
     BaseCommand.END_TXN_ON_SUBSCRIPTION: refusals.transactions,
 }
+"""Handler of each command type."""

@@ -1,4 +1,4 @@
-"""What a consumer says: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and the questions about its subscription."""
+"""Handlers of a consumer's commands: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and requests about its subscription."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TOP_BIT = 1 << 63
 
 
 def _signed(number: int) -> int:
-    """Ids are int64 to Pulsar and uint64 on the wire."""
+    # Ids are int64 in Pulsar and uint64 on the wire: -1, "before everything", arrives as 2**64 - 1.
     return number - (1 << 64) if number & _TOP_BIT else number
 
 
@@ -52,6 +52,10 @@ def _position(message_id: MessageIdData) -> Position:
 
 
 def subscribe(cnx: Connection, command: BaseCommand) -> None:
+    """Handles SUBSCRIBE: opens the topic and adds a consumer to the subscription.
+
+    A repeated request for an open consumer is answered with success, as in Pulsar.
+    """
     request = command.subscribe
     port = cnx.consumers.get(request.consumer_id)
     if port is not None:
@@ -68,8 +72,10 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, error.code, str(error)))
         return
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    # Messages carry the epoch on Exclusive and Failover alone (PIP-84).
     in_order = request.subType in (CommandSubscribe.Exclusive, CommandSubscribe.Failover)
     port = ConsumerOnConnection(cnx, request.consumer_id, partition, epoch if in_order else None)
+    # Entered before the topic is opened, so that CLOSE_CONSUMER and a repeated SUBSCRIBE find it.
     cnx.consumers[request.consumer_id] = port
 
     def refuse(error: BrokerError) -> bytes:
@@ -80,9 +86,10 @@ def subscribe(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: CommandSubscribe) -> None:
-    registry = cnx.ground.registry
+    registry = cnx.context.registry
     name = parse_topic_name(request.topic)
     if not request.subscription:
+        # The code of a producer's error is Pulsar's answer, as recorded.
         raise ProducerBusy("Empty subscription name")
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
@@ -96,6 +103,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
         if not await _place_is_free(cnx, topic, options.subscription):
             raise
         subscription, consumer = await topic.subscribe(port, options)
+    # The client closed the consumer, or its connection broke, while this request waited. It was answered then.
     if not cnx.is_open or cnx.consumers.get(request.consumer_id) is not port:
         subscription.remove_consumer(consumer)
         return
@@ -105,7 +113,7 @@ async def _subscribe(cnx: Connection, port: ConsumerOnConnection, request: Comma
 
 
 async def _place_is_free(cnx: Connection, topic: Topic, subscription: str) -> bool:
-    """Whether the one consumer that is in the way turns out to be gone, as with producers."""
+    """Returns True when the one consumer in the way is gone: its client did not answer a PING."""
     held = topic.consumers_of(subscription)
     if len(held) != 1 or not isinstance(held[0].port, ConsumerOnConnection) or held[0].port.cnx is cnx:
         return False
@@ -114,12 +122,14 @@ async def _place_is_free(cnx: Connection, topic: Topic, subscription: str) -> bo
 
 def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
     start = None
+    # A durable subscription starts where its cursor is.
     if request.HasField("start_message_id") and not request.durable:
         start = _position(request.start_message_id)
     return SubscribeOptions(
         subscription=request.subscription,
         kind=SubscriptionType(request.subType),
         consumer_id=request.consumer_id,
+        # Five characters, like the names that Pulsar's clients make.
         consumer_name=request.consumer_name or secrets.token_hex(3)[:5],
         priority=request.priority_level,
         durable=request.durable,
@@ -132,7 +142,7 @@ def _options(cnx: Connection, request: CommandSubscribe) -> SubscribeOptions:
         metadata={pair.key: pair.value for pair in request.metadata},
         properties={pair.key: pair.value for pair in request.subscription_properties},
         client_version=cnx.client_version,
-        connected_at_ms=cnx.ground.wall_ms(),
+        connected_at_ms=cnx.context.wall_ms(),
     )
 
 
@@ -149,7 +159,7 @@ def _key_shared(request: CommandSubscribe) -> KeySharedMeta:
 
 
 def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Consumer] | None:
-    """The consumer of a persistent topic, None where there is nothing to do or to answer."""
+    """Returns an open consumer of a persistent topic, else None: commands for others are ignored."""
     port = cnx.consumers.get(consumer_id)
     if port is None or port.consumer is None or not isinstance(port.subscription, Subscription):
         return None
@@ -160,17 +170,18 @@ def _open_consumer(cnx: Connection, consumer_id: int) -> tuple[Subscription, Con
 
 
 def flow(cnx: Connection, command: BaseCommand) -> None:
+    """Handles FLOW: adds permits. ProtocolError for 0 permits; an unknown consumer is ignored."""
     permits = command.flow.messagePermits
     if permits == 0:
         raise ProtocolError("FLOW without permits")
     port = cnx.consumers.get(command.flow.consumer_id)
     if port is not None and port.consumer is not None and port.subscription is not None:
-        port.consumer.last_consumed_flow_ms = cnx.ground.wall_ms()
+        port.consumer.last_consumed_flow_ms = cnx.context.wall_ms()
         port.subscription.flow(port.consumer, permits)
 
 
 def ack(cnx: Connection, command: BaseCommand) -> None:
-    """An unknown consumer's acknowledgement is ignored, even with a request id, as in Pulsar."""
+    """Handles ACK. One of an unknown consumer is ignored, even with a request id, as in Pulsar."""
     request = command.ack
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -184,6 +195,7 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
         _acknowledge(port.subscription, port.consumer, request)
         if request.HasField("request_id"):
             response = answers.ack_response(request.consumer_id, request.request_id)
+            # The client asked for an answer, so it comes when the acknowledgement cannot be lost any more.
             port.subscription.when_kept(lambda: cnx.send(response))
     elif request.HasField("request_id"):
         cnx.send(answers.ack_response(request.consumer_id, request.request_id))
@@ -191,6 +203,7 @@ def ack(cnx: Connection, command: BaseCommand) -> None:
 
 def _acknowledge(subscription: Subscription, consumer: Consumer, request: CommandAck) -> None:
     if request.ack_type == CommandAck.Cumulative:
+        # Pulsar ignores a cumulative acknowledgement of several positions.
         if len(request.message_id) == 1:
             message_id = request.message_id[0]
             subscription.acknowledge_cumulative(
@@ -210,6 +223,7 @@ def _acknowledge(subscription: Subscription, consumer: Consumer, request: Comman
 
 
 def redeliver(cnx: Connection, command: BaseCommand) -> None:
+    """Handles REDELIVER_UNACKNOWLEDGED_MESSAGES; without positions it stands for all pending ones."""
     request = command.redeliverUnacknowledgedMessages
     found = _open_consumer(cnx, request.consumer_id)
     if found is None:
@@ -217,6 +231,7 @@ def redeliver(cnx: Connection, command: BaseCommand) -> None:
     subscription, consumer = found
     keys = [(message_id.ledgerId, message_id.entryId) for message_id in request.message_ids]
     epoch = request.consumer_epoch if request.HasField("consumer_epoch") else None
+    # An empty list of positions stands for all pending ones.
     subscription.redeliver(consumer, keys or None, epoch)
 
 
@@ -224,6 +239,7 @@ def redeliver(cnx: Connection, command: BaseCommand) -> None:
 
 
 def unsubscribe(cnx: Connection, command: BaseCommand) -> None:
+    """Handles UNSUBSCRIBE: deletes the subscription."""
     request = command.unsubscribe
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -240,7 +256,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
     subscription, consumer = port.subscription, port.consumer
     assert consumer is not None
     if isinstance(subscription, Subscription):
-        await subscription.topic.unsubscribe(subscription, consumer, force=force)
+        await subscription.topic.subscribing.delete(subscription, consumer, force=force)
     elif subscription is not None:
         subscription.remove_consumer(consumer)
     port.forget()
@@ -248,6 +264,7 @@ async def _unsubscribe(cnx: Connection, port: ConsumerOnConnection, request_id: 
 
 
 def close_consumer(cnx: Connection, command: BaseCommand) -> None:
+    """Handles CLOSE_CONSUMER; an unknown consumer is answered with success too."""
     request = command.close_consumer
     port = cnx.consumers.pop(request.consumer_id, None)
     if port is not None and port.consumer is not None and port.subscription is not None:
@@ -257,6 +274,7 @@ def close_consumer(cnx: Connection, command: BaseCommand) -> None:
 
 
 def seek(cnx: Connection, command: BaseCommand) -> None:
+    """Handles SEEK: moves the cursor to a position or a time. Success is sent after the consumers are closed."""
     request = command.seek
     found = _open_consumer(cnx, request.consumer_id)
     if found is None or not (request.HasField("message_id") or request.HasField("message_publish_time")):
@@ -281,6 +299,7 @@ async def _seek(cnx: Connection, subscription: Subscription, request: CommandSee
 
 
 def last_message_id(cnx: Connection, command: BaseCommand) -> None:
+    """Handles GET_LAST_MESSAGE_ID; waits only when the last entry has to be read."""
     request = command.getLastMessageId
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:
@@ -291,7 +310,8 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
         cnx.send(answers.error(request.request_id, 0, message))
         return
 
-    known = port.subscription.topic.known_last_message()
+    # Clients ask again and again (`hasMessageAvailable`); without this short way each request would be a task.
+    known = port.subscription.topic.positions.known_last_message()
     if known is not None:
         _answer_last_message(cnx, port.subscription, request.request_id, known)
         return
@@ -303,7 +323,7 @@ def last_message_id(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _last_message_id(cnx: Connection, subscription: Subscription, request_id: int) -> None:
-    _answer_last_message(cnx, subscription, request_id, await subscription.topic.last_message())
+    _answer_last_message(cnx, subscription, request_id, await subscription.topic.positions.last_message())
 
 
 def _answer_last_message(
@@ -322,7 +342,7 @@ def _answer_last_message(
 
 
 def consumer_stats(cnx: Connection, command: BaseCommand) -> None:
-    """Rates are left at zero: the broker counts, and whoever scrapes /metrics divides."""
+    """Handles CONSUMER_STATS. Rates are 0: the broker keeps counters, and /metrics shows them."""
     request = command.consumerStats
     port = cnx.consumers.get(request.consumer_id)
     if port is None or port.consumer is None:

@@ -1,4 +1,4 @@
-"""CONNECT, authentication (none yet: every method is accepted), PING and PONG."""
+"""Handlers of CONNECT, AUTH_RESPONSE, PING and PONG. There is no authentication yet."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ log = logging.getLogger("magnetar.net")
 
 
 def connect(cnx: Connection, command: BaseCommand) -> None:
-    """Without authentication every method and every role is welcome, as in Pulsar."""
+    """Handles CONNECT. Without authentication every method and role is accepted, as in Pulsar."""
     if cnx.connected:
         raise ProtocolError("a second CONNECT")
     request = command.connect
     cnx.connected = True
     cnx.client_version = request.client_version
+    # A newer client keeps to the version that CONNECTED names.
     cnx.protocol_version = min(request.protocol_version, answers.PROTOCOL_VERSION_MAX)
     cnx.accepts_entry_metadata = (
-        cnx.ground.settings.expose_entry_metadata
+        cnx.context.settings.expose_entry_metadata
         and request.protocol_version >= VERSION_WITH_ENTRY_METADATA
         and request.feature_flags.supports_broker_entry_metadata
     )
     log.info("+ %s %s protocol %d", cnx.address, cnx.client_version, request.protocol_version)
     cnx.send(
         answers.connected(
-            cnx.ground.server_version, cnx.protocol_version, cnx.ground.settings.message_bytes_max
+            cnx.context.server_version, cnx.protocol_version, cnx.context.settings.message_bytes_max
         )
     )
 
 
 def ping(cnx: Connection, command: BaseCommand) -> None:
+    """Handles PING."""
     cnx.send(answers.PONG)
 
 
 def pong(cnx: Connection, command: BaseCommand) -> None:
-    """That bytes arrived is all there is to know."""
+    """Handles PONG: nothing to do, because `ServerCnx` noted the arrival of bytes."""
 
 
 def auth_response(cnx: Connection, command: BaseCommand) -> None:
+    """Handles AUTH_RESPONSE, which no client should send here: the broker never asks for it."""
     cnx.send(answers.error(answers.NO_REQUEST_ID, AuthenticationError, "Failed to authenticate"))

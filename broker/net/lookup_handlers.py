@@ -1,4 +1,4 @@
-"""Questions before a client opens anything: partitions, owner, and the topics of a namespace."""
+"""Handlers of the requests that come before a producer or consumer: partitions, lookup, lists of topics."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ _NAMESPACE = re.compile(r"[-=:.\w]+/[-=:.\w]+", re.ASCII)
 
 
 def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
+    """Answers PARTITIONED_METADATA with the number of partitions; may create the topic."""
     request = command.partitionMetadata
     request_id = request.request_id
 
@@ -35,33 +36,36 @@ def partitioned_metadata(cnx: Connection, command: BaseCommand) -> None:
 async def _partitioned_metadata(cnx: Connection, request: CommandPartitionedTopicMetadata) -> None:
     name = parse_topic_name(request.topic)
     create = request.metadata_auto_creation_enabled
-    count = await cnx.ground.registry.partitions_or_create(name, create=create)
+    count = await cnx.context.partitioned.count_or_create(name, create=create)
     cnx.send(answers.partitions(request.request_id, count))
 
 
 def lookup(cnx: Connection, command: BaseCommand) -> None:
-    """One broker owns every topic, so a lookup only has to check the name and say the URL."""
+    """Answers LOOKUP with the URL of the topic's owner; the client connects to it and opens its producer there."""
     request = command.lookupTopic
-    try:
-        cnx.send(answers.lookup(request.request_id, _owner_url(cnx, request)))
-    except BrokerError as error:
-        cnx.send(answers.lookup_failed(request.request_id, error.code, str(error)))
+
+    def refuse(error: BrokerError) -> bytes:
+        return answers.lookup_failed(request.request_id, error.code, str(error))
+
+    cnx.run(_lookup(cnx, request), refuse, "LOOKUP")
 
 
-def _owner_url(cnx: Connection, request: CommandLookupTopic) -> str:
+async def _lookup(cnx: Connection, request: CommandLookupTopic) -> None:
+    registry = cnx.context.registry
     name = parse_topic_name(request.topic)
-    if not cnx.ground.registry.namespaces.exists(name.namespace):
+    if not registry.namespaces.exists(name.namespace):
         raise TopicNotFound("Namespace not found")
+    owner = await registry.ownership.owner_of(name)
     listener = request.advertised_listener_name
-    if not listener:
-        return cnx.ground.service_url
-    if listener not in cnx.ground.listeners:
+    if listener and listener not in owner.listeners:
         # The C++ client looks for these words.
         raise ServiceNotReady(f"the broker do not have {listener} listener")
-    return cnx.ground.listeners[listener]
+    url = owner.listeners[listener] if listener else owner.service_url
+    cnx.send(answers.lookup(request.request_id, url))
 
 
 def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
+    """Answers GET_TOPICS_OF_NAMESPACE; names are left out when the client's hash shows that it has them."""
     request = command.getTopicsOfNamespace
     if not _NAMESPACE.fullmatch(request.namespace):
         raise ProtocolError(f"'{request.namespace}' is no namespace: tenant/namespace is expected")
@@ -74,7 +78,7 @@ def topics_of_namespace(cnx: Connection, command: BaseCommand) -> None:
 
 async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNamespace) -> None:
     mode = request.mode
-    topics = await cnx.ground.registry.names(
+    topics = await cnx.context.registry.names(
         request.namespace,
         persistent=mode != CommandGetTopicsOfNamespace.NON_PERSISTENT,
         non_persistent=mode != CommandGetTopicsOfNamespace.PERSISTENT,
@@ -93,6 +97,7 @@ async def _topics_of_namespace(cnx: Connection, request: CommandGetTopicsOfNames
 
 
 def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
+    """Answers WATCH_TOPIC_LIST with the matching topics; reports later changes (PIP-145)."""
     request = command.watchTopicList
 
     def refuse(error: BrokerError) -> bytes:
@@ -102,30 +107,34 @@ def watch_topic_list(cnx: Connection, command: BaseCommand) -> None:
 
 
 async def _watch_topic_list(cnx: Connection, request: CommandWatchTopicList) -> None:
-    """A watcher id that is in use keeps its first pattern, as in Pulsar."""
+    """Makes a watcher; an id in use keeps its first pattern, as in Pulsar."""
     watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         pattern = compile_topics_pattern(request.topics_pattern)
-        names = await cnx.ground.registry.names(request.namespace, non_persistent=False)
+        names = await cnx.context.registry.names(request.namespace, non_persistent=False)
+        # A watcher made now would never be stopped: the connection has stopped its watchers already.
         if not cnx.is_open:
             return
-        watcher = cnx.watchers.get(request.watcher_id)  # Another request may have been quicker.
+        # Another request for the same id may have made it meanwhile.
+        watcher = cnx.watchers.get(request.watcher_id)
     if watcher is None:
         watcher = TopicListWatcher(
-            cnx.ground.registry,
+            cnx.context.registry,
             cnx.send,
-            request.watcher_id,
-            request.namespace,
-            pattern,
-            [name for name in names if matches(pattern, name)],
+            watcher_id=request.watcher_id,
+            namespace=request.namespace,
+            pattern=pattern,
+            topics=[name for name in names if matches(pattern, name)],
         )
         cnx.watchers[request.watcher_id] = watcher
     current = topics_hash(watcher.topics)
+    # A client that reconnects sends the hash of its list; an equal one spares the names.
     topics = () if request.topics_hash == current else sorted(watcher.topics)
     cnx.send(answers.watch_topic_list_success(request.request_id, request.watcher_id, topics, current))
 
 
 def watch_topic_list_close(cnx: Connection, command: BaseCommand) -> None:
+    """Ends a watch; an unknown watcher id is answered with success too."""
     request = command.watchTopicListClose
     watcher = cnx.watchers.pop(request.watcher_id, None)
     if watcher is not None:

@@ -1,4 +1,4 @@
-"""A producer's and a consumer's port on a connection: what the service says, in frames."""
+"""The connection's side of a producer and of a consumer: turns what the service reports into frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Protocol
 
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError
-from broker.net.net_ground import NetGround
+from broker.net.connection_context import ConnectionContext
+from broker.net.outbox import Outbox
+from broker.net.read_gate import ReadGate
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.consumer import Consumer
 from broker.service.producer import Producer
@@ -16,96 +18,135 @@ from protocol import answers
 from protocol.hot_frames import MessageWriter, ReceiptWriter
 
 CLIENTS_WITHOUT_END_OF_TOPIC = ("Pulsar-CPP-v", "Pulsar-Go-", "pulsar-client-python")
-"""Their clients close the connection on REACHED_END_OF_TOPIC, and then come back for it without end."""
+"""Versions of clients that close the connection on REACHED_END_OF_TOPIC, reconnect, and get it again without end."""
 
 UNSENT_BYTES_MAX = 1 << 20
-"""So much may gather for one connection in one turn before its consumers wait for the write."""
+"""Bytes that may gather for one connection in one turn; its consumers then wait for the write."""
 
 VERSION_WITH_CLOSE = 5
+"""Protocol version from which clients know CLOSE_PRODUCER and CLOSE_CONSUMER."""
 VERSION_WITH_END_OF_TOPIC = 9
+"""Protocol version from which clients know REACHED_END_OF_TOPIC."""
 VERSION_WITH_CHECKSUM = 11
+"""Protocol version from which clients accept a checksum in front of the metadata."""
 VERSION_WITH_ACTIVE_CHANGE = 12
+"""Protocol version from which clients know ACTIVE_CONSUMER_CHANGE."""
 VERSION_WITH_ENTRY_METADATA = 18
+"""Protocol version from which clients can ask for broker entry metadata (PIP-90)."""
 
 
 class Connection(Protocol):
-    """A client's connection, as the commands and the ports on it know it; `ServerCnx` is the one there is."""
+    """A client's connection, as command handlers and ports use it; implemented by `ServerCnx`."""
 
-    ground: NetGround
+    context: ConnectionContext
+    """Shared by all connections of the broker."""
     address: str
+    """`host:port` of the client."""
     client_version: str
+    """Name and version that the client gave."""
     protocol_version: int
+    """The lower one of the client's and ours."""
     connected: bool
+    """True once CONNECT was answered."""
     accepts_entry_metadata: bool
+    """True when messages carry broker entry metadata to this client."""
     producers: dict[int, ProducerOnConnection]
+    """Producers by their id."""
     closed_producers: dict[int, None]
+    """Ids of producers that the broker closed."""
     consumers: dict[int, ConsumerOnConnection]
+    """Consumers by their id."""
     watchers: dict[int, TopicListWatcher]
-    out: list[bytes | memoryview]
-    """Frames that are written at the end of the turn."""
-    unsent_bytes: int
-    """Of those frames."""
-    writable: bool
+    """Watched topic lists by watcher id."""
+    gate: ReadGate
+    """Decides when the connection is read."""
+    outbox: Outbox
+    """Frames to be written."""
 
     @property
-    def is_open(self) -> bool: ...
-
-    def send(self, frame: bytes) -> None: ...
-
-    def touch(self) -> None:
-        """There is something in `out`."""
+    def is_open(self) -> bool:
+        """False once the connection is lost."""
         ...
 
-    def close(self, reason: str) -> None: ...
+    def send(self, frame: bytes) -> None:
+        """Adds a frame to the outbox."""
+        ...
 
-    def when_writable(self, wake: Callable[[], None]) -> None: ...
+    def close(self, reason: str) -> None:
+        """Writes waiting frames and closes; `reason` is logged."""
+        ...
 
-    def publish_done(self, size: int) -> None: ...
+    def ignore_sends_of(self, producer_id: int) -> None:
+        """Drops later SENDs of a producer that the broker closed."""
+        ...
 
-    def ignore_sends_of(self, producer_id: int) -> None: ...
-
-    async def still_there(self) -> bool: ...
+    async def still_there(self) -> bool:
+        """Returns False when the client shows no life; its places are free then."""
+        ...
 
     def run(
         self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
     ) -> None:
-        """Run a request that has to wait; a BrokerError is answered by what `refuse` makes of it."""
+        """Runs a request that has to wait; `refuse` makes the answer to a BrokerError."""
         ...
 
 
 class ProducerOnConnection:
-    __slots__ = ("_receipts", "cnx", "leaving", "producer", "producer_id", "request_id", "unanswered")
+    """A ProducerPort that writes frames. See `broker/service/ports.py` for the methods."""
+
+    __slots__ = (
+        "_gate",
+        "_outbox",
+        "_receipts",
+        "cnx",
+        "leaving",
+        "producer",
+        "producer_id",
+        "request_id",
+        "unanswered",
+    )
 
     def __init__(self, cnx: Connection, producer_id: int, request_id: int) -> None:
         self.cnx = cnx
+        """The connection that the producer came on."""
         self.producer_id = producer_id
+        """The client's number for it."""
         self.request_id = request_id
+        """Id of the PRODUCER request, which its answers repeat."""
         self.producer: Producer | None = None
         """None while the request is under way."""
         self.unanswered = 0
         """SENDs without a receipt or an error yet."""
         self.leaving: Callable[[], None] | None = None
-        """The client closes the producer: called when every SEND is answered."""
+        """Called when every SEND is answered, because the client closes the producer."""
+        self._gate = cnx.gate
+        self._outbox = cnx.outbox
         self._receipts = ReceiptWriter(producer_id)
 
     def receipt(
         self, sequence_id: int, highest_sequence_id: int, ledger_id: int, entry_id: int, size: int
     ) -> None:
-        cnx = self.cnx
-        cnx.publish_done(size)
-        cnx.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
+        """Writes SEND_RECEIPT. The gate accounts for it at the end of the turn, before the write."""
+        gate = self._gate
+        gate.pending_publishes -= 1
+        gate.pending_bytes -= size
+        self._outbox.send(self._receipts.write(sequence_id, highest_sequence_id, ledger_id, entry_id))
         self.unanswered -= 1
         if self.leaving is not None and not self.unanswered:
             self.leaving()
 
     def refused(self, sequence_id: int, size: int, error: BrokerError) -> None:
-        self.cnx.publish_done(size)
-        self.cnx.send(answers.send_error(self.producer_id, sequence_id, error.code, str(error)))
+        """Writes SEND_ERROR."""
+        gate = self._gate
+        gate.pending_publishes -= 1
+        gate.pending_bytes -= size
+        self._outbox.send(answers.send_error(self.producer_id, sequence_id, error.code, str(error)))
         self.unanswered -= 1
         if self.leaving is not None and not self.unanswered:
             self.leaving()
 
     def ready(self, topic_epoch: int | None) -> None:
+        """Writes a second PRODUCER_SUCCESS, under the first one's request id."""
         assert self.producer is not None
         self.cnx.send(
             answers.producer_success(
@@ -118,15 +159,17 @@ class ProducerOnConnection:
         )
 
     def forget(self) -> None:
-        """The id is free again, unless the client has used it for another producer already."""
+        """Frees the producer id, unless it is reused already."""
         if self.cnx.producers.get(self.producer_id) is self:
             del self.cnx.producers[self.producer_id]
 
     def failed(self, error: BrokerError) -> None:
+        """Writes ERROR under the request id."""
         self.forget()
         self.cnx.send(answers.error(self.request_id, error.code, str(error)))
 
     def closed_by_broker(self) -> None:
+        """Writes CLOSE_PRODUCER; a client too old for it loses its connection."""
         if self.cnx.producers.get(self.producer_id) is not self:
             return
         self.forget()
@@ -138,16 +181,34 @@ class ProducerOnConnection:
 
 
 class ConsumerOnConnection:
-    __slots__ = ("_writer", "address", "cnx", "consumer", "consumer_id", "protocol_version", "subscription")
+    """A ConsumerPort that writes frames. See `broker/service/ports.py` for the methods."""
+
+    __slots__ = (
+        "_outbox",
+        "_writer",
+        "address",
+        "cnx",
+        "consumer",
+        "consumer_id",
+        "protocol_version",
+        "subscription",
+    )
 
     def __init__(self, cnx: Connection, consumer_id: int, partition: int, epoch: int | None) -> None:
+        """`partition`: index that message ids carry, -1 = none. `epoch`: None where messages carry none."""
         self.cnx = cnx
+        """The connection that the consumer came on."""
         self.consumer_id = consumer_id
+        """The client's number for it."""
         self.consumer: Consumer | None = None
         """None while the request is under way."""
         self.subscription: SubscriptionLike | None = None
+        """None while the request is under way."""
         self.protocol_version = cnx.protocol_version
+        """Protocol version of the connection."""
         self.address = cnx.address
+        """`host:port` of the client."""
+        self._outbox = cnx.outbox
         self._writer = MessageWriter(
             consumer_id,
             partition=partition,
@@ -158,40 +219,49 @@ class ConsumerOnConnection:
 
     @property
     def writable(self) -> bool:
-        return self.cnx.writable and self.cnx.unsent_bytes < UNSENT_BYTES_MAX
+        """Also False when this turn has gathered enough for the connection."""
+        outbox = self._outbox
+        return outbox.writable and outbox.unsent_bytes < UNSENT_BYTES_MAX
 
     def when_writable(self, wake: Callable[[], None]) -> None:
-        self.cnx.when_writable(wake)
+        """The outbox remembers it."""
+        self._outbox.when_writable(wake)
 
     def deliver(self, entries: Sequence[Entry]) -> None:
-        cnx = self.cnx
-        cnx.unsent_bytes += self._writer.write(entries, cnx.out)
-        cnx.touch()
+        """Writes one MESSAGE per entry."""
+        outbox = self._outbox
+        outbox.unsent_bytes += self._writer.write(entries, outbox.frames)
+        outbox.touch()
 
     def deliver_one(self, entry: Entry, redelivery_count: int, ack_set: Sequence[int]) -> None:
-        cnx = self.cnx
-        cnx.unsent_bytes += self._writer.write_one(entry, redelivery_count, ack_set, cnx.out)
-        cnx.touch()
+        """Writes one MESSAGE with a redelivery count and an ack set."""
+        outbox = self._outbox
+        outbox.unsent_bytes += self._writer.write_one(entry, redelivery_count, ack_set, outbox.frames)
+        outbox.touch()
 
     def active_changed(self, *, active: bool) -> None:
+        """Writes ACTIVE_CONSUMER_CHANGE, where the client knows it."""
         if self.protocol_version >= VERSION_WITH_ACTIVE_CHANGE:
             self.cnx.send(answers.active_consumer_change(self.consumer_id, active=active))
 
     def reached_end_of_topic(self) -> None:
+        """Writes REACHED_END_OF_TOPIC, where the client can take it."""
         if self.protocol_version >= VERSION_WITH_END_OF_TOPIC and not self.cnx.client_version.startswith(
             CLIENTS_WITHOUT_END_OF_TOPIC
         ):
             self.cnx.send(answers.reached_end_of_topic(self.consumer_id))
 
     def renew_epoch(self, epoch: int) -> None:
+        """Every later MESSAGE carries the new epoch."""
         self._writer.renew_epoch(epoch)
 
     def forget(self) -> None:
-        """The id is free again, unless the client has used it for another consumer already."""
+        """Frees the consumer id, unless it is reused already."""
         if self.cnx.consumers.get(self.consumer_id) is self:
             del self.cnx.consumers[self.consumer_id]
 
     def closed_by_broker(self) -> None:
+        """Writes CLOSE_CONSUMER; a client too old for it loses its connection."""
         if self.cnx.consumers.get(self.consumer_id) is not self:
             return
         self.forget()

@@ -1,4 +1,4 @@
-"""PRODUCER and CLOSE_PRODUCER: a client's right to publish on a topic."""
+"""Handlers of PRODUCER and CLOSE_PRODUCER."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ log = logging.getLogger("magnetar.net")
 
 
 def producer(cnx: Connection, command: BaseCommand) -> None:
+    """Handles PRODUCER: opens the topic and adds a producer. A repeated request gets the answer again."""
     request = command.producer
     port = cnx.producers.get(request.producer_id)
     if port is not None:
         _ask_again(cnx, port, request.request_id)
         return
     port = ProducerOnConnection(cnx, request.producer_id, request.request_id)
+    # Entered before the topic is opened, so that CLOSE_PRODUCER and a repeated PRODUCER find it.
     cnx.producers[request.producer_id] = port
+    # The client reuses an id that the broker closed: its SENDs count again.
     cnx.closed_producers.pop(request.producer_id, None)
 
     def refuse(error: BrokerError) -> bytes:
@@ -36,7 +39,7 @@ def producer(cnx: Connection, command: BaseCommand) -> None:
 
 
 def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> None:
-    """The client did not wait for the first answer, or lost it."""
+    """Repeats the answer, for a client that lost it or was impatient."""
     if port.producer is None:
         message = "Producer is already present on the connection and being opened"
         cnx.send(answers.error(request_id, ServiceNotReady.code, message))
@@ -54,7 +57,7 @@ def _ask_again(cnx: Connection, port: ProducerOnConnection, request_id: int) -> 
 
 
 async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandProducer) -> None:
-    registry = cnx.ground.registry
+    registry = cnx.context.registry
     name = parse_topic_name(request.topic)
     if not registry.namespaces.exists(name.namespace):
         raise ServiceNotReady(
@@ -65,7 +68,9 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         topic,
         port,
         producer_id=request.producer_id,
-        name=request.producer_name if request.HasField("producer_name") else _new_name(cnx),
+        name=request.producer_name
+        if request.HasField("producer_name")
+        else cnx.context.producer_names.next(),
         access_mode=AccessMode(request.producer_access_mode),
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         encrypted=request.encrypted,
@@ -73,7 +78,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         address=cnx.address,
         client_version=cnx.client_version,
         metadata={pair.key: pair.value for pair in request.metadata},
-        connected_at_ms=cnx.ground.wall_ms(),
+        connected_at_ms=cnx.context.wall_ms(),
     )
     if request.initial_subscription_name:
         await _create_initial_subscription(topic, request.initial_subscription_name)
@@ -83,6 +88,7 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
         if not await _place_is_free(cnx, topic, opened.name):
             raise
         await topic.add_producer(opened)
+    # The client closed the producer, or its connection broke, while this request waited. It was answered then.
     if not cnx.is_open or cnx.producers.get(request.producer_id) is not port:
         await topic.remove_producer(opened)
         return
@@ -101,27 +107,29 @@ async def _open(cnx: Connection, port: ProducerOnConnection, request: CommandPro
 
 
 async def _place_is_free(cnx: Connection, topic: Topic, name: str) -> bool:
-    """Whether the one that is in the way turns out to be gone: a client that comes back may be faster than TCP."""
+    """Returns True when the producer in the way is gone: its client did not answer a PING.
+
+    A client that reconnects is often faster than TCP, which reports the old connection as open.
+    """
     holder = topic.access.producers.get(name) or topic.access.exclusive
     if holder is None or holder.connection is cnx or not isinstance(holder.port, ProducerOnConnection):
         return False
     return not await holder.port.cnx.still_there()
 
 
-def _new_name(cnx: Connection) -> str:
-    return f"{cnx.ground.producer_name_prefix}-{next(cnx.ground.producer_numbers)}"
-
-
 async def _create_initial_subscription(topic: Topic, name: str) -> None:
-    """What a dead-letter producer wants: messages are kept from the first one on."""
+    """Creates a subscription for a dead-letter producer. It keeps messages from the first one on."""
     if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
         return
-    with contextlib.suppress(ConsumerBusy):  # Somebody else created it in the meantime.
-        await topic.create_subscription(name, EARLIEST)
+    with contextlib.suppress(ConsumerBusy):  # Another client created it in the meantime.
+        await topic.subscribing.create(name, EARLIEST)
 
 
 def close_producer(cnx: Connection, command: BaseCommand) -> None:
-    """Receipts that are still to come go first: a client gives up on what has none when the answer is there."""
+    """Handles CLOSE_PRODUCER, after the receipts that are still to come.
+
+    A client that has the answer treats messages without a receipt as failed.
+    """
     request = command.close_producer
     port = cnx.producers.pop(request.producer_id, None)
     if port is None or port.producer is None:

@@ -1,6 +1,7 @@
-"""PublishBuffer: bytes of messages that all connections together have taken and not yet confirmed.
+"""PublishBuffer: limits the bytes of unconfirmed messages of all connections together.
 
-Over the limit every connection that brings more stops being read; when half is free again all are read on.
+Above the limit, each connection that brings more is not read any more. All are read again when half of the limit is free:
+without the gap, reading would stop and resume with every message.
 """
 
 from __future__ import annotations
@@ -9,41 +10,53 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    def resume_publishing(self) -> None: ...
+    """A connection that is not read while the buffer is full."""
+
+    def resume_publishing(self) -> None:
+        """The buffer has free space again."""
+        ...
 
 
 class PublishBuffer:
+    """A counter with a limit, and the connections that wait for it."""
+
     __slots__ = ("_bytes_max", "_waiting", "pauses", "used_bytes")
 
     def __init__(self, bytes_max: int) -> None:
-        """`bytes_max` 0 or less: no limit."""
+        """`bytes_max`: `maxMessagePublishBufferSizeInMB` in bytes; 0 or less = no limit."""
         self._bytes_max = _limit(bytes_max)
         self._waiting: list[Reader] = []
         self.used_bytes = 0
+        """Bytes of unconfirmed messages."""
         self.pauses = 0
+        """Times that a connection had to wait, since the start."""
 
     def resize(self, bytes_max: int) -> None:
-        """What waits and fits now goes on; what is in work and does not fit any more stays."""
+        """Sets a new limit. A larger one resumes waiting connections; a smaller one acts on later messages."""
         self._bytes_max = _limit(bytes_max)
         self.give_back(0)
 
     def take(self, size: int) -> bool:
-        """True: the limit is reached, the caller must `wait`."""
+        """Adds bytes of new messages. Returns True above the limit; the caller must then `wait`."""
         self.used_bytes += size
         return self.used_bytes > self._bytes_max
 
     def wait(self, reader: Reader) -> None:
+        """Remembers a connection until half of the limit is free."""
         self.pauses += 1
         self._waiting.append(reader)
 
     def give_back(self, size: int) -> None:
+        """Subtracts confirmed bytes and resumes connections at half of the limit."""
         self.used_bytes -= size
         if self._waiting and self.used_bytes <= self._bytes_max // 2:
+            # A resumed connection may have to wait again at once.
             waiting, self._waiting = self._waiting, []
             for reader in waiting:
                 reader.resume_publishing()
 
     def forget(self, reader: Reader) -> None:
+        """Drops a connection that is closed; ignored for one that does not wait."""
         if reader in self._waiting:
             self._waiting.remove(reader)
 

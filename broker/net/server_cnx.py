@@ -1,7 +1,12 @@
-"""ServerCnx: one client connection, from bytes to commands and back.
+"""ServerCnx: one client connection, from received bytes to commands.
 
-Frames are cut as they arrive; SEND goes straight to its producer, every other command to its handler. When it is read
-and how answers leave stands in `CnxFlow`.
+Frames are cut as they arrive. A SEND goes straight to its producer, every other command to its handler in
+`command_table.py`; both run inside the callback of the event loop, without a task. Parts with one job each:
+
+    ReceiveBuffer   cuts bytes into frames
+    ReadGate        stops reading while too much is pending
+    Outbox          writes answers once per turn
+    Liveness        closes a connection whose client is gone
 """
 
 from __future__ import annotations
@@ -14,14 +19,15 @@ from typing import cast
 from google.protobuf.message import DecodeError
 
 from broker.model.errors import BrokerError, ChecksumMismatch, NotAllowed
-from broker.net.cnx_flow import UNHANDLED_FRAMES, UNSENT_ANSWERS, CnxFlow
 from broker.net.command_table import ALLOWED_BEFORE_CONNECT, HANDLERS
-from broker.net.net_ground import NetGround
+from broker.net.connection_context import ConnectionContext
+from broker.net.liveness import Liveness
+from broker.net.outbox import Outbox
 from broker.net.ports import ConsumerOnConnection, ProducerOnConnection
+from broker.net.read_gate import UNHANDLED_FRAMES, ReadGate
 from broker.net.text_check import WITHOUT_TEXT, refuse_broken_text
 from broker.net.topic_list_watcher import TopicListWatcher
 from broker.service.producer import Producer
-from protocol import answers
 from protocol.commands import parse_command, parse_send
 from protocol.errors import ProtocolError
 from protocol.frame import FRAME_PADDING_BYTES, checksum_matches
@@ -32,30 +38,49 @@ from protocol.receive_buffer_sizer import ReceiveBufferSizer
 log = logging.getLogger("magnetar.net")
 
 _SEND_PREFIX = b"\x08\x06\x32"
-"""How a SEND begins when its type comes first, as every client writes it; then one byte of length."""
+"""First bytes of a SEND: type 6, then field 6 of the command. One byte with its length follows.
+
+All known clients write the type first; a SEND in another order is parsed like any other command."""
 
 CLOSED_PRODUCERS_MAX = 1000
-"""Producers closed by the broker that a connection remembers, so that ids that never come back do not pile up."""
+"""Producers closed by the broker that a connection remembers, so that ids of vanished ones do not pile up."""
 
 FRAMES_PER_TURN_MAX = 2000
-"""A megabyte of the smallest commands is 75,000 frames: the other connections get their turn in between."""
+"""Frames handled in one go. A megabyte of the smallest commands is 75,000 frames, and other connections wait."""
 
 
-class ServerCnx(CnxFlow):
-    def __init__(self, ground: NetGround) -> None:
-        super().__init__(ground)
-        settings = ground.settings
+class ServerCnx(asyncio.BufferedProtocol):
+    """A client's connection; the event loop calls it with bytes and with changes of the transport."""
+
+    def __init__(self, context: ConnectionContext) -> None:
+        self.context = context
+        """Shared by all connections of the broker."""
         self.protocol_version = 0
+        """The lower one of the client's and ours, known after CONNECT."""
         self.client_version = ""
+        """Name and version that the client gave."""
         self.accepts_entry_metadata = False
+        """The client asked for broker entry metadata (PIP-90) and the broker is configured to show it."""
         self.connected = False
-        """CONNECT was answered."""
+        """True once CONNECT was answered."""
         self.address = ""
+        """`host:port` of the client."""
         self.producers: dict[int, ProducerOnConnection] = {}
+        """Producers by their id, also those that are being opened."""
         self.closed_producers: dict[int, None] = {}
-        """Closed by the broker: SENDs that were on their way are dropped in silence."""
+        """Ids of producers that the broker closed. SENDs that were on their way by then are dropped: treated as
+        SENDs of an unknown producer, they would end the connection."""
         self.consumers: dict[int, ConsumerOnConnection] = {}
+        """Consumers by their id, also those that are being opened."""
         self.watchers: dict[int, TopicListWatcher] = {}
+        """Watched topic lists by watcher id."""
+        self.gate = ReadGate(context)
+        """Decides when the connection is read."""
+        self.outbox = Outbox(context.turn, self.gate)
+        """Frames to be written."""
+        self.liveness = Liveness(context, self)
+        """Keep-alive."""
+        settings = context.settings
         self._inbox = ReceiveBuffer(
             ReceiveBufferSizer(
                 settings.receive_buffer_min, settings.receive_buffer_initial, settings.receive_buffer_max
@@ -64,49 +89,44 @@ class ServerCnx(CnxFlow):
             shared=not settings.copy_entries,
         )
         self._copy = settings.copy_entries
-        self._pinged = False
-        self._unsent_before = 0
-        """Bytes in the transport when keep-alive looked last."""
-        self._timer: object = None
-        self._probe: asyncio.Future[None] | None = None
-        """Somebody waits for any sign of life."""
+        self._transport: asyncio.Transport | None = None
+        # Set when all producers and consumers of the closed connection have left their topics.
         self._gone = asyncio.Event()
-        """Its producers and consumers are off their topics."""
 
     # The connection's life
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one without saying so.
-        transport = self._transport
+        """Registers the connection, or aborts it above `brokerMaxConnections`."""
+        # uvloop's transport has all methods without being a subclass.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        self.gate.attach(transport)
+        self.outbox.attach(transport)
         peer = transport.get_extra_info("peername")
         self.address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        ground = self.ground
-        ground.counters.created += 1
-        limit = ground.settings.connections_max
-        if limit and len(ground.connections) >= limit:
-            ground.counters.refused += 1
+        context = self.context
+        context.counters.created += 1
+        limit = context.settings.connections_max
+        if limit and len(context.connections) >= limit:
+            context.counters.refused += 1
             log.warning("- %s refused: brokerMaxConnections=%d are open", self.address, limit)
             transport.abort()
             return
-        ground.connections.add(self)
+        context.connections.add(self)
         transport.set_write_buffer_limits(
-            high=ground.settings.write_buffer_high_bytes, low=ground.settings.write_buffer_low_bytes
+            high=context.settings.write_buffer_high_bytes, low=context.settings.write_buffer_low_bytes
         )
-        if ground.settings.keep_alive_s > 0:
-            self._timer = ground.call_later(ground.settings.keep_alive_s, self._keep_alive)
+        self.liveness.attach(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        ground = self.ground
-        ground.counters.closed += 1
-        ground.connections.discard(self)
-        ground.publish_buffer.forget(self)
+        """Removes all producers, consumers and watchers of the client."""
+        context = self.context
+        context.counters.closed += 1
+        context.connections.discard(self)
         self._transport = None
-        self.out.clear()
-        cancel = getattr(self._timer, "cancel", None)
-        if cancel is not None:
-            cancel()
+        self.liveness.detach()
         for watcher in self.watchers.values():
             watcher.stop()
+        # Emptied first, so that no callback finds a consumer of the closed connection.
         consumers, self.consumers = self.consumers, {}
         for port in consumers.values():
             if port.subscription is not None and port.consumer is not None:
@@ -114,113 +134,94 @@ class ServerCnx(CnxFlow):
         producers, self.producers = self.producers, {}
         left = [port.producer for port in producers.values() if port.producer is not None]
         if left:
-            ground.spawn(_leave_topics(left, self._gone), f"producers of {self.address} leave")
+            # A task, because the next producer's epoch may have to be stored. `_gone` is set at its end.
+            context.spawn(_leave_topics(left, self._gone), f"producers of {self.address} leave")
         else:
             self._gone.set()
-        ground.publish_buffer.give_back(self._counted_bytes)
-        self._wake_waiting()
+        self.gate.detach()
+        self.outbox.detach()
         if self.connected:
             log.info("- %s %s", self.address, self.client_version)
 
     async def still_there(self) -> bool:
-        """Another client wants a place that this one holds: ask for a sign of life.
+        """Returns True when the client answers; another one needs its place.
 
-        False: there was none in time, the connection is closed, and its places are free.
+        Returns False once the connection is closed and its places are free.
         """
-        timeout_s = self.ground.settings.liveness_timeout_s
-        if self._transport is not None:
-            if timeout_s <= 0:
-                return True
-            if self._probe is None:
-                self._probe = asyncio.get_running_loop().create_future()
-                self.send(answers.PING)
-            done, _ = await asyncio.wait((self._probe,), timeout=timeout_s)
-            if done:
-                return True
-            self.close("another client wants its place, and it does not answer a PING")
-            if self._transport is not None:
-                self._transport.abort()
+        if self._transport is not None and await self.liveness.answers_ping():
+            return True
         await self._gone.wait()
         return False
 
     @property
     def is_open(self) -> bool:
+        """False from the moment the connection is lost."""
         return self._transport is not None
 
     def close(self, reason: str) -> None:
-        """End the connection; what was said before is still written."""
+        """Writes waiting frames, then closes; `reason` is logged. Ignored for a connection that closes already."""
         if self._transport is None or self._transport.is_closing():
             return
         log.warning("! %s closed: %s", self.address, reason)
-        self._write_now()
+        self.outbox.write_now()
         self._transport.close()
 
-    def _keep_alive(self) -> None:
-        """Called once per interval: one silent interval earns a PING, a second one the end."""
-        if self._transport is None:
-            return
-        self._timer = self.ground.call_later(self.ground.settings.keep_alive_s, self._keep_alive)
-        if self._transport.is_closing():
-            self._transport.abort()  # The client does not even take what was said last.
-        elif not self.connected:
-            self.close("no CONNECT within keepAliveIntervalSeconds")
-        elif self._shows_life(self._transport):
-            self._heard = self._pinged = False
-        elif not self._pinged:
-            self._pinged = True
-            self.send(answers.PING)
-        else:
-            self.close("no answer to PING within keepAliveIntervalSeconds")
-            self._transport.abort()
+    def pause_writing(self) -> None:
+        """The transport holds more than the high-water mark. Called by the event loop."""
+        self.outbox.pause()
 
-    def _shows_life(self, transport: asyncio.Transport) -> bool:
-        """Bytes came, or went: a client that is not read because it does not read is alive while it takes some.
+    def resume_writing(self) -> None:
+        """The transport holds less than the low-water mark: a sign of life. Called by the event loop."""
+        self.liveness.heard = True
+        self.outbox.resume()
 
-        That it is not read for another reason is not its fault.
-        """
-        unsent = transport.get_write_buffer_size()
-        drained = unsent < self._unsent_before
-        self._unsent_before = unsent
-        if self._not_reading & UNSENT_ANSWERS:
-            return self._heard or drained
-        return self._heard or self._not_reading != 0
+    def eof_received(self) -> bool:
+        """The client closes its side: close ours too."""
+        return False
 
     # In
 
     def get_buffer(self, sizehint: int) -> memoryview:
+        """Returns free bytes of the receive buffer for the next read. Called by the event loop."""
         return self._inbox.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._heard = True
-        if self._probe is not None:
-            self._probe.set_result(None)
-            self._probe = None
+        """Handles all frames that are complete now. Called by the event loop after each read."""
+        liveness = self.liveness
+        liveness.heard = True
+        if liveness.probing:
+            liveness.answered()
         try:
             frames = self._inbox.received(nbytes)
         except ProtocolError as error:
             self.close(f"{type(error).__name__}: {error}")
             return
         if len(frames) > FRAMES_PER_TURN_MAX:
-            self._stop_reading(UNHANDLED_FRAMES)
+            self.gate.stop(UNHANDLED_FRAMES)
             self._handle_in_slices(frames)
         else:
             self._handle(frames)
 
     def _handle_in_slices(self, frames: list[tuple[int, int, int]]) -> None:
-        """Nothing is read meanwhile, so the frames stay where they are in the inbox."""
+        """Handles the first frames now and the rest in later turns.
+
+        Nothing is read meanwhile, so the frames stay at their offsets in the receive buffer.
+        """
         self._handle(frames[:FRAMES_PER_TURN_MAX])
         rest = frames[FRAMES_PER_TURN_MAX:]
         if self._transport is None or self._transport.is_closing():
             return
         if rest:
-            self.ground.call_later(0, lambda: self._handle_in_slices(rest))
+            # A timer and not the end of the turn: the event loop serves other sockets in between.
+            self.context.call_later(0, lambda: self._handle_in_slices(rest))
         else:
-            self._read_on(UNHANDLED_FRAMES)
+            self.gate.go_on(UNHANDLED_FRAMES)
 
     def _handle(self, frames: list[tuple[int, int, int]]) -> None:
         buffer, view = self._inbox.buffer, self._inbox.view
         try:
             for start, command_end, end in frames:
+                # Parsing the inside of a SEND alone saves one of two protobuf objects per message.
                 if buffer[start : start + 3] == _SEND_PREFIX and buffer[start + 3] == command_end - start - 4:
                     send = parse_send(view[start + 4 : command_end])
                     self._publish(send, view[command_end:end])
@@ -228,15 +229,12 @@ class ServerCnx(CnxFlow):
                     self._command(parse_command(view[start:command_end]), view[command_end:end])
                 if self._transport is None or self._transport.is_closing():
                     return
-            self._account()
+            self.gate.account()
         except (ProtocolError, DecodeError) as error:
             self.close(f"{type(error).__name__}: {error}")
         except Exception:  # A defect of ours must cost this client its connection, not all of them theirs.
             log.exception("! %s closed: a command could not be handled", self.address)
             self.close("internal error")
-
-    def eof_received(self) -> bool:
-        return False
 
     def _command(self, command: BaseCommand, rest: memoryview) -> None:
         if not self.connected and command.type not in ALLOWED_BEFORE_CONNECT:
@@ -261,8 +259,9 @@ class ServerCnx(CnxFlow):
             raise ProtocolError(f"SEND from producer {producer_id}, which is not open here")
         sequence_id = send.sequence_id
         size = len(body)
-        self._pending_publishes += 1
-        self._pending_bytes += size
+        gate = self.gate
+        gate.pending_publishes += 1
+        gate.pending_bytes += size
         port.unanswered += 1
         if not checksum_matches(body):
             error = ChecksumMismatch("Checksum failed on the broker")
@@ -279,18 +278,22 @@ class ServerCnx(CnxFlow):
             )
 
     def ignore_sends_of(self, producer_id: int) -> None:
-        """The broker closed the producer; the client does not know yet."""
+        """Drops later SENDs of a producer that the broker closed; the client does not know yet."""
         self.closed_producers[producer_id] = None
         if len(self.closed_producers) > CLOSED_PRODUCERS_MAX:
             del self.closed_producers[next(iter(self.closed_producers))]
 
-    # Requests that take time
+    # Out
+
+    def send(self, frame: bytes) -> None:
+        """Adds a frame to the outbox."""
+        self.outbox.send(frame)
 
     def run(
         self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes], name: str
     ) -> None:
-        """Run a request that has to wait; a BrokerError is answered by what `refuse` makes of it."""
-        self.ground.spawn(self._guarded(work, refuse), f"{name} {self.address}")
+        """Runs a request that has to wait as a task; `refuse` makes the answer to a BrokerError."""
+        self.context.spawn(self._guarded(work, refuse), f"{name} {self.address}")
 
     async def _guarded(
         self, work: Coroutine[object, object, None], refuse: Callable[[BrokerError], bytes]
@@ -302,7 +305,7 @@ class ServerCnx(CnxFlow):
             self.send(refuse(error))
         except ProtocolError as error:
             self.close(f"{type(error).__name__}: {error}")
-        except Exception:  # As in buffer_updated: a defect costs one connection.
+        except Exception:  # As in `_handle`: a defect of ours costs one connection.
             log.exception("! %s closed: a request could not be handled", self.address)
             self.close("internal error")
 

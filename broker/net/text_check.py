@@ -1,7 +1,7 @@
-"""Text fields of commands: protobuf hands out `bytes` where what came is not UTF-8, and no handler expects that.
+"""Refuses commands whose text fields are not UTF-8.
 
-Checked once here, for the commands that carry text, so that nobody behind has to. The commands of the hot path
-carry none that is read.
+protobuf returns such a field as `bytes`, which no handler expects: the error would look like a defect of the broker. One
+check in front of all handlers replaces checks in each. Commands of the hot path have no text that is read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ WITHOUT_TEXT: Final = frozenset(
         BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
     }
 )
+"""Commands that are not checked."""
 
 
 def refuse_broken_text(message: Message) -> None:
-    """ProtocolError for a text field, at any depth, that is not UTF-8."""
+    """Raises ProtocolError for text that is not UTF-8, at any depth."""
     for field, value in message.ListFields():
+        # `ListFields` lists fields that are set, so the check costs little for small commands.
         if field.type == FieldDescriptor.TYPE_STRING:
             for text in value if field.is_repeated else (value,):
                 if isinstance(text, bytes):

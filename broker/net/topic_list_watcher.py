@@ -1,4 +1,4 @@
-"""TopicListWatcher: a client that wants to hear of the topics of a namespace that match a pattern (PIP-145)."""
+"""TopicListWatcher: tells a client which topics of a namespace come and go (PIP-145)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from protocol import answers
 
 
 class TopicListWatcher:
+    """Sends WATCH_TOPIC_UPDATE for created and deleted topics that match a pattern."""
+
     __slots__ = ("_namespace", "_pattern", "_send", "_unwatch", "topics", "watcher_id")
 
     def __init__(
         self,
         registry: TopicRegistry,
         send: Callable[[bytes], None],
+        *,
         watcher_id: int,
         namespace: str,
         pattern: re.Pattern[str],
         topics: list[str],
     ) -> None:
-        """`topics`: those that match now. `send` takes the frames that say what changed."""
+        """`topics` match the pattern now; `send` queues a frame for the client."""
         self.watcher_id = watcher_id
+        """Number that the client gave."""
         self.topics = set(topics)
+        """Topics that match now."""
         self._send = send
         self._namespace = namespace
         self._pattern = pattern
@@ -35,6 +40,7 @@ class TopicListWatcher:
         topic = str(name)
         if name.namespace != self._namespace or not name.is_persistent or not matches(self._pattern, topic):
             return
+        # A topic can be created while the first list is read, and is in it then.
         if exists == (topic in self.topics):
             return
         if exists:
@@ -45,6 +51,7 @@ class TopicListWatcher:
         self._send(answers.watch_topic_update(self.watcher_id, new, deleted, topics_hash(self.topics)))
 
     def stop(self) -> None:
+        """Ends the watch; a second call changes nothing."""
         if self._unwatch is not None:
             self._unwatch()
             self._unwatch = None

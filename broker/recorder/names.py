@@ -1,7 +1,7 @@
-"""Names: the ids of topics and subscriptions in one run's record, and the file that says what they are called.
+"""Names: the ids of topics and subscriptions in the record of one broker lifetime, and the file of their names.
 
-The file gets a line for each id before any row with it is written, so that it can be read after a crash. Ids begin
-at 1; 0 is nothing. A topic that is opened anew keeps its id, and so does a subscription, by its name.
+The file gets a line for each id before any row with that id is written, so that it can be read after a crash. Ids begin
+at 1; 0 stands for none. A topic that is opened again keeps its id, and so does a subscription, by its name.
 """
 
 from __future__ import annotations
@@ -24,22 +24,27 @@ class _Topics(dict[str, int]):
 
 
 class NamesWriter:
+    """Gives ids to names, and appends them to the file of names."""
+
     __slots__ = ("_known", "_moved", "_path", "_unwritten", "topics")
 
     def __init__(self, path: Path) -> None:
+        """`path`: the file, which is made with the first name."""
         self._path = path
         self._unwritten = ""
         self.topics = _Topics(self)
+        """Ids by the name of the managed ledger; looking up a new name gives it an id."""
         self._known: dict[str, dict[str, int]] = {}
         """By topic: subscription ids by name."""
         self._moved: dict[str, dict[int, int]] = {}
-        """By topic: the id of a reader, where that is not its number because an earlier one has it."""
+        """By topic, ids of readers by number, if another subscription has that number as its id already."""
 
     def say(self, line: dict[str, object]) -> None:
+        """Adds a line, which `flush` writes."""
         self._unwritten += json.dumps(line, ensure_ascii=False) + "\n"
 
     def reader_made(self, log: str, number: int, name: str) -> None:
-        """The topic's reader of that number has that name until the topic is closed."""
+        """Notes that a number stands for this subscription until the topic is closed."""
         known = self._known.setdefault(log, {})
         sub = known.get(name)
         if sub is None:
@@ -50,41 +55,45 @@ class NamesWriter:
             self._moved.setdefault(log, {})[number] = sub
 
     def closed(self, log: str) -> None:
+        """Forgets the topic's numbers: when it is opened again, readers are numbered anew."""
         self._moved.pop(log, None)
 
     @property
     def numbers_are_ids(self) -> bool:
-        """Of all topics that are open: the usual case."""
+        """True if each reader's number is its id, in all open topics: the usual case."""
         return not self._moved
 
     def sub(self, log: str, number: int) -> int:
+        """Returns the id of the reader with this number."""
         moved = self._moved.get(log)
         return number if moved is None else moved.get(number, number)
 
     def flush(self) -> None:
-        """Raises OSError; what could not be written is tried again with the next call."""
+        """Writes the new lines. Raises OSError; the next call tries the same lines again."""
         if self._unwritten:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             text, self._unwritten = (
                 self._unwritten,
                 f"\n{self._unwritten.lstrip()}",
-            )  # Behind half a line, perhaps.
+            )  # A failed write may have left an incomplete line, so the retry begins a new one.
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(text)
             self._unwritten = ""
 
 
 class NamesRead:
-    """What a file of names says."""
+    """The content of a file of names."""
 
     __slots__ = ("bad_lines", "subs", "topics")
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError. A line that was cut by a crash is passed over."""
+        """Raises OSError. A line that a crash has cut is skipped and counted."""
         self.topics = {0: ""}
+        """Names of managed ledgers by id."""
         self.subs: dict[tuple[int, int], str] = {}
-        """By topic and subscription."""
+        """Names of subscriptions by the ids of topic and subscription."""
         self.bad_lines = 0
+        """Lines that were skipped."""
         for line in filter(None, path.read_text(encoding="utf-8", errors="replace").split("\n")):
             try:
                 found = json.loads(line)

@@ -1,5 +1,7 @@
-"""RecordFile: one Parquet file while it is written. Under another name until it is complete, so that whoever reads
-the folder never sees a half of it."""
+"""RecordFile: one Parquet file of an access record while it is written.
+
+It has another name until it is complete, so readers of the folder never meet an incomplete file.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ SCHEMA: Final = pa.schema(
 
 
 def _array(name: str, values: Ints) -> pa.Array:
-    """From the bytes: handing numpy's arrays to pyarrow would make it import pandas, a second's work."""
+    """Returns a pyarrow array made from the bytes: given a numpy array, pyarrow imports pandas, which takes a second."""
     kind = SCHEMA.field(name).type
     if pa.types.is_boolean(kind):
         data = np.packbits(values.astype(np.bool_), bitorder="little")
@@ -38,18 +40,20 @@ def _array(name: str, values: Ints) -> pa.Array:
 
 
 class RecordFile:
-    """Every call may raise OSError, or ArrowException for what the disk refuses underneath."""
+    """Every call may raise OSError, or ArrowException if the disk refuses a write inside pyarrow."""
 
     def __init__(self, folder: Path, name: str) -> None:
+        """Makes the folder and begins the file `name`."""
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / name
+        """The path of the complete file."""
         self._part = folder / part_name(name)
         self._sink = pa.OSFile(str(self._part), "wb")
         self._waiting: list[Columns] = []
         self._waiting_rows = 0
         try:
             self._writer = self._begin()
-        except BaseException:  # Whatever it was: nothing of the file stays.
+        except BaseException:  # Also for a cancellation: an incomplete file must not stay.
             self._remove()
             raise
 
@@ -65,10 +69,11 @@ class RecordFile:
 
     @property
     def size_bytes(self) -> int:
-        """Of what has been written; less than a group of rows waits beside."""
+        """The bytes written so far; up to `ROW_GROUP_ROWS` rows wait in memory besides."""
         return int(self._sink.tell())
 
     def append(self, columns: Columns) -> None:
+        """Adds rows, and writes a row group when enough of them wait."""
         count = len(columns["op"])
         if count:
             self._waiting.append(columns)
@@ -82,7 +87,7 @@ class RecordFile:
         self._writer.write_batch(pa.RecordBatch.from_arrays(joined, schema=SCHEMA))
 
     def complete(self, facts: FileFacts) -> int:
-        """Give it its end and its name; answers its bytes."""
+        """Writes the end of the file, gives it its name, and returns its size in bytes."""
         if self._waiting:
             self._write()
         self._writer.add_key_value_metadata({FACTS_KEY: facts.to_bytes()})
@@ -98,9 +103,9 @@ class RecordFile:
         return size_bytes
 
     def discard(self) -> None:
-        """It cannot be completed: nothing of it stays."""
+        """Removes a file that cannot be completed."""
         self._waiting = []
-        self._writer.is_open = False  # Its end would be written by the garbage collector otherwise.
+        self._writer.is_open = False  # Otherwise the garbage collector would write the file's end.
         self._remove()
 
     def _remove(self) -> None:

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from broker.entry_cache.cache_events import Op
-from broker.entry_cache.recorded import Recorded
+from broker.entry_cache.observe.cache_events import Op
+from broker.entry_cache.observe.recorded import Recorded
 from broker.recorder.errors import RecordError
 from broker.recorder.names import NamesRead
 from broker.recorder.record_file import SCHEMA
@@ -40,6 +40,8 @@ class RejectedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileOnDisk:
+    """A complete file of an access record."""
+
     path: Path
     rows: int
     size_bytes: int
@@ -59,6 +61,7 @@ class BrokerLifetime:
 
     @property
     def rows(self) -> int:
+        """The rows of all files."""
         return sum(file.rows for file in self.files)
 
     def why_not_exact(self) -> str:
@@ -78,6 +81,8 @@ class BrokerLifetime:
 
 @dataclass(slots=True)
 class Found:
+    """The access records below some folders."""
+
     lifetimes: list[BrokerLifetime] = field(default_factory=list)
     """By broker and start."""
     rejected: list[RejectedFile] = field(default_factory=list)

@@ -1,8 +1,8 @@
-"""RecordWriter: rows into files that follow one another, each complete in itself.
+"""RecordWriter: writes rows into files, each complete in itself.
 
-A file ends when it is large or old enough, with the hour, and when the cache's settings change, since they stand in
-its metadata. What cannot be written is dropped and counted, said once, and tried again after a while: the broker
-goes on without its record.
+A file ends when it is large or old enough, with the hour, and when the cache's settings change, since they stand in its
+metadata. Rows that cannot be written are dropped and counted, one line is logged, and the writer tries again after
+`RETRY_S`: the broker continues without its record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.recorder.names import NamesWriter
 from broker.recorder.record_file import RecordFile
 from broker.recorder.retention import keep_newest
@@ -26,7 +26,7 @@ from broker.recorder.settings import RecordSettings
 log = logging.getLogger("magnetar")
 
 RETRY_S: Final = 30.0
-"""After an error nothing is tried for so long."""
+"""Seconds after an error during which nothing is written."""
 
 _US_PER_HOUR: Final = 3_600_000_000
 _REFUSALS: Final = (OSError, pa.ArrowException)
@@ -34,7 +34,7 @@ _op = itemgetter(1)
 
 
 class RecordWriter:
-    """Times in seconds are of any clock that only rises."""
+    """Writes the access record of one broker lifetime. Times in seconds are of a monotonic clock."""
 
     def __init__(
         self,
@@ -45,13 +45,15 @@ class RecordWriter:
         clock_offset_us: int,
         overflowed: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`overflowed`: rows that were lost before they came here, since the start."""
+        """`overflowed` returns the rows that were dropped before they came here, since the start."""
         self.rows = 0
-        """Given to it."""
+        """Rows that came here."""
         self.bytes = 0
-        """Of complete files, like `files`."""
+        """The size of the complete files."""
         self.files = 0
+        """Complete files."""
         self.errors = 0
+        """Failed writes and removals."""
         self.lost = 0
         """Rows that were not written, or were in a file that could not be completed."""
         self._settings = settings
@@ -65,19 +67,19 @@ class RecordWriter:
         self._cache_settings = ""
         self._file: RecordFile | None = None
         self._in_file = 0
-        """Rows of the file under way: lost if it cannot be completed."""
+        """Rows of the file being written: lost if it cannot be completed."""
         self._in_hand = 0
-        """Rows that are on their way there."""
+        """Encoded rows that are not in the file yet."""
         self._file_until_s = 0.0
         self._file_hour = 0
         self._sequence = 0
         self._dropped_told = 0
-        """Rows that the files' metadata say were dropped."""
+        """Dropped rows that the metadata of complete files tell of."""
         self._retry_at_s: float | None = None
-        """Set while nothing can be written."""
+        """When to try again after an error; None while writing works."""
 
     def write(self, rows: Sequence[Row], now_s: float) -> None:
-        """In order. Raises nothing that a disk could cause."""
+        """Writes rows in their order. Errors of the disk are counted and logged, never raised."""
         ops = bytes(map(_op, rows))
         begin, at = 0, ops.find(Op.SETTINGS)
         while at >= 0:
@@ -88,12 +90,12 @@ class RecordWriter:
         self._append(rows[begin:], now_s)
 
     def tick(self, now_s: float) -> None:
-        """Now and then: an old file ends though no row comes."""
+        """Ends a file that is old enough although no row comes; called now and then."""
         if self._file is not None and now_s >= self._file_until_s:
             self._guarded(now_s, self._end_file)
 
     def close(self, now_s: float, totals: Mapping[str, int] | None) -> None:
-        """The record ends here; `totals`: what the broker has counted."""
+        """Completes the last file. `totals`: the counts of the broker."""
 
         def end() -> None:
             if self._file is None and self._sequence:
@@ -159,9 +161,9 @@ class RecordWriter:
         if self._retry_at_s is not None:
             self._retry_at_s = None
             log.info("the access record is written again")
-        self._make_room()
+        self._delete_oldest()
 
-    def _make_room(self) -> None:
+    def _delete_oldest(self) -> None:
         try:
             keep_newest(self._folder, self._settings.kept_bytes, self._start)
         except OSError as error:
@@ -169,7 +171,7 @@ class RecordWriter:
             log.warning("cannot remove an old file of the access record: %s", error)
 
     def _guarded(self, now_s: float, action: Callable[[], None]) -> None:
-        """What the disk refuses costs the file under way, never the broker."""
+        """Runs an action; an error of the disk gives up the file being written."""
         try:
             action()
         except _REFUSALS as error:

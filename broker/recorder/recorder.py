@@ -1,7 +1,7 @@
-"""Recorder: takes the cache's events on the loop and has a thread write them.
+"""Recorder: takes the cache's events on the loop; a thread writes them.
 
-The loop appends a tuple to a buffer and does nothing else. When the buffer is full the row is dropped and counted:
-a slow disk costs rows, never a stall.
+The loop appends a tuple to a buffer and does nothing else. When the buffer is full, the row is dropped and counted: a
+slow disk costs rows of the record and never stops the loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Final
 
-from broker.entry_cache.cache_events import Row
+from broker.entry_cache.observe.cache_events import Row
 from broker.recorder.errors import RecordError
 from broker.recorder.schema import broker_folder
 from broker.recorder.settings import RecordSettings
@@ -26,29 +26,33 @@ if TYPE_CHECKING:
 log = logging.getLogger("magnetar")
 
 POLL_S: Final = 0.25
+"""The thread looks at the buffer this often, in seconds."""
 WAIT_S: Final = 1.0
-"""A few rows wait so long for others: a batch costs as much as some hundred rows."""
+"""Few rows wait this long for more, in seconds: a batch costs as much as some hundred rows."""
 ROWS_AT_ONCE: Final = 2048
-"""Rows that take 1 to 2 ms to encode; then the loop's thread gets its turn."""
+"""Rows that take 1 to 2 ms to encode; then the thread gives the interpreter to the loop."""
 
 
 class Recorder:
+    """The access record of one broker lifetime, for the cache that calls `record`."""
+
     def __init__(self, settings: RecordSettings, software: str) -> None:
         """`software`: the broker's version. Rows are taken from now on and written from `open` on."""
         self.settings = settings
+        """The folder, the limits and the sample."""
         self.overflowed = 0
         """Rows dropped because the buffer was full."""
         self._software = software
         self._rows: deque[Row] = deque()
         self.record = self._taker(settings.buffer_rows)
-        """Called by the cache for each event."""
+        """Takes one event; the cache calls it for each of them."""
         self._writer: RecordWriter | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._totals: Mapping[str, int] | None = None
 
     def _taker(self, rows_max: int) -> Callable[[Row], None]:
-        """A closure: the loop calls it for every event, and a method would look up three names each time."""
+        """Returns a closure: the loop calls it for every event, and a method would look up three attributes each time."""
         rows = self._rows
         append = rows.append
 
@@ -61,7 +65,7 @@ class Recorder:
         return take
 
     def open(self) -> None:
-        """Begin to write. Raises RecordError where that cannot be: a package is missing, or the folder."""
+        """Begins to write. Raises RecordError if a package is missing or the folder cannot be made."""
         try:
             from broker.recorder.record_writer import RecordWriter
         except ImportError as error:
@@ -89,33 +93,40 @@ class Recorder:
         log.info("the cache's events are recorded in %s", folder)
 
     def close(self, totals: Mapping[str, int]) -> None:
-        """Write what is waiting and complete the last file; returns when that is done. `totals`: what the cache has
-        counted by now."""
+        """Writes the waiting rows, completes the last file and ends the thread; blocks until then.
+
+        `totals`: the counts of the cache, for the last file's metadata.
+        """
         self._totals = totals
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
 
-    # What is counted
+    # Counts, for the metrics
 
     @property
     def rows(self) -> int:
+        """Rows that came to the writer."""
         return self._writer.rows if self._writer is not None else 0
 
     @property
     def dropped(self) -> int:
+        """Rows that are missing in the record, for whatever reason."""
         return self.overflowed + (self._writer.lost if self._writer is not None else 0)
 
     @property
     def bytes(self) -> int:
+        """The size of all complete files."""
         return self._writer.bytes if self._writer is not None else 0
 
     @property
     def files(self) -> int:
+        """Complete files."""
         return self._writer.files if self._writer is not None else 0
 
     @property
     def errors(self) -> int:
+        """Failed writes and removals."""
         return self._writer.errors if self._writer is not None else 0
 
     # The thread
@@ -137,7 +148,9 @@ class Recorder:
             rows = list(starmap(take, repeat((), min(len(self._rows), ROWS_AT_ONCE))))
             try:
                 writer.write(rows, time.monotonic())
-            except Exception:  # A defect here must not end the thread and let the buffer fill for ever.
+            except (
+                Exception
+            ):  # A defect must not end the thread: the buffer would stay full for the broker's life.
                 log.exception("! %d rows of the access record are lost", len(rows))
                 writer.lost += len(rows)
                 writer.errors += 1

@@ -1,4 +1,4 @@
-"""The replay of records, told: what the broker counted, what the replay counts, and whether all is equal."""
+"""Replays access records and prints the counts of the broker, of the record and of the replay."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, TextIO
 
-from broker.entry_cache.replay import Replay
+from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import BrokerLifetime, events, find
 
 PROGRESS_S: Final = 2.0
+"""Seconds between two lines of progress."""
 PROGRESS_ROWS_MIN: Final = 1_000_000
+"""Records with fewer rows print no progress."""
 
 
 def replay_all(folders: Sequence[Path], out: TextIO) -> bool:
-    """Whether there is a record in the folders and every one was repeated exactly. Progress goes to stderr."""
+    """Returns True if the folders have records and each was repeated exactly. Progress goes to stderr."""
     found = find(folders)
     for file in found.rejected:
         print(f"rejected: {file.path}: {file.reason}", file=out)
@@ -72,7 +74,7 @@ def _verdict(replay: Replay, totals: Mapping[str, int] | None, out: TextIO) -> b
 
 
 def table(totals: Mapping[str, int] | None, recorded: Mapping[str, int], replayed: Mapping[str, int]) -> str:
-    """Side by side: what the broker counted, what its events add up to, and what the replay counted."""
+    """Returns the counts side by side: the broker's own, the sums of its events, and the replay's."""
     lines = [f"{'':<28}{'broker':>16}{'record':>16}{'replay':>16}"]
     for name in replayed:
         own = f"{totals.get(name, 0):,}" if totals is not None else "-"
@@ -81,7 +83,7 @@ def table(totals: Mapping[str, int] | None, recorded: Mapping[str, int], replaye
 
 
 class _Progress:
-    """Said on stderr, of records that take a while."""
+    """Prints the progress of long replays to stderr."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -89,6 +91,7 @@ class _Progress:
         self._next_s = time.monotonic() + PROGRESS_S
 
     def advanced(self, rows: int) -> None:
+        """Adds replayed rows."""
         self._done += rows
         now_s = time.monotonic()
         if self._rows >= PROGRESS_ROWS_MIN and now_s >= self._next_s:

@@ -1,7 +1,7 @@
-"""RowEncoder: events as the cache notes them become columns as the files have them.
+"""RowEncoder: turns the cache's events into the columns of the files.
 
-Names become ids, runs of entries of different sizes become runs of equal ones, and of a sampled record only what is
-in the sample stays. Whole batches at a time: a loop over rows in Python would cost more than all the rest.
+Names become ids, runs of entries of different sizes become runs of one size, and a sampled record keeps the entries of the
+sample alone. It works on whole batches, because a Python loop over rows would cost more than everything else here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.recorder.names import NamesWriter
 from broker.recorder.sampling import Ints, in_sample
 from broker.recorder.schema import COUNT_MAX
@@ -21,7 +21,7 @@ Columns = dict[str, Ints]
 """By the names of the format's columns, all of one length; files have narrower types."""
 
 SizeRuns = list[tuple[int, int]]
-"""(entries, bytes of each)"""
+"""Runs of entries of one size: (number of entries, bytes of each)."""
 
 RUN_OPS: Final = (
     Op.APPEND,
@@ -40,19 +40,22 @@ RUN_OPS: Final = (
     Op.FETCHED,
     Op.ARRIVED,
 )
-"""Rows about entries, which a sample leaves out; cursors, passes and invalidations always stay."""
+"""Operations on entries, whose rows a sample cuts; rows of cursors, passes and invalidations always stay."""
 
 
 class RowEncoder:
+    """Encodes the rows of one broker lifetime."""
+
     __slots__ = ("_clock_offset_us", "_names", "_sample")
 
     def __init__(self, names: NamesWriter, clock_offset_us: int, sample: float) -> None:
+        """`clock_offset_us` turns the monotonic times of events into UTC; `sample` is the share of the entries."""
         self._names = names
         self._clock_offset_us = clock_offset_us
         self._sample = sample
 
     def encode(self, rows: Sequence[Row]) -> Columns:
-        """At least one row."""
+        """Returns the columns of at least one row."""
         at_ns, op, log, reader, ledger, first, count, size, detail, who, sizes = zip(*rows, strict=True)
         ops = bytes(op)
         columns: Columns = {
@@ -96,7 +99,7 @@ def _ints(values: Sequence[int]) -> Ints:
 
 
 def _mixed_sizes(ops: Ints, sizes: Sequence[Sequence[int]]) -> Iterator[tuple[int, SizeRuns]]:
-    """Index of each row whose entries differ in size, and what they are."""
+    """Yields the index of each row whose entries differ in size, and their runs of one size."""
     for at in np.flatnonzero((ops == Op.APPEND) | (ops == Op.FETCHED)).tolist():
         own = sizes[at]
         if own.count(own[0]) != len(own):
@@ -104,7 +107,7 @@ def _mixed_sizes(ops: Ints, sizes: Sequence[Sequence[int]]) -> Iterator[tuple[in
 
 
 def _in_runs_of_one_size(columns: Columns, mixed: dict[int, SizeRuns]) -> Columns:
-    """A row for each run, all but the last of an event marked `more`."""
+    """Makes a row of each run; all but the last of an event are marked `more`."""
     repeats = np.ones(len(columns["op"]), np.int64)
     repeats[list(mixed)] = [len(runs) for runs in mixed.values()]
     starts = np.cumsum(repeats) - repeats
@@ -121,7 +124,7 @@ def _in_runs_of_one_size(columns: Columns, mixed: dict[int, SizeRuns]) -> Column
 
 
 def _in_sample_alone(columns: Columns, sample: float) -> Columns:
-    """Runs are cut to those of their entries that are in the sample; what stays of a run shares its bytes evenly."""
+    """Cuts runs to their entries in the sample; these share the bytes of the run evenly."""
     about_runs = np.isin(columns["op"], RUN_OPS)
     rows = np.flatnonzero(about_runs)
     counts = columns["count"][rows]

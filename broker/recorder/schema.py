@@ -1,4 +1,4 @@
-"""The record's format: columns, the facts about a file that stand in its metadata, and what files are called.
+"""The format of access records: columns, the facts in a file's metadata, and the names of files.
 
 A change that an older reader would misunderstand gets another version.
 """
@@ -13,8 +13,9 @@ from typing import Final
 from broker.recorder.errors import RecordError
 
 VERSION: Final = 2
+"""The version of the format, in every file's metadata."""
 FACTS_KEY: Final = b"magnetar.record"
-"""Under this key a file's metadata has its `FileFacts`."""
+"""The key of a file's `FileFacts` in its Parquet metadata."""
 
 COLUMNS: Final = {
     "ts": "int64",
@@ -28,46 +29,53 @@ COLUMNS: Final = {
     "detail": "int32",
     "more": "bool",
 }
-"""Names and numpy types, in the order of the file; docs/record.md says what they mean."""
+"""Names and numpy types, in the order of the file; docs/record.md has their meaning."""
 
 DELTA_COLUMNS: Final = ("ts", "entry")
-"""Encoded as differences; the others as dictionaries, since few values come again and again."""
+"""Columns encoded as differences; the others have few distinct values and are encoded as dictionaries."""
 
 ROW_GROUP_ROWS: Final = 131_072
+"""Rows that are written together."""
 COUNT_MAX: Final = 2**31 - 1
+"""The largest `count`, an int32; \"no limit\" is recorded as this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFacts:
+    """The facts about one file, in its metadata."""
+
     broker: str
+    """The broker's address."""
     start: str
-    """Which run of the broker: the UTC time of its start. Ids of topics and subscriptions hold for one run."""
+    """The UTC time when the broker started. Ids of topics and subscriptions hold for one lifetime."""
 
     sequence: int
-    """Of the file within the run, from 0: a gap says that files are missing."""
+    """The number of the file within the lifetime, from 0: a gap means missing files."""
 
     software: str
-    """Version of the broker."""
+    """The version of the broker."""
 
     clock_offset_us: int
-    """`ts` less this is the monotonic time by which the cache decided."""
+    """`ts` minus this is the monotonic time by which the cache decided."""
 
     settings: str
-    """The cache's (`EntryCacheSettings.to_text`), as they held for the whole file."""
+    """The cache's settings (`EntryCacheSettings.to_text`), which held for the whole file."""
 
     sample: float = 1.0
+    """The share of the entries that are recorded."""
     dropped: int = 0
     """Rows that were lost since the file before was completed."""
 
     totals: Mapping[str, int] | None = None
-    """What the broker itself had counted (`totals_of`), in the last file of a run that ended in good order."""
+    """The broker's own counts (`totals_of`), in the last file of a lifetime that ended in good order."""
 
     def to_bytes(self) -> bytes:
+        """Returns the facts and the version as JSON."""
         return json.dumps({"version": VERSION, **asdict(self)}).encode()
 
     @classmethod
     def from_bytes(cls, text: bytes) -> FileFacts:
-        """RecordError for another version, and for what is not the facts of a file at all."""
+        """Parses `to_bytes`. Raises RecordError for another version, or for damaged facts."""
         try:
             found = json.loads(text)
             version = found.pop("version")
@@ -82,23 +90,25 @@ class FileFacts:
 
 
 def file_name(start: str, sequence: int) -> str:
-    """Names sort by time."""
+    """Returns the name of a complete file; names sort by time."""
     return f"{start}-{sequence:06d}.parquet"
 
 
 def part_name(name: str) -> str:
-    """While it is written; readers of a folder of Parquet files pass over it."""
+    """Returns the name of a file being written; readers of Parquet folders skip names with an underscore."""
     return f"_{name}.part"
 
 
 def start_of(name: str) -> str:
-    """Of a file that has such a name, complete or not."""
+    """Returns the start of the broker lifetime from a file's name, complete or not."""
     return name.lstrip("_").rpartition("-")[0]
 
 
 def names_name(start: str) -> str:
+    """Returns the name of the file of names."""
     return f"_names-{start}.jsonl"
 
 
 def broker_folder(broker: str) -> str:
+    """Returns the name of the folder of a broker's files, in Hive's form."""
     return f"broker={broker}"

@@ -1,1 +1,4 @@
-"""Topics, producers, subscriptions, dispatchers: what Pulsar promises, without bytes or sockets."""
+"""Topics, producers and subscriptions by the rules of Pulsar, without bytes or sockets.
+
+`dispatch` decides which consumer gets which entry; the files here hold topics, their subscriptions and their policies.
+"""

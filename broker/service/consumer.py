@@ -1,4 +1,4 @@
-"""Consumer: one receiver on a subscription, its permits, and the messages it has not acknowledged yet."""
+"""Consumer: one receiver on a subscription, with its permits and its unacknowledged messages."""
 
 from __future__ import annotations
 
@@ -12,50 +12,76 @@ from broker.service.ports import ConsumerPort
 
 
 class SubscriptionType(enum.IntEnum):
-    """Pulsar's SubType, with the wire's numbers."""
+    """Pulsar's SubType, with the numbers of the wire."""
 
     EXCLUSIVE = 0
+    """One consumer."""
     SHARED = 1
+    """Entries are dealt to consumers in turns."""
     FAILOVER = 2
+    """One consumer receives, the others stand by."""
     KEY_SHARED = 3
+    """All messages of a key go to one consumer."""
 
     @property
     def label(self) -> str:
+        """Pulsar's spelling, for errors and statistics: `Key_Shared`."""
         return ("Exclusive", "Shared", "Failover", "Key_Shared")[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeySharedMeta:
+    """Key_Shared mode that a consumer asks for."""
+
     sticky: bool = False
+    """True for declared hash ranges; False lets the broker divide the hashes."""
     ranges: tuple[tuple[int, int], ...] = ()
-    """Both ends included; only for sticky consumers."""
+    """(first, last) hashes, both included; only of sticky consumers."""
     out_of_order: bool = False
+    """True allows delivery of a key out of order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscribeOptions:
-    """What a SUBSCRIBE asks for."""
+    """Contents of one SUBSCRIBE, without wire types."""
 
     subscription: str
+    """Name of the subscription."""
     kind: SubscriptionType
+    """Type that the consumer wants; must equal that of connected consumers."""
     consumer_id: int
+    """Number that the client gave; unique on its connection."""
     consumer_name: str
+    """Name that the client gave, else a random one."""
     priority: int = 0
+    """Lower numbers receive first (Shared) or are active first (Failover)."""
     durable: bool = True
+    """False for a reader: its cursor ends with it."""
     start: Position | None = None
-    """Next position to read, for a reader."""
+    """Next position to read, for a reader; None = by `earliest`."""
     rollback_ms: int = 0
+    """Above 0: start with entries of the last so many milliseconds instead."""
     earliest: bool = False
+    """A new subscription starts at the first entry instead of behind the last one."""
     epoch: int | None = None
+    """Consumer epoch (PIP-84), None for clients without one."""
     key_shared: KeySharedMeta = field(default_factory=KeySharedMeta)
+    """Only used for KEY_SHARED."""
     read_compacted: bool = False
+    """Accepted for Exclusive and Failover; nothing is compacted yet."""
     properties: dict[str, str] = field(default_factory=dict)
+    """Properties of the subscription."""
     metadata: dict[str, str] = field(default_factory=dict)
+    """Properties of the consumer, shown in statistics."""
     client_version: str = ""
+    """Shown in statistics."""
     connected_at_ms: int = 0
+    """Wall clock, shown in statistics."""
 
 
 class Consumer:
+    """A connected receiver: its permits, its pending messages, and its counters."""
+
     __slots__ = (
         "acked_messages",
         "blocked",
@@ -63,9 +89,7 @@ class Consumer:
         "end_told",
         "epoch",
         "hashes",
-        "last_acked_ms",
         "last_consumed_flow_ms",
-        "last_consumed_ms",
         "messages_out",
         "messages_per_entry",
         "messages_redelivered",
@@ -78,52 +102,65 @@ class Consumer:
 
     def __init__(self, port: ConsumerPort, options: SubscribeOptions) -> None:
         self.port = port
+        """The consumer's side of its connection."""
         self.options = options
+        """Contents of its SUBSCRIBE."""
         self.permits = 0
-        """Messages the client has asked for and not been sent; below zero after a batch larger than the rest."""
+        """Messages that the client asked for and did not get yet; negative after a batch larger than the rest."""
         self.pending: dict[tuple[int, int], int] = {}
-        """Delivered and not acknowledged: position -> messages left. Only Shared and Key_Shared keep it."""
+        """Delivered and unacknowledged: position -> messages left. Only Shared and Key_Shared fill it."""
         self.hashes: dict[tuple[int, int], int] = {}
-        """Key_Shared: position -> sticky hash, for the same positions."""
+        """Position -> key hash, for the positions in `pending`. Only Key_Shared fills it."""
         self.unacked = 0
+        """Sum of the messages in `pending`."""
         self.blocked = False
-        """Too many messages unacknowledged; nothing is sent until half of them are."""
+        """True from `maxUnackedMessagesPerConsumer` until half of them are acknowledged; it gets nothing meanwhile."""
         self.end_told = False
-        """It has heard that the topic ended and everything is acknowledged."""
+        """True once the client was told that the topic ended; it is told once."""
         self.epoch = options.epoch
+        """Grows with each redelivery request that names a higher one (PIP-84)."""
         self.messages_per_entry = 1.0
+        """Moving average over deliveries; turns permits into a number of entries to read."""
         self.messages_out = 0
+        """Messages delivered, redeliveries included."""
         self.bytes_out = 0
+        """Bytes of those messages."""
         self.messages_redelivered = 0
+        """Messages delivered with a redelivery count above 0."""
         self.acked_messages = 0
-        self.last_consumed_ms = 0
-        self.last_acked_ms = 0
+        """Acknowledgements that the client sent, one per entry or batch index set."""
         self.last_consumed_flow_ms = 0
+        """Wall clock of the last FLOW, 0 = none came."""
 
     @property
     def name(self) -> str:
+        """The client's name for it, or the broker's random one."""
         return self.options.consumer_name
 
     @property
     def consumer_id(self) -> int:
+        """Number of the consumer on its connection."""
         return self.options.consumer_id
 
     def may_receive(self) -> bool:
+        """Returns True when the consumer can take a message now."""
         return self.permits > 0 and not self.blocked and self.port.writable
 
     def deliver(self, entries: Sequence[Entry], messages: int, size: int) -> None:
-        """First deliveries of whole entries, `messages` and `size` bytes in all."""
-        self.count_out(messages, size, len(entries))
+        """Writes first deliveries of whole entries, `messages` and `size` bytes in total."""
+        self._count_out(messages, size, len(entries))
         self.port.deliver(entries)
 
     def deliver_one(self, entry: Entry, messages: int, redelivery_count: int, ack_set: Sequence[int]) -> None:
-        self.count_out(messages, entry.size, 1)
+        """Writes one entry with its redelivery count and its ack set."""
+        self._count_out(messages, entry.size, 1)
         if redelivery_count:
             self.messages_redelivered += messages
         self.port.deliver_one(entry, redelivery_count, ack_set)
 
-    def count_out(self, messages: int, size: int, entries: int) -> None:
+    def _count_out(self, messages: int, size: int, entries: int) -> None:
         self.permits -= messages
         self.messages_out += messages
         self.bytes_out += size
+        # An eighth of the difference: one odd batch changes the estimate little, a new batch size within 20 deliveries.
         self.messages_per_entry += (messages / entries - self.messages_per_entry) / 8

@@ -1,8 +1,8 @@
-"""HealthProbe: whether the broker can still keep what it is given, found out by doing it.
+"""HealthProbe: checks that the broker can store, by storing something.
 
-A probe writes a key to the metadata store and an entry to a ledger of its own, and waits until both are durable:
-what a publish needs, without a topic. Probes that are asked for at the same time, or within a second, share
-one. The ledger is replaced after some hundred entries and by the next start of the broker.
+A probe writes a key to the metadata store and an entry to a ledger of its own, and waits until both are durable. A publish
+needs the same two. Requests within a second share one probe, so a monitor cannot load the bookie. The ledger is replaced
+after some hundred entries and at the next start of the broker.
 """
 
 from __future__ import annotations
@@ -11,19 +11,25 @@ import asyncio
 from typing import Final
 
 from broker.ledger_client.ledger_client import EntryAdds
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.model.errors import BrokerError, ServiceNotReady
 
 KEY: Final = "/admin/health"
+"""Holds the id of the probe's ledger, so that the next start can delete it."""
 TIMEOUT_S: Final = 4.0
+"""A probe that takes longer has failed."""
 FRESH_NS: Final = 1_000_000_000
+"""Time during which a success is reported again without a probe."""
 ENTRIES_PER_LEDGER: Final = 500
+"""Probes per ledger; then it is deleted and its space can be collected."""
 _BODY: Final = b"healthy?"
 
 
 class HealthProbe:
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    """Runs one probe at a time; a success counts for a second."""
+
+    def __init__(self, environment: ManagedLedgerEnvironment) -> None:
+        self._environment = environment
         self._ledger_id = -1
         self._adds: EntryAdds | None = None
         self._next_entry = 0
@@ -31,8 +37,8 @@ class HealthProbe:
         self._healthy_until_ns = 0
 
     async def check(self) -> None:
-        """Returns when a probe has succeeded, at most a second ago; ServiceNotReady says what failed."""
-        if self._ground.now_ns() < self._healthy_until_ns:
+        """Returns after a successful probe, at most a second old. ServiceNotReady names the failure."""
+        if self._environment.now_ns() < self._healthy_until_ns:
             return
         if self._probing is None:
             self._probing = asyncio.create_task(self._probe(), name="health probe")
@@ -42,31 +48,32 @@ class HealthProbe:
     def _probed(self, task: asyncio.Task[None]) -> None:
         self._probing = None
         if not task.cancelled() and task.exception() is None:
-            self._healthy_until_ns = self._ground.now_ns() + FRESH_NS
+            self._healthy_until_ns = self._environment.now_ns() + FRESH_NS
 
     async def _probe(self) -> None:
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 if self._ledger_id < 0 or self._next_entry >= ENTRIES_PER_LEDGER:
                     await self._renew_ledger()
-                await self._ground.metadata.put(KEY, b"%d" % self._ledger_id)
+                await self._environment.metadata.put(KEY, b"%d" % self._ledger_id)
                 await self._add_entry()
         except TimeoutError:
             self._ledger_id = -1
+            # An add may still be under way: the next probe uses a new ledger.
             raise ServiceNotReady(f"nothing could be stored within {TIMEOUT_S:g} s") from None
         except BrokerError as error:
             self._ledger_id = -1
             raise ServiceNotReady(f"nothing can be stored: {error}") from error
 
     async def _renew_ledger(self) -> None:
-        found = await self._ground.metadata.get(KEY)
+        found = await self._environment.metadata.get(KEY)
         if found is not None:
-            await self._ground.ledgers.delete(int(found.value))
-        ledger_id = await self._ground.ids.next()
-        ledger = await self._ground.ledgers.create(
+            await self._environment.ledgers.delete(int(found.value))
+        ledger_id = await self._environment.ids.next()
+        ledger = await self._environment.ledgers.create(
             ledger_id, {"application": b"pulsar", "component": b"health"}
         )
-        self._adds = self._ground.ledgers.writer(ledger)
+        self._adds = self._environment.ledgers.writer(ledger)
         self._ledger_id = ledger_id
         self._next_entry = 0
 
@@ -80,7 +87,7 @@ class HealthProbe:
                 confirmed.set_result(rc)
 
         length = self._next_entry * len(_BODY)
-        digest = self._ground.ledgers.digest
+        digest = self._environment.ledgers.digest
         parts = digest.seal(self._ledger_id, entry_id, entry_id - 1, length, b"", _BODY)
         assert self._adds is not None
         self._adds.add(

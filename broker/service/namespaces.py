@@ -1,9 +1,9 @@
-"""Tenants and namespaces: which exist, and the policies set on them and on single topics.
+"""Namespaces: tenants, namespaces, and the policies set on namespaces and on single topics.
 
-Everything is kept in memory and written through to the metadata store under `/admin/policies` (of topics:
-`/admin/topic-policies`), so that questions on the way of a lookup or a publish are plain dictionary reads and
-never wait. A change is visible once the store has it; changes are made one after the other. Policies are JSON
-values under the names of the admin REST interface; what a policy means is the business of whoever asks for it.
+Everything is in memory and written through to the metadata store, below `/admin/policies` and `/admin/topic-policies`.
+Reads on the way of a lookup or a publish are therefore plain dictionary reads and never wait. A change is visible
+once the store has it; changes are made one after the other. Policies are JSON values under the names of the admin REST
+interface; `EffectivePolicies` and the admin handlers interpret them.
 """
 
 from __future__ import annotations
@@ -20,32 +20,44 @@ from broker.metadata.metadata_store import ABSENT, MetadataStore
 from broker.model.errors import BrokerError, InvalidTopicName, TopicNotFound
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+"""A value that JSON can express."""
 
 ROOT: Final = "/admin/policies"
+"""Pulsar's path of tenants and namespaces in the metadata store."""
 TOPICS_ROOT: Final = "/admin/topic-policies"
+"""Path of policies of single topics, by their quoted full name. Pulsar keeps these in a system topic instead."""
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
 
 
 class NamespaceNotFound(TopicNotFound):
-    """On the wire a topic of a missing namespace is a missing topic."""
+    """The tenant or namespace is missing; on the wire, its topics are missing topics."""
 
 
 class AlreadyExists(BrokerError):
+    """The tenant, namespace or topic to be created exists."""
+
     code = 22
+    """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
 
 
 class NotEmpty(BrokerError):
+    """The tenant to be deleted has namespaces."""
+
     code = 22
+    """Pulsar's NotAllowedError on the wire."""
     status = 409
+    """HTTP status of the answer."""
 
 
 class Namespaces:
-    """The registry. Names are `tenant` and `tenant/namespace`; `open` makes the ones every cluster has."""
+    """Registry of tenants (`tenant`) and namespaces (`tenant/namespace`); call `open` first."""
 
     def __init__(self, store: MetadataStore, cluster: str) -> None:
         self.cluster = cluster
+        """`clusterName`; tenants created at the start allow it."""
         self._store = store
         self._tenants: dict[str, dict[str, Json]] = {}
         self._policies: dict[str, dict[str, Json]] = {}
@@ -53,7 +65,7 @@ class Namespaces:
         self._changing = asyncio.Lock()
 
     async def open(self) -> None:
-        """Load what the store has, then create `public/default` and `pulsar/system` where missing."""
+        """Loads everything from the store and creates `public/default` and `pulsar/system` where missing."""
         for tenant in await self._store.children(ROOT):
             self._tenants[tenant] = await self._load(tenant)
             for name in await self._store.children(f"{ROOT}/{tenant}"):
@@ -67,47 +79,50 @@ class Namespaces:
             if not self.exists(namespace):
                 await self.create(namespace)
 
-    # Questions: never wait.
+    # Reads: never wait.
 
     def tenants(self) -> list[str]:
+        """Returns the names of all tenants, sorted."""
         return sorted(self._tenants)
 
     def tenant_exists(self, tenant: str) -> bool:
+        """Returns True for a known tenant."""
         return tenant in self._tenants
 
     def tenant(self, tenant: str) -> Mapping[str, Json]:
-        """`adminRoles` and `allowedClusters`. NamespaceNotFound when there is no such tenant."""
+        """Returns `adminRoles` and `allowedClusters` of a tenant. NamespaceNotFound for an unknown one."""
         info = self._tenants.get(tenant)
         if info is None:
             raise NamespaceNotFound("Tenant does not exist")
         return MappingProxyType(info)
 
     def exists(self, namespace: str) -> bool:
+        """Returns True for a known `tenant/namespace`."""
         return namespace in self._policies
 
     def names(self, tenant: str) -> list[str]:
-        """The namespaces of a tenant as `tenant/namespace`, sorted."""
+        """Returns the namespaces of a tenant as `tenant/namespace`, sorted."""
         return sorted(name for name in self._policies if name.partition("/")[0] == tenant)
 
     def policy(self, namespace: str, key: str) -> Json:
-        """The value set under `key`, or None: never set, removed, or no such namespace."""
+        """Returns the value set under `key`; None when none is set or the namespace is unknown."""
         return self._policies.get(namespace, _NOTHING).get(key)
 
     def policies(self, namespace: str) -> Mapping[str, Json]:
-        """All that is set. NamespaceNotFound when there is no such namespace."""
+        """Returns all values that are set. NamespaceNotFound for an unknown namespace."""
         policies = self._policies.get(namespace)
         if policies is None:
             raise NamespaceNotFound("Namespace does not exist")
         return MappingProxyType(policies)
 
     def topic_policy(self, topic: str, key: str) -> Json:
-        """The value set on `domain://tenant/namespace/name` (partitions: on their base name), or None."""
+        """Returns the value set on a topic, or None; partitions use their base name."""
         return self._topic_policies.get(topic, _NOTHING).get(key)
 
-    # Changes: answered when the store has them.
+    # Changes: return when the store has them.
 
     async def create_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
-        """AlreadyExists, or InvalidTopicName for a name outside `[-=:.\\w]+`."""
+        """Creates a tenant. AlreadyExists, or InvalidTopicName for a name outside `[-=:.\\w]+`."""
         if not _NAME.fullmatch(tenant):
             raise InvalidTopicName("Tenant name is not valid")
         async with self._changing:
@@ -117,13 +132,14 @@ class Namespaces:
             self._tenants[tenant] = dict(info)
 
     async def update_tenant(self, tenant: str, info: Mapping[str, Json]) -> None:
+        """Replaces a tenant's values. NamespaceNotFound for an unknown tenant."""
         async with self._changing:
             self.tenant(tenant)
             await self._store.put(f"{ROOT}/{tenant}", _dump(info))
             self._tenants[tenant] = dict(info)
 
     async def delete_tenant(self, tenant: str) -> None:
-        """NotEmpty while the tenant has namespaces."""
+        """Deletes a tenant. NotEmpty while it has namespaces; NamespaceNotFound for an unknown one."""
         async with self._changing:
             if tenant not in self._tenants:
                 raise NamespaceNotFound("Tenant doesn't exist")
@@ -133,7 +149,7 @@ class Namespaces:
             del self._tenants[tenant]
 
     async def create(self, namespace: str, policies: Mapping[str, Json] = _NOTHING) -> None:
-        """AlreadyExists, InvalidTopicName, or NamespaceNotFound when the tenant is missing."""
+        """Creates a namespace. AlreadyExists, InvalidTopicName, or NamespaceNotFound for an unknown tenant."""
         tenant, slash, name = namespace.partition("/")
         if not slash or not _NAME.fullmatch(name) or not _NAME.fullmatch(tenant):
             raise InvalidTopicName("Namespace name is not valid")
@@ -145,7 +161,7 @@ class Namespaces:
             self._policies[namespace] = dict(policies)
 
     async def delete(self, namespace: str) -> None:
-        """Forget the namespace and its policies; that it has no topics is for the caller to see to."""
+        """Deletes the namespace with its policies. The caller checks first that it has no topics."""
         async with self._changing:
             if namespace not in self._policies:
                 raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
@@ -153,8 +169,9 @@ class Namespaces:
             del self._policies[namespace]
 
     async def set_policy(self, namespace: str, key: str, value: Json) -> None:
-        """Set one policy; None removes it. NamespaceNotFound when there is no such namespace."""
+        """Sets one policy of a namespace; None removes it. NamespaceNotFound for an unknown namespace."""
         async with self._changing:
+            # Each change writes all policies of the namespace, so two at once would lose one of them.
             policies = dict(self.policies(namespace))
             if value is None:
                 policies.pop(key, None)
@@ -164,7 +181,7 @@ class Namespaces:
             self._policies[namespace] = policies
 
     async def set_topic_policy(self, topic: str, key: str, value: Json) -> None:
-        """Set one policy of a topic; None removes it. Whether the topic exists is for the caller to know."""
+        """Sets one policy of a topic; None removes it. The caller checks that the topic exists."""
         async with self._changing:
             policies = dict(self._topic_policies.get(topic, _NOTHING))
             if value is None:
@@ -174,7 +191,7 @@ class Namespaces:
             await self._keep_topic_policies(topic, policies)
 
     async def forget_topic(self, topic: str) -> None:
-        """The topic was deleted: one that is created anew begins without policies."""
+        """Removes all policies of a deleted topic. A new one of the name begins without any."""
         if topic in self._topic_policies:
             async with self._changing:
                 await self._keep_topic_policies(topic, {})

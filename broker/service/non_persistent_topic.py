@@ -1,6 +1,6 @@
-"""NonPersistentTopic: messages go to whoever can take them now, and are kept nowhere.
+"""NonPersistentTopic: delivers each message at once and stores nothing.
 
-A consumer without permits, or one that does not read, misses the message; what was missed is counted.
+A consumer without permits, or one whose client does not read, misses the message; missed messages are counted.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from broker.model.entry import Buffer, Entry
 from broker.model.errors import ConsumerBusy, NotAllowed, ServiceNotReady
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.dispatcher import facts_of
-from broker.service.key_shared import sticky_key_hash
-from broker.service.namespaces import Namespaces
+from broker.service.dispatch.key_shared import sticky_key_hash
+from broker.service.effective_policies import EffectivePolicies
+from broker.service.entry_facts import facts_of
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.settings import ServiceSettings
@@ -20,17 +20,25 @@ from protocol.message_metadata import NO_KEY
 
 
 class NonPersistentSubscription:
+    """The consumers of a non-persistent topic under one name; there is no cursor."""
+
     __slots__ = ("_next", "consumers", "kind", "messages_dropped", "name", "topic")
 
     def __init__(self, topic: NonPersistentTopic, name: str, kind: SubscriptionType) -> None:
         self.topic = topic
+        """The topic that is subscribed to."""
         self.name = name
+        """Unique within the topic."""
         self.kind = kind
+        """Type of the connected consumers."""
         self.consumers: list[Consumer] = []
+        """Best priority first, then by name; the first one is the active one (Failover)."""
         self.messages_dropped = 0
+        """Messages that no consumer could take."""
         self._next = 0
 
     def add_consumer(self, consumer: Consumer) -> None:
+        """Adds a consumer. ConsumerBusy when another one excludes it."""
         options = consumer.options
         if self.consumers and options.kind is not self.kind:
             raise ConsumerBusy(f"Subscription is of different type: {self.kind.label} is connected")
@@ -47,6 +55,7 @@ class NonPersistentSubscription:
             consumer.port.active_changed(active=consumer is active)
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer, and the subscription with its last one."""
         if consumer not in self.consumers:
             return
         was_active = self.consumers[0] is consumer
@@ -57,14 +66,17 @@ class NonPersistentSubscription:
             self.consumers[0].port.active_changed(active=True)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
+        """Adds permits; messages that were missed before do not come again."""
         consumer.permits += permits
 
     def disconnect(self) -> None:
+        """Closes all consumers; their clients look the topic up and subscribe again."""
         for consumer in list(self.consumers):
             consumer.port.closed_by_broker()
             self.remove_consumer(consumer)
 
     def dispatch(self, entry: Entry) -> None:
+        """Delivers the entry to one consumer, or drops and counts it."""
         consumer = self._choose(entry)
         if consumer is None or not consumer.may_receive():
             self.messages_dropped += entry.messages
@@ -88,11 +100,14 @@ class NonPersistentSubscription:
 
 
 class NonPersistentTopic(Topic):
+    """A topic that forwards messages to connected consumers."""
+
     __slots__ = ("subscriptions",)
 
-    def __init__(self, name: TopicName, settings: ServiceSettings, namespaces: Namespaces) -> None:
-        super().__init__(name, settings, namespaces)
+    def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
+        super().__init__(name, settings, policies)
         self.subscriptions: dict[str, NonPersistentSubscription] = {}
+        """Subscriptions with at least one consumer, by name."""
 
     def publish(
         self,
@@ -103,27 +118,25 @@ class NonPersistentTopic(Topic):
         body: Buffer,
         chunk: bool,
     ) -> None:
+        """Delivers to every subscription, then confirms with position (0, 0): nothing is stored."""
         if self.closed:
             raise ServiceNotReady(f"Topic {self.name} is being closed")
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)
+        # All messages of a non-persistent topic have position (0, 0).
         entry = Entry(0, 0, b"", body, messages)
         for subscription in self.subscriptions.values():
             subscription.dispatch(entry)
         producer.port.receipt(sequence_id, highest_sequence_id, 0, 0, len(body))
 
-    def consumers_of(self, subscription: str) -> list[Consumer]:
-        found = self.subscriptions.get(subscription)
-        return [] if found is None else found.consumers
-
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions
     ) -> tuple[NonPersistentSubscription, Consumer]:
+        """ConsumerBusy, NotAllowed or ServiceNotReady refuse it."""
         if options.read_compacted:
             raise NotAllowed("readCompacted only allowed on persistent topics")
-        if self.closed:
-            raise ServiceNotReady(f"Topic {self.name} is being closed; look it up again")
+        self.check_open()
         subscription = self.subscriptions.get(options.subscription)
         if subscription is None:
             subscription = NonPersistentSubscription(self, options.subscription, options.kind)
@@ -133,6 +146,7 @@ class NonPersistentTopic(Topic):
         return subscription, consumer
 
     async def close(self) -> None:
+        """There is no storage to release."""
         self.closed = True
         self.disconnect_producers()
         for subscription in list(self.subscriptions.values()):

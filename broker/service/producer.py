@@ -1,4 +1,4 @@
-"""Producer: one publisher on a topic, what it may do, and what it has sent."""
+"""Producer: one publisher on a topic, with its access mode and its counters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from broker.service.ports import ProducerPort
 
 
 class PublishTarget(Protocol):
-    """The topic, as its producers know it."""
+    """The topic, as far as its producers use it."""
 
     name: TopicName
+    """Full name."""
 
-    def last_sequence_id(self, producer_name: str) -> int: ...
+    def last_sequence_id(self, producer_name: str) -> int:
+        """Returns the highest stored sequence id, -1 = unknown."""
+        ...
 
     def publish(
         self,
@@ -26,21 +29,31 @@ class PublishTarget(Protocol):
         messages: int,
         body: Buffer,
         chunk: bool,
-    ) -> None: ...
+    ) -> None:
+        """Stores or forwards one SEND; raises BrokerError when it is refused at once."""
+        ...
 
-    async def remove_producer(self, producer: Producer) -> None: ...
+    async def remove_producer(self, producer: Producer) -> None:
+        """Removes the producer; see `Topic.remove_producer`."""
+        ...
 
 
 class AccessMode(enum.IntEnum):
-    """Pulsar's ProducerAccessMode, with the wire's numbers."""
+    """Pulsar's ProducerAccessMode, with the numbers of the wire (PIP-68)."""
 
     SHARED = 0
+    """Publishes beside others."""
     EXCLUSIVE = 1
+    """Publishes alone; refused while there are others."""
     WAIT_FOR_EXCLUSIVE = 2
+    """Publishes alone; waits while there are others."""
     EXCLUSIVE_WITH_FENCING = 3
+    """Publishes alone; removes all others."""
 
 
 class Producer:
+    """A connected publisher; `publish` passes its messages to the topic."""
+
     __slots__ = (
         "access_mode",
         "address",
@@ -78,30 +91,48 @@ class Producer:
         connected_at_ms: int = 0,
     ) -> None:
         self.topic = topic
+        """The topic that it publishes to."""
         self.port = port
+        """The producer's side of its connection."""
         self.producer_id = producer_id
+        """Number that the client gave; unique on its connection."""
         self.name = name
+        """Unique on the topic."""
         self.access_mode = access_mode
+        """Access that the client asked for."""
         self.topic_epoch = topic_epoch
-        """What the client knows of the topic's epoch when it asks; what it got once it has access."""
+        """Epoch that the client had before, None = none; with access, the epoch that it got."""
         self.encrypted = encrypted
+        """True when the client promises to encrypt its messages."""
         self.connection = connection
-        """Whose producer it is: only compared."""
+        """The connection it came on, for comparison alone."""
         self.address = address
+        """`host:port` of the client, for statistics."""
         self.client_version = client_version
+        """For statistics."""
         self.metadata = metadata or {}
+        """Properties that the client gave, for statistics."""
         self.connected_at_ms = connected_at_ms
+        """Wall clock, for statistics."""
         self.waiting = False
+        """True while it waits for exclusive access."""
         self.fenced = False
-        """Another producer took the topic over: the next SEND ends the connection."""
+        """True once another producer took exclusive access; its next SEND ends the connection."""
         self.entries_in = 0
+        """SENDs."""
         self.messages_in = 0
+        """Messages in those SENDs."""
         self.bytes_in = 0
+        """Bytes of those SENDs."""
 
     def publish(
         self, sequence_id: int, highest_sequence_id: int, messages: int, body: Buffer, *, chunk: bool
     ) -> None:
-        """Hand one message or batch to the topic. The port hears the outcome, in the order of the calls."""
+        """Passes one message or batch to the topic; the port gets one outcome for it.
+
+        Receipts of stored messages come in the order of the calls. Duplicates and refusals are answered at once, so
+        their outcome may overtake that of earlier messages.
+        """
         self.entries_in += 1
         self.messages_in += messages
         self.bytes_in += len(body)

@@ -1,13 +1,13 @@
-"""Who may publish: shared and exclusive producers of one topic, decided without waiting (PIP-68).
+"""ProducerAccess: grants and refuses access to a topic for shared and exclusive producers (PIP-68). Pure.
 
-| newcomer \\ present     | nobody       | shared producers    | an exclusive one |
+| new producer \\ present | none         | shared producers    | an exclusive one |
 | Shared                 | in           | in                  | ProducerBusy     |
 | Exclusive              | in, epoch+1  | ProducerFenced      | ProducerFenced   |
 | WaitForExclusive       | in, epoch+1  | waits               | waits            |
 | ExclusiveWithFencing   | in, epoch+1  | they are fenced, epoch+1, in           |
 
-A client that comes back names the epoch it had: a lower one than the topic's is fenced, the topic's own is
-let in again without a new epoch.
+A client that reconnects names the epoch that it had. A lower one than the topic's is fenced; the topic's own one gets
+access again without a new epoch.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from broker.service.producer import AccessMode, Producer
 
 
 class ProducerAccess:
+    """Producers of one topic and those that wait for exclusive access."""
+
     __slots__ = ("epoch", "exclusive", "producers", "waiting")
 
     def __init__(self, epoch: int | None = None) -> None:
         self.epoch = epoch
-        """Grows with each exclusive producer; None before the first one. The topic keeps it durable."""
+        """Grows with each exclusive producer; None before the first one. `Topic.keep_epoch` stores it."""
         self.producers: dict[str, Producer] = {}
-        """Those that may publish, by name."""
+        """Producers with access, by name."""
         self.exclusive: Producer | None = None
+        """The exclusive producer, None when there is none."""
         self.waiting: list[Producer] = []
+        """Producers that wait for exclusive access, the longest waiting first."""
 
     def enter(self, producer: Producer) -> list[Producer]:
-        """Let the producer in or make it wait (`producer.waiting`). Answers those it has fenced.
+        """Grants access or lets the producer wait (`producer.waiting`); returns those that it fenced.
 
-        ProducerBusy: the name is taken, or an exclusive producer is there. ProducerFenced: see the table.
+        ProducerBusy: the name is in use, or there is an exclusive producer. ProducerFenced: see the table above.
         """
         holder = self.producers.get(producer.name)
         if holder is not None and producer.access_mode is not AccessMode.EXCLUSIVE_WITH_FENCING:
@@ -88,7 +92,7 @@ class ProducerAccess:
         self.producers[producer.name] = producer
 
     def leave(self, producer: Producer) -> Producer | None:
-        """Forget the producer. Answers the one that waited longest, when it has access now."""
+        """Removes a producer; returns the one that waited longest when it has access now."""
         if producer in self.waiting:
             self.waiting.remove(producer)
             return None

@@ -1,4 +1,8 @@
-"""Subscription: a named cursor on a topic, its consumers, and the dispatcher between them."""
+"""Subscription: a named cursor on a persistent topic, its consumers, and the dispatcher between them.
+
+The first consumer's type chooses the dispatcher. Acknowledgements go to the cursor first, then to the dispatcher, which
+tracks pending entries (Shared, Key_Shared).
+"""
 
 from __future__ import annotations
 
@@ -10,48 +14,68 @@ from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, ConsumerBusy, MetadataError
-from broker.model.position import EARLIEST, Position
+from broker.model.position import Position
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
-from broker.service.dispatcher import CallLater, messages_left
-from broker.service.key_shared_dispatcher import KeySharedDispatcher
+from broker.service.dispatch.dispatcher import DispatchContext
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.dispatch.shared_dispatcher import SharedDispatcher
+from broker.service.dispatch.single_active_dispatcher import SingleActiveDispatcher
+from broker.service.effective_policies import EffectivePolicies
+from broker.service.entry_facts import messages_left
 from broker.service.settings import ServiceSettings
-from broker.service.shared_dispatcher import SharedDispatcher
-from broker.service.single_active_dispatcher import SingleActiveDispatcher
+from broker.service.topic_positions import TopicPositions
 
 READER_RETURNS_SECONDS = 60.0
-"""How long a reader's cursor that was reset waits for the reader to subscribe again."""
+"""Time that a reader's cursor is kept after a seek, until the reader subscribes again."""
 
 AnyDispatcher = SingleActiveDispatcher | SharedDispatcher
+"""One of the two dispatchers; the type of the first consumer chooses."""
+
+
+class SubscriptionOwner(Protocol):
+    """The collection that a subscription belongs to (`TopicSubscriptions`)."""
+
+    async def delete(self, subscription: Subscription, consumer: Consumer | None, *, force: bool) -> None:
+        """Deletes the subscription; see `TopicSubscriptions.delete`."""
+        ...
+
+    def forget(self, subscription: Subscription) -> None:
+        """Drops a non-durable subscription without consumers."""
+        ...
 
 
 class SubscribedTopic(Protocol):
-    """The topic, as its subscriptions know it."""
+    """The topic, as far as its subscriptions use it."""
 
     name: TopicName
+    """Full name."""
     settings: ServiceSettings
+    """Current values."""
     turn: Turn
+    """Runs dispatchers at the end of the loop turn."""
     ledger: ManagedLedger
-    handed_over: Callable[[Iterable[Entry]], None]
+    """The topic's log."""
+    count_delivered: Callable[[Iterable[Entry]], None]
+    """Lowers the expected reads of delivered entries in the entry cache."""
+    policies: EffectivePolicies
+    """Limits and permissions."""
+    positions: TopicPositions
+    """Entries by time, and the last message."""
 
-    def limit(self, policy: str, setting: str) -> int: ...
+    @property
+    def subscribing(self) -> SubscriptionOwner:
+        """The collection that the subscription belongs to."""
+        ...
 
-    def acknowledged(self, subscription: Subscription) -> None: ...
-
-    def forget_subscription(self, subscription: Subscription) -> None: ...
-
-    async def newest_before(self, timestamp_ms: int) -> Position | None: ...
-
-    def known_last_message(self) -> tuple[Position, int] | None: ...
-
-    async def last_message(self) -> tuple[Position, int]: ...
-
-    async def unsubscribe(
-        self, subscription: Subscription, consumer: Consumer | None, *, force: bool
-    ) -> None: ...
+    def check_open(self) -> None:
+        """Raises ServiceNotReady while the topic is being closed."""
+        ...
 
 
 class Subscription:
+    """A cursor with consumers; lives as long as its cursor, and keeps its counters when consumers leave."""
+
     __slots__ = (
         "_call_later",
         "cursor",
@@ -71,27 +95,42 @@ class Subscription:
         self, topic: SubscribedTopic, name: str, cursor: ManagedCursor, *, call_later: CallLater
     ) -> None:
         self.topic = topic
+        """The topic that is subscribed to."""
         self.name = name
+        """Unique within the topic."""
         self.cursor = cursor
+        """Read position and acknowledgements."""
         self.durable = cursor.durable
+        """False for a reader's subscription, which ends with its consumer."""
         self.kind = SubscriptionType.EXCLUSIVE
+        """Type of the connected consumers, or of the last one that left."""
         self.dispatcher: AnyDispatcher | None = None
+        """None until the first consumer joins; it stays when the last one leaves."""
         self.resetting = False
+        """True while a seek moves the cursor; no consumer can join meanwhile."""
         self.retired_messages_out = 0
-        """What consumers that have left were sent; with those that are here, the subscription's counters."""
+        """Messages delivered to consumers that left; with those of connected ones, the subscription's count."""
         self.retired_bytes_out = 0
+        """Bytes delivered to consumers that left."""
         self.retired_redelivered = 0
+        """Messages delivered again to consumers that left."""
         self.retired_acked = 0
+        """Acknowledgements of consumers that left."""
         self._call_later = call_later
 
     @property
     def consumers(self) -> list[Consumer]:
+        """Connected consumers; [] before the first one."""
         return [] if self.dispatcher is None else self.dispatcher.consumers
 
     # Consumers
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """ConsumerBusy: another consumer excludes this one. ConsumerAssignError: its hash ranges do not fit."""
+        """Adds a consumer.
+
+        ConsumerBusy when another consumer excludes it or a seek is running; ConsumerAssignError when its key hashes
+        do not fit. A refused consumer leaves nothing behind.
+        """
         options = consumer.options
         self._check(options)
         if self.dispatcher is None or not self.consumers:
@@ -101,7 +140,7 @@ class Subscription:
         try:
             self.dispatcher.add_consumer(consumer)
         except BrokerError:
-            self._leave_if_empty()
+            self._deactivate_if_empty()
             raise
 
     def _check(self, options: SubscribeOptions) -> None:
@@ -113,34 +152,35 @@ class Subscription:
             )
         if self.consumers and self.kind is SubscriptionType.EXCLUSIVE:
             raise ConsumerBusy("Exclusive consumer is already connected")
-        limit = self.topic.limit("max_consumers_per_subscription", "consumers_max_per_subscription")
+        limit = self.topic.policies.consumers_max_per_subscription(self.topic.name)
         if limit and len(self.consumers) >= limit:
             raise ConsumerBusy(f"Subscription {self.name} reached max consumers limit: {limit}")
 
     def _renew_dispatcher(self, options: SubscribeOptions) -> None:
-        """The type of the first consumer is the type of the subscription until the last one leaves."""
+        """Makes the dispatcher for the type that the first consumer brings."""
         topic = self.topic
         before = self.dispatcher
         self.kind = options.kind
-        common = {
-            "topic_name": str(topic.name),
-            "settings": topic.settings,
-            "turn": topic.turn,
-            "call_later": self._call_later,
-            "handed_over": topic.handed_over,
-        }
+        context = DispatchContext(
+            cursor=self.cursor,
+            topic_name=str(topic.name),
+            partition=topic.name.partition,
+            settings=topic.settings,
+            turn=topic.turn,
+            call_later=self._call_later,
+            count_delivered=topic.count_delivered,
+        )
         if self.kind is SubscriptionType.SHARED:
-            self.dispatcher = SharedDispatcher(self.cursor, **common)
+            self.dispatcher = SharedDispatcher(context)
         elif self.kind is SubscriptionType.KEY_SHARED:
-            self.dispatcher = KeySharedDispatcher(self.cursor, meta=options.key_shared, **common)
+            self.dispatcher = SharedDispatcher(context, options.key_shared)
         else:
-            self.dispatcher = SingleActiveDispatcher(
-                self.cursor, kind=self.kind, partition=topic.name.partition, **common
-            )
+            self.dispatcher = SingleActiveDispatcher(context, self.kind)
         if before is not None:
             before.retire(self.dispatcher)
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer; ignored for one that has left already."""
         if consumer not in self.consumers:
             return
         assert self.dispatcher is not None
@@ -149,16 +189,18 @@ class Subscription:
         self.retired_redelivered += consumer.messages_redelivered
         self.retired_acked += consumer.acked_messages
         self.dispatcher.remove_consumer(consumer)
-        self._leave_if_empty()
+        self._deactivate_if_empty()
 
-    def _leave_if_empty(self) -> None:
+    def _deactivate_if_empty(self) -> None:
         if not self.consumers:
             self.cursor.deactivate()
-            self.cursor.rewind()  # What was read and not taken is given back.
+            # Entries that were read and not sent are read again by the next consumer.
+            self.cursor.rewind()
             if not self.durable and not self.resetting:
-                self.topic.forget_subscription(self)
+                self.topic.subscribing.forget(self)
 
     def flow(self, consumer: Consumer, permits: int) -> None:
+        """Adds permits and wakes the dispatcher."""
         consumer.permits += permits
         if self.dispatcher is not None:
             self.dispatcher.wake()
@@ -166,7 +208,7 @@ class Subscription:
     # Acknowledgements
 
     def acknowledge(self, consumer: Consumer, keys: Sequence[tuple[int, int]]) -> None:
-        """Whole entries, one by one."""
+        """Acknowledges whole entries, each by its position."""
         self.cursor.acknowledge(keys)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
@@ -177,22 +219,28 @@ class Subscription:
     def acknowledge_batch(
         self, consumer: Consumer, position: Position, ack_set: Sequence[int], batch_size: int
     ) -> None:
-        """Some messages of a batch; set bits are those still to come (PIP-54)."""
+        """Acknowledges messages of a batch; set bits in `ack_set` are the ones still unacknowledged (PIP-54).
+
+        Ignored with `acknowledgmentAtBatchIndexLevelEnabled=false`, as in Pulsar.
+        """
         if not self.topic.settings.batch_index_acks:
             return
         self.cursor.acknowledge_batch(position, ack_set, batch_size)
         dispatcher = self.dispatcher
         if isinstance(dispatcher, SharedDispatcher):
-            if self.cursor.is_acknowledged(position):
+            if self.cursor.acks.is_acknowledged(position):
                 dispatcher.settled(consumer, position)
-            elif left := messages_left(self.cursor.ack_set_of(position) or ()):
+            elif left := messages_left(self.cursor.acks.ack_set_of(position) or ()):
                 dispatcher.settled(consumer, position, left)
         self._acknowledged(consumer, 1)
 
     def acknowledge_cumulative(
         self, consumer: Consumer, position: Position, ack_set: Sequence[int] | None
     ) -> None:
-        """Everything up to `position`. Without meaning on a shared subscription, where it is ignored as Pulsar does."""
+        """Acknowledges everything up to `position`, of its batch what `ack_set` leaves out.
+
+        Ignored on Shared and Key_Shared subscriptions, as in Pulsar: consumers there do not get all entries.
+        """
         if isinstance(self.dispatcher, SharedDispatcher):
             return
         self.cursor.acknowledge_cumulative(
@@ -201,25 +249,31 @@ class Subscription:
         self._acknowledged(consumer, 1)
 
     def when_kept(self, callback: Callable[[], None]) -> None:
-        """Call back when the acknowledgements so far are durable; at once where snapshots are throttled
-        (`managedLedgerDefaultMarkDeleteRateLimit` above 0), as Pulsar does."""
-        if self.topic.ledger.settings.mark_delete_rate > 0:
+        """Calls back when the acknowledgements so far are durable.
+
+        At once with `managedLedgerDefaultMarkDeleteRateLimit` above 0, as Pulsar does: with throttled writes the
+        client would wait up to a second for each answer.
+        """
+        if self.topic.ledger.context.settings.mark_delete_rate > 0:
             callback()
         else:
-            self.cursor.on_durable(callback)
+            self.cursor.store.on_durable(callback)
 
     def _acknowledged(self, consumer: Consumer, count: int) -> None:
         consumer.acked_messages += count
         if self.dispatcher is not None and self.cursor.ledger.is_terminated:
             self.dispatcher.acknowledged()
-        self.topic.acknowledged(self)
 
     # Redelivery and position
 
     def redeliver(
         self, consumer: Consumer, keys: Iterable[tuple[int, int]] | None, epoch: int | None
     ) -> None:
-        """None = all. A higher consumer epoch marks what is sent from now on (PIP-84)."""
+        """Delivers these positions again, None = all that are pending.
+
+        A higher consumer epoch marks everything delivered from now on, so that the client can drop older messages
+        that are still on their way (PIP-84).
+        """
         if epoch is not None and consumer.epoch is not None and epoch > consumer.epoch:
             consumer.epoch = epoch
             consumer.port.renew_epoch(epoch)
@@ -229,38 +283,39 @@ class Subscription:
             self.dispatcher.redeliver(consumer)
 
     async def seek(self, position: Position, ack_set: Sequence[int] = ()) -> None:
-        """Next to be delivered is `position` (or what follows it). All consumers must subscribe again."""
-        await self._reset(lambda: position, ack_set)
+        """Moves the cursor: the next delivery is `position`, or the entry behind it where there is none.
+
+        Disconnects all consumers; they subscribe again. MetadataError while another seek is running.
+        """
+        await self._reset(position, ack_set)
 
     async def seek_time(self, timestamp_ms: int) -> None:
-        """Next is the first entry whose broker timestamp, else publish time, is not before `timestamp_ms`."""
-        newest = await self.topic.newest_before(timestamp_ms)
-        ledger = self.topic.ledger
-        await self._reset(lambda: EARLIEST if newest is None else ledger.next_valid(newest), ())
+        """Moves the cursor to the first entry not older than the time. See `seek`."""
+        await self._reset(await self.topic.positions.first_since(timestamp_ms), ())
 
-    async def _reset(self, target: Callable[[], Position], ack_set: Sequence[int]) -> None:
+    async def _reset(self, position: Position, ack_set: Sequence[int]) -> None:
         if self.resetting:
             raise MetadataError(f"Subscription {self.name} is being reset already")
         self.resetting = True
         try:
             self.disconnect()
-            position = target()
             await self.cursor.reset(position)
             if any(ack_set):
                 self.cursor.acknowledge_batch(position, ack_set, 0)
         finally:
             self.resetting = False
             if not self.durable:
-                self._call_later(READER_RETURNS_SECONDS, self._leave_if_empty)
+                # The reader reconnects after a seek. Its cursor would be gone if it ended with its last consumer.
+                self._call_later(READER_RETURNS_SECONDS, self._deactivate_if_empty)
 
     def disconnect(self) -> None:
-        """Every consumer must look the topic up and subscribe again."""
+        """Closes all consumers; their clients look the topic up and subscribe again."""
         for consumer in list(self.consumers):
             consumer.port.closed_by_broker()
             self.remove_consumer(consumer)
 
     def close(self) -> None:
-        """Nothing is dispatched any more. The cursor is closed or deleted with its log."""
+        """Disconnects all consumers for good. The cursor is closed or deleted with its log."""
         self.disconnect()
         if self.dispatcher is not None:
             self.dispatcher.closed = True

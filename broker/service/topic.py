@@ -1,8 +1,9 @@
-"""What persistent and non-persistent topics share: producers with their access modes, limits, counters."""
+"""Topic: the base of persistent and non-persistent topics, with producers, their access modes, and counters."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 from broker.model.entry import Buffer
 from broker.model.errors import (
@@ -15,36 +16,42 @@ from broker.model.errors import (
 )
 from broker.model.topic_name import TopicName
 from broker.service.consumer import Consumer, SubscribeOptions
+from broker.service.effective_policies import EffectivePolicies
 from broker.service.ports import ConsumerPort
 from broker.service.producer import Producer
 from broker.service.producer_access import ProducerAccess
 from broker.service.settings import ServiceSettings
 
-if TYPE_CHECKING:
-    from broker.service.namespaces import Namespaces
-
 
 class SubscriptionLike(Protocol):
-    """What a connection needs of a subscription, persistent or not."""
+    """A subscription as a connection uses it, persistent or not."""
 
     name: str
+    """Name given in SUBSCRIBE."""
 
     @property
-    def consumers(self) -> list[Consumer]: ...
+    def consumers(self) -> list[Consumer]:
+        """Connected consumers."""
+        ...
 
-    def remove_consumer(self, consumer: Consumer) -> None: ...
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer that closed or lost its connection; ignored for an unknown one."""
+        ...
 
-    def flow(self, consumer: Consumer, permits: int) -> None: ...
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """Adds permits that the consumer sent."""
+        ...
 
 
 class EncryptionRequired(NotAllowed):
-    """Pulsar answers this one as MetadataError."""
+    """The namespace demands encrypted messages; Pulsar answers this with MetadataError's code."""
 
     code = 1
+    """MetadataError on the wire."""
 
 
 class Topic:
-    """Base: whoever has a connection has a producer or a consumer on one of these."""
+    """Accepts and removes producers; the subclasses store and deliver messages."""
 
     __slots__ = (
         "access",
@@ -53,55 +60,66 @@ class Topic:
         "entries_in",
         "messages_in",
         "name",
-        "namespaces",
+        "policies",
         "settings",
     )
 
-    def __init__(self, name: TopicName, settings: ServiceSettings, namespaces: Namespaces) -> None:
+    subscriptions: Mapping[str, SubscriptionLike]
+    """Open subscriptions by name; the subclass fills it."""
+
+    def __init__(self, name: TopicName, settings: ServiceSettings, policies: EffectivePolicies) -> None:
         self.name = name
+        """Full name, with the partition's suffix if there is one."""
         self.settings = settings
-        self.namespaces = namespaces
+        """Current values, renewed by `reconfigure`."""
+        self.policies = policies
+        """Limits and permissions, shared by all topics."""
         self.access = ProducerAccess()
+        """Producers, and those that wait for exclusive access."""
         self.closed = False
+        """True from the moment closing or deleting begins; clients must look the topic up again."""
         self.messages_in = 0
+        """Messages that producers sent since the topic was opened, batches counted by their messages."""
         self.bytes_in = 0
+        """Bytes of those messages, with metadata and checksum."""
         self.entries_in = 0
+        """Entries of those messages: one per SEND."""
 
     def reconfigure(self, settings: ServiceSettings) -> None:
-        """What was changed at run time holds from now on, for clients that are connected too."""
+        """Takes settings that were changed at run time; they hold for connected clients too."""
         self.settings = settings
-
-    def limit(self, policy: str, setting: str) -> int:
-        """A limit that the namespace's policy overrides; 0 = none."""
-        value = self.namespaces.policy(self.name.namespace, policy)
-        return value if isinstance(value, int) else int(getattr(self.settings, setting))
 
     @property
     def is_terminated(self) -> bool:
+        """True when the topic takes no messages any more; only persistent topics can be terminated."""
         return False
 
-    @property
-    def encryption_required(self) -> bool:
-        return self.namespaces.policy(self.name.namespace, "encryption_required") is True
+    def check_open(self) -> None:
+        """Raises ServiceNotReady while the topic is being closed."""
+        if self.closed:
+            raise ServiceNotReady(f"Topic {self.name} is being closed; look it up again")
 
     # Producers
 
     def last_sequence_id(self, producer_name: str) -> int:
-        """-1 unless the topic deduplicates and knows the producer."""
+        """Returns the highest stored sequence id; -1 for an unknown producer or without deduplication."""
         return -1
 
     async def add_producer(self, producer: Producer) -> None:
-        """Let in, make wait (`producer.waiting`), or refuse: ProducerBusy, ProducerFenced, TopicTerminated."""
-        if self.closed:
-            raise ServiceNotReady(f"Topic {self.name} is being closed; look it up again")
+        """Grants access or lets the producer wait (`producer.waiting`).
+
+        ProducerBusy, ProducerFenced, TopicTerminated, EncryptionRequired or ServiceNotReady refuse it.
+        """
+        self.check_open()
         if self.is_terminated:
             raise TopicTerminated("Topic was already terminated")
-        if self.encryption_required and not producer.encrypted:
+        if self.policies.encryption_required(self.name) and not producer.encrypted:
             raise EncryptionRequired(f"Encryption is required in {self.name}")
-        limit = self.limit("max_producers_per_topic", "producers_max")
+        limit = self.policies.producers_max(self.name)
         if limit and len(self.access.producers) >= limit:
             raise ProducerBusy(f"Topic '{self.name}' reached max producers limit")
         epoch = self.access.epoch
+        # Only waiting producers are told. A fenced one finds out with its next SEND.
         for other in self.access.enter(producer):
             if other.waiting:
                 other.port.failed(ProducerFenced("Fenced out"))
@@ -113,10 +131,13 @@ class Topic:
                 raise
 
     async def keep_epoch(self) -> None:
-        """Make the access epoch durable before anybody relies on it."""
+        """Makes the access epoch durable before a producer relies on it; a topic without storage has none to keep."""
 
     async def remove_producer(self, producer: Producer) -> None:
-        """Who has waited longest follows an exclusive one; whose epoch cannot be kept is refused."""
+        """Removes a producer; the one that waited longest may get access.
+
+        A waiting producer whose epoch cannot be made durable is refused, and the next one is tried.
+        """
         heir = self.access.leave(producer)
         while heir is not None:
             try:
@@ -125,6 +146,7 @@ class Topic:
                 heir.port.failed(error)
                 heir = self.access.leave(heir)
                 continue
+            # It may have left again while the epoch was written.
             if self.access.exclusive is heir:
                 heir.port.ready(heir.topic_epoch)
             return
@@ -138,7 +160,10 @@ class Topic:
         body: Buffer,
         chunk: bool,
     ) -> None:
-        """Store or pass on; the producer's port hears the outcome. Raises BrokerError when nothing was taken."""
+        """Stores or forwards one SEND; the producer's port gets the outcome.
+
+        Raises BrokerError when the message is refused at once; the port gets no outcome then.
+        """
         raise NotImplementedError
 
     # Subscriptions
@@ -146,13 +171,16 @@ class Topic:
     async def subscribe(
         self, port: ConsumerPort, options: SubscribeOptions
     ) -> tuple[SubscriptionLike, Consumer]:
+        """Adds a consumer, and its subscription when it is missing. ConsumerBusy, NotAllowed and others refuse."""
         raise NotImplementedError
 
     def consumers_of(self, subscription: str) -> list[Consumer]:
-        """Those connected to the subscription; none when there is no such subscription."""
-        raise NotImplementedError
+        """Returns the consumers connected to a subscription; [] for an unknown one."""
+        found = self.subscriptions.get(subscription)
+        return [] if found is None else found.consumers
 
     def disconnect_producers(self) -> None:
+        """Closes all producers, waiting ones included; their clients look the topic up again."""
         for producer in [*self.access.producers.values(), *self.access.waiting]:
             producer.port.closed_by_broker()
         self.access.producers.clear()
@@ -160,4 +188,5 @@ class Topic:
         self.access.exclusive = None
 
     async def close(self) -> None:
+        """Disconnects all clients and releases the topic's storage; nothing stored is lost."""
         raise NotImplementedError

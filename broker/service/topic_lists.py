@@ -1,4 +1,4 @@
-"""What clients ask of a namespace's list of topics: those that fit a pattern, and whether they know the list already."""
+"""Matches topics with patterns and hashes lists of topics (PIP-145). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.model.topic_name import parse_topic_name
 
 
 def compile_topics_pattern(pattern: str) -> re.Pattern[str]:
-    """What a regex consumer asks for, with or without the domain. MetadataError says what is wrong with it."""
+    """Compiles the pattern of a regex consumer, its domain left out. MetadataError names the mistake in it."""
     try:
         return re.compile(pattern.partition("://")[2] if "://" in pattern else pattern)
     except re.error as error:
@@ -20,11 +20,16 @@ def compile_topics_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def matches(pattern: re.Pattern[str], topic: str) -> bool:
-    """Whether `domain://tenant/namespace/topic` fits, partitions under their base name."""
+    """Returns True when the topic fits the pattern; a partition fits by its base name."""
     base = str(parse_topic_name(topic).base)
     return pattern.fullmatch(base.partition("://")[2]) is not None
 
 
 def topics_hash(names: Iterable[str]) -> str:
-    """CRC-32C over the sorted names joined by commas, least significant byte first, as clients compare it."""
+    """Returns the hash of a list of topics, as clients compute it.
+
+    It is the CRC-32C of the sorted names joined by commas, as hex, least significant byte first.
+
+    Clients compare it with their own; another byte order would make every client fetch the list again.
+    """
     return crc32c(",".join(sorted(names)).encode()).to_bytes(4, "little").hex()

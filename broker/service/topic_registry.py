@@ -1,115 +1,144 @@
-"""TopicRegistry: every topic of the broker, loaded when somebody asks for it, and the partitioned topics' metadata."""
+"""TopicRegistry: all open topics of this broker; opens a topic at the first request for it.
+
+Law: a topic is opened once and closed once. Requests that come while it is opened wait for the same opening; requests that
+come while it is closed or deleted wait for the end of that and open it again. Only the owner of a topic opens it
+(`TopicOwnership`).
+
+    lookup, producer, consumer, admin -> get -> ManagedLedger.open -> PersistentTopic
+    broker stop, unload, delete, a fenced log -> PersistentTopic.close
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
-from urllib.parse import quote, unquote
+from collections.abc import Callable, Coroutine
+from functools import partial
 
-from broker.managed_ledger.ground import Ground
-from broker.managed_ledger.ledger_info import ROOT as LEDGERS_ROOT
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.managed_ledger.managed_ledger_info import ROOT as LEDGERS_ROOT
 from broker.managed_ledger.settings import ManagedLedgerSettings
-from broker.metadata.metadata_store import ABSENT
-from broker.model.errors import InvalidTopicName, MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
-from broker.model.position import EARLIEST
+from broker.model.errors import MetadataError, NotAllowed, ServiceNotReady, TopicNotFound
 from broker.model.topic_name import PERSISTENT, TopicName
-from broker.service.dispatcher import CallLater
-from broker.service.namespaces import AlreadyExists, Namespaces
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.effective_policies import EffectivePolicies
+from broker.service.namespaces import Namespaces
 from broker.service.non_persistent_topic import NonPersistentTopic
+from broker.service.partitioned_metadata import PartitionedMetadata
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.settings import ServiceSettings
 from broker.service.topic import Topic
+from broker.service.topic_ownership import TopicOwnership
 from protocol.broker_entry_metadata import EntryStamp
 
 log = logging.getLogger("magnetar")
 
-PARTITIONED_ROOT = "/admin/partitioned-topics"
-
 LOAD_TIMES_KEPT = 10_000
+"""Durations of openings that are remembered, the newest ones."""
 
 TopicEvent = Callable[[TopicName, bool], None]
-"""(topic, True = it exists now, False = it is gone)"""
+"""(topic, True = created, False = deleted)"""
+
+
+class TopicBusy(MetadataError):
+    """Clients are connected to a topic that is to be deleted."""
+
+    status = 412
+    """HTTP status of the answer."""
 
 
 class TopicRegistry:
+    """Opens, closes, deletes and lists topics."""
+
     def __init__(
         self,
-        ground: Ground,
+        environment: ManagedLedgerEnvironment,
         ledger_settings: ManagedLedgerSettings,
         settings: ServiceSettings,
         namespaces: Namespaces,
         *,
+        ownership: TopicOwnership,
         call_later: CallLater,
     ) -> None:
         self.settings = settings
+        """Current values, renewed by `reconfigure`."""
         self.namespaces = namespaces
+        """Tenants, namespaces and their policies."""
+        self.ownership = ownership
+        """Says which broker serves a topic."""
+        self.policies = EffectivePolicies(namespaces, settings)
+        """Limits and permissions of all topics."""
+        self.partitions = PartitionedMetadata(environment.metadata)
+        """Counts of partitions."""
         self.topics: dict[str, Topic] = {}
-        """Loaded ones, by full name."""
+        """Open topics by full name."""
         self.loads = 0
         """Topics opened since the start."""
         self.load_times_ms: deque[float] = deque(maxlen=LOAD_TIMES_KEPT)
-        """How long the last ones took."""
+        """Durations of the last openings."""
         self.closed = False
-        self._ground = ground
+        """True once the broker stops; no topic is opened any more."""
+        self._environment = environment
         self._ledger_settings = ledger_settings
         self._call_later = call_later
-        self._loading: dict[str, asyncio.Task[Topic]] = {}
-        self._leaving: dict[str, asyncio.Task[None]] = {}
-        """Topics that are being closed or deleted; whoever asks for one meanwhile waits."""
-        self._partitions: dict[str, int] = {}
-        """Of partitioned topics that were asked for."""
+        self._opening: dict[str, asyncio.Task[Topic]] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}
         self._watchers: list[TopicEvent] = []
 
-    # Loading
+    # Opening
 
     async def get(self, name: TopicName, *, create: bool, by_admin: bool = False) -> Topic:
-        """The topic, opened if need be. TopicNotFound when it does not exist and may not be created.
+        """Returns the topic, opened if need be.
 
-        `by_admin`: the rules of automatic creation do not hold for an administrator.
+        TopicNotFound when it does not exist and may not be created; ServiceNotReady when another broker owns it.
+        `by_admin` creates it also where automatic creation is off.
         """
         while True:
             topic = self.topics.get(str(name))
             if topic is not None and not topic.closed:
                 return topic
-            task = self._loading.get(str(name))
+            task = self._opening.get(str(name))
             begun_here = task is None
             if task is None:
-                task = asyncio.ensure_future(self._load(name, create=create, by_admin=by_admin))
-                self._loading[str(name)] = task
-                task.add_done_callback(lambda done: self._loaded(str(name), done))
+                task = asyncio.ensure_future(self._open(name, create=create, by_admin=by_admin))
+                self._opening[str(name)] = task
+                task.add_done_callback(partial(self._opened, str(name)))
             try:
+                # Shielded: a client that disconnects must not cancel the opening that others wait for.
                 return await asyncio.shield(task)
             except TopicNotFound:
-                if begun_here or not create:  # Else the one who began may not have been allowed to create it.
+                # The request that began the opening may have lacked the right to create it; this one may have it.
+                if begun_here or not create:
                     raise
 
-    def _loaded(self, name: str, task: asyncio.Task[Topic]) -> None:
-        del self._loading[name]
+    def _opened(self, name: str, task: asyncio.Task[Topic]) -> None:
+        del self._opening[name]
         if not task.cancelled():
-            task.exception()  # Whoever waits has it; nobody waiting is no reason to complain.
+            # Marks an error as seen: asyncio would log it when all waiting requests were cancelled.
+            task.exception()
 
-    async def _load(self, name: TopicName, *, create: bool, by_admin: bool) -> Topic:
-        while (leaving := self._leaving.get(str(name))) is not None:
-            await asyncio.wait((leaving,))
+    async def _open(self, name: TopicName, *, create: bool, by_admin: bool) -> Topic:
+        while (closing := self._closing.get(str(name))) is not None:
+            await asyncio.wait((closing,))
         if self.closed:
             raise ServiceNotReady("The broker is shutting down")
-        started_ns = self._ground.now_ns()
-        existed = name.is_persistent and await self._ledger_exists(name)
+        await self.ownership.check_owned(name)
+        started_ns = self._environment.now_ns()
+        existed = await self.is_stored(name)
         if not existed:
             await self._check_may_create(name, create=create, by_admin=by_admin)
         topic: Topic
         if name.is_persistent:
             topic = await self._open_persistent(name)
         else:
-            topic = NonPersistentTopic(name, self.settings, self.namespaces)
-        self._hand_settings(topic)  # They may have changed while the topic was opened.
+            topic = NonPersistentTopic(name, self.settings, self.policies)
+        # Settings may have changed while the topic was opened.
+        self._reconfigure_topic(topic)
         self.topics[str(name)] = topic
         self.loads += 1
-        self.load_times_ms.append((self._ground.now_ns() - started_ns) / 1e6)
+        self.load_times_ms.append((self._environment.now_ns() - started_ns) / 1e6)
         if not existed:
             self._announce(name, exists=True)
         return topic
@@ -117,7 +146,7 @@ class TopicRegistry:
     async def _check_may_create(self, name: TopicName, *, create: bool, by_admin: bool) -> None:
         if not self.namespaces.exists(name.namespace):
             raise TopicNotFound("Namespace not found")
-        partitions = await self.partitions(name.base)
+        partitions = await self.partitions.count(name.base)
         if name.partition >= 0:
             if partitions and name.partition >= partitions:
                 raise TopicNotFound(f"Topic partition {name} does not exist: the topic has {partitions}")
@@ -125,20 +154,27 @@ class TopicRegistry:
                 return
         elif partitions:
             raise NotAllowed(f"Partitioned topic {name} has {partitions} partitions; use one of them")
-        if not create or not (by_admin or self.may_create(name.namespace)):
+        if not create or not (by_admin or self.policies.may_create_topics(name.namespace)):
             raise TopicNotFound(f"Topic {name} does not exist")
 
     async def _open_persistent(self, name: TopicName) -> PersistentTopic:
         settings = self.settings
         stamp = EntryStamp(
-            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._ground.wall_ms
+            timestamp=settings.entry_timestamp, index=settings.entry_index, now_ms=self._environment.wall_ms
         )
-        ledger = await ManagedLedger.open(name.ledger_name, self._ground, self._ledger_settings, stamp=stamp)
+        ledger = await ManagedLedger.open(
+            name.ledger_name, self._environment, self._ledger_settings, stamp=stamp
+        )
         topic = PersistentTopic(
-            name, ledger, settings, self.namespaces, turn=self._ground.turn, call_later=self._call_later
+            name,
+            ledger,
+            settings,
+            self.policies,
+            turn=self._environment.turn,
+            call_later=self._call_later,
+            on_fenced=self._close_fenced,
         )
-        await topic.set_deduplication(self.deduplicates(name.namespace))
-        topic.on_fenced = lambda: self._close_fenced(topic)
+        await topic.set_deduplication(self.policies.deduplicates(name))
         return topic
 
     def _close_fenced(self, topic: PersistentTopic) -> None:
@@ -146,215 +182,98 @@ class TopicRegistry:
             log.warning(
                 "! %s was taken over by another broker; it is closed and opened when asked for", topic.name
             )
-            self._leave(topic, topic.close())
+            self._close_topic(topic, topic.close())
 
-    def _leave(self, topic: Topic, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        """Close or delete the topic; until that has ended, well or badly, it is not opened again."""
+    def _close_topic(self, topic: Topic, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        """Runs `work`, which closes or deletes the topic; until it has ended the topic is not opened again."""
         name = str(topic.name)
+        # At once, not when the task begins: no client may use the topic from here on.
         topic.closed = True
-
-        def left(task: asyncio.Task[None]) -> None:
-            del self._leaving[name]
-            if self.topics.get(name) is topic:
-                del self.topics[name]
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("! closing %s: %s", name, error)
-
         task: asyncio.Task[None] = asyncio.ensure_future(work)
-        self._leaving[name] = task
-        task.add_done_callback(left)
+        self._closing[name] = task
+        task.add_done_callback(partial(self._topic_closed, topic))
         return task
+
+    def _topic_closed(self, topic: Topic, task: asyncio.Task[None]) -> None:
+        name = str(topic.name)
+        del self._closing[name]
+        if self.topics.get(name) is topic:
+            del self.topics[name]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("! closing %s: %s", name, error)
 
     # Settings and policies
 
     def reconfigure(self, ledger_settings: ManagedLedgerSettings, settings: ServiceSettings) -> None:
-        """New values for topics that are open and for those to come."""
+        """Takes new settings for topics that are open and for later ones."""
         self._ledger_settings = ledger_settings
         self.settings = settings
+        self.policies.settings = settings
         for topic in self.topics.values():
-            self._hand_settings(topic)
+            self._reconfigure_topic(topic)
 
-    def _hand_settings(self, topic: Topic) -> None:
+    def _reconfigure_topic(self, topic: Topic) -> None:
         topic.reconfigure(self.settings)
         if isinstance(topic, PersistentTopic):
-            topic.ledger.settings = self._ledger_settings
-
-    def deduplicates(self, namespace: str) -> bool:
-        policy = self.namespaces.policy(namespace, "deduplication")
-        return policy if isinstance(policy, bool) else self.settings.deduplication
+            topic.ledger.reconfigure(self._ledger_settings)
 
     async def namespace_changed(self, namespace: str) -> None:
-        """A policy was set: topics that are open follow."""
+        """Applies the namespace's deduplication policy to its open topics; other policies are read at each use."""
         for topic in list(self.topics.values()):
             if topic.name.namespace == namespace and isinstance(topic, PersistentTopic):
-                await topic.set_deduplication(self.deduplicates(namespace))
+                await topic.set_deduplication(self.policies.deduplicates(topic.name))
 
-    def may_create(self, namespace: str) -> bool:
-        policy = self.namespaces.policy(namespace, "autoTopicCreation")
-        if isinstance(policy, dict):
-            return policy.get("allowAutoTopicCreation") is True
-        return self.settings.auto_topic_creation
-
-    def _auto_partitions(self, namespace: str) -> int:
-        """Partitions of a topic that is created by being asked for; 0 = none."""
-        policy = self.namespaces.policy(namespace, "autoTopicCreation")
-        if isinstance(policy, dict):
-            count = policy.get("defaultNumPartitions")
-            return count if policy.get("topicType") == "partitioned" and isinstance(count, int) else 0
-        return self.settings.auto_topic_partitions
-
-    async def _ledger_exists(self, name: TopicName) -> bool:
-        return await self._ground.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
-
-    async def exists(self, name: TopicName) -> bool:
-        """Loaded, stored, a partitioned topic, or a partition of one."""
-        if str(name) in self.topics or (name.is_persistent and await self._ledger_exists(name)):
-            return True
-        partitions = await self.partitions(name.base)
-        return partitions > max(0, name.partition)
-
-    # Partitioned topics
-
-    async def partitions(self, name: TopicName) -> int:
-        """How many partitions the topic has, 0 = it is not partitioned."""
-        count = self._partitions.get(str(name))
-        if count is None:
-            stored = await self._ground.metadata.get(_partitioned_key(name))
-            if stored is None:
-                return 0
-            count = int(json.loads(stored.value)["partitions"])
-            self._partitions[str(name)] = count
-        return count
-
-    async def partitioned_properties(self, name: TopicName) -> dict[str, str]:
-        """What was given when the partitioned topic was created."""
-        stored = await self._ground.metadata.get(_partitioned_key(name))
-        return {} if stored is None else dict(json.loads(stored.value).get("properties") or {})
-
-    async def partitions_or_create(self, name: TopicName, *, create: bool) -> int:
-        """The answer to PARTITIONED_METADATA: where topics are created partitioned, asking creates them."""
-        if not self.namespaces.exists(name.namespace):
-            raise TopicNotFound("Namespace not found")
-        if str(name) in self.topics:
-            return 0
-        count = await self.partitions(name)
-        if count or (name.is_persistent and await self._ledger_exists(name)):
-            return count
-        if name.partition >= 0 and (siblings := await self.partitions(name.base)):
-            if name.partition < siblings:
-                return 0
-            raise TopicNotFound("")
-        if not create or not self.may_create(name.namespace):
-            raise TopicNotFound("")
-        wanted = self._auto_partitions(name.namespace)
-        if wanted and name.partition < 0:
-            await self.create_partitioned(name, wanted)
-        return wanted if name.partition < 0 else 0
-
-    async def create_partitioned(
-        self, name: TopicName, count: int, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """`properties` are kept for whoever asks.
-
-        AlreadyExists when there is a topic of that name; NotAllowed for a count out of range.
-        """
-        self._check_partitions(count)
-        if name.partition >= 0:
-            raise InvalidTopicName(f"{name} is the name of a partition")
-        if not self.namespaces.exists(name.namespace):
-            raise TopicNotFound("Namespace not found")
-        if await self.exists(name):
-            raise AlreadyExists("This topic already exists")
-        metadata: dict[str, object] = {"partitions": count}
-        if properties:
-            metadata["properties"] = dict(properties)
-        value = json.dumps(metadata).encode()
-        await self._ground.metadata.put(_partitioned_key(name), value, ABSENT)
-        self._partitions[str(name)] = count
-        await self._create_partitions(name, range(count))
-
-    async def _create_partitions(self, name: TopicName, indexes: range) -> None:
-        if name.is_persistent:
-            await asyncio.gather(*(self.get(name.with_partition(i), create=True) for i in indexes))
-
-    async def grow_partitioned(self, name: TopicName, count: int) -> None:
-        """More partitions; existing subscriptions are created on the new ones too."""
-        self._check_partitions(count)
-        before = await self.partitions(name)
-        if not before:
-            raise TopicNotFound(f"Partitioned topic {name} does not exist")
-        if count < before:
-            raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
-        metadata = {"partitions": count, "properties": await self.partitioned_properties(name)}
-        await self._ground.metadata.put(_partitioned_key(name), json.dumps(metadata).encode())
-        self._partitions[str(name)] = count
-        await self._create_partitions(name, range(before, count))
-        await self._copy_subscriptions(name, range(before, count))
-
-    async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
-        if not name.is_persistent:
-            return
-        first = await self.get(name.with_partition(0), create=True)
-        assert isinstance(first, PersistentTopic)
-        durable = [subscription.name for subscription in first.subscriptions.values() if subscription.durable]
-        for index in indexes:
-            topic = await self.get(name.with_partition(index), create=True)
-            assert isinstance(topic, PersistentTopic)
-            for subscription in durable:
-                if subscription not in topic.subscriptions:
-                    await topic.create_subscription(subscription, EARLIEST)
-
-    def _check_partitions(self, count: int) -> None:
-        most = self.settings.partitions_max
-        if count < 1 or (most and count > most):
-            raise NotAllowed(f"Number of partitions must be from 1 to {most or 'any number'}, not {count}")
-
-    async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
-        count = await self.partitions(name)
-        if not count:
-            raise TopicNotFound(f"Partitioned topic {name} does not exist")
-        for index in range(count):
-            partition = name.with_partition(index)
-            if await self.exists(partition):
-                await self.delete(partition, force=force)
-        await self._ground.metadata.delete(_partitioned_key(name))
-        self._partitions.pop(str(name), None)
-
-    # Life
+    # Closing
 
     async def unload(self, name: TopicName) -> None:
-        """Close the topic; clients look it up and open it again."""
+        """Closes the topic; clients look it up and open it again. TopicNotFound unless it is open."""
         topic = self.topics.get(str(name))
         if topic is None:
             raise TopicNotFound(f"Topic {name} is not loaded")
-        leaving = self._leaving.get(str(name)) or self._leave(topic, topic.close())
-        await asyncio.shield(leaving)
+        closing = self._closing.get(str(name)) or self._close_topic(topic, topic.close())
+        await asyncio.shield(closing)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
-        """MetadataError (412) while clients are connected, unless forced."""
+        """Deletes the topic with its messages. TopicBusy while clients are connected, unless forced."""
         topic = await self.get(name, create=False)
-        subscriptions = getattr(topic, "subscriptions", {}).values()
-        connected = len(topic.access.producers) + sum(len(s.consumers) for s in subscriptions)
+        consumers = sum(len(subscription.consumers) for subscription in topic.subscriptions.values())
+        connected = len(topic.access.producers) + consumers
         if connected and not force:
             raise TopicBusy(f"Topic has {connected} connected producers/consumers")
         work = topic.delete() if isinstance(topic, PersistentTopic) else topic.close()
-        await asyncio.shield(self._leave(topic, work))
+        await asyncio.shield(self._close_topic(topic, work))
         self._announce(name, exists=False)
 
     async def close(self) -> None:
-        """What cannot be written is logged; the next start recovers it."""
+        """Closes all topics. Failures are logged; the next start recovers what could not be written."""
         self.closed = True
-        await asyncio.gather(*self._loading.values(), *self._leaving.values(), return_exceptions=True)
-        closing = [self._leave(topic, topic.close()) for topic in list(self.topics.values())]
+        await asyncio.gather(*self._opening.values(), *self._closing.values(), return_exceptions=True)
+        closing = [self._close_topic(topic, topic.close()) for topic in list(self.topics.values())]
         await asyncio.gather(*closing, return_exceptions=True)
         self.topics.clear()
 
     # Listing
 
+    async def is_stored(self, name: TopicName) -> bool:
+        """Returns True when the metadata store has a log for the topic."""
+        if not name.is_persistent:
+            return False
+        return await self._environment.metadata.get(f"{LEDGERS_ROOT}/{name.ledger_name}") is not None
+
+    async def exists(self, name: TopicName) -> bool:
+        """Returns True for an open, stored or partitioned topic, or a partition."""
+        if str(name) in self.topics or await self.is_stored(name):
+            return True
+        partitions = await self.partitions.count(name.base)
+        return partitions > max(0, name.partition)
+
     async def names(
         self, namespace: str, *, persistent: bool = True, non_persistent: bool = True
     ) -> list[str]:
-        """Full names of the namespace's topics, partitions one by one, sorted."""
+        """Returns full names of the namespace's topics and partitions, sorted.
+
+        Non-persistent topics are listed while they are open here.
+        """
         found: set[str] = set()
         if persistent:
             found.update(await self._stored_names(namespace))
@@ -365,26 +284,14 @@ class TopicRegistry:
         return sorted(found)
 
     async def _stored_names(self, namespace: str) -> list[str]:
-        locals_ = await self._ground.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
+        locals_ = await self._environment.metadata.children(f"{LEDGERS_ROOT}/{namespace}/{PERSISTENT}")
         return [f"{PERSISTENT}://{namespace}/{TopicName.local_from_ledger_name(last)}" for last in locals_]
 
-    async def partitioned_names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
-        names = await self._ground.metadata.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
-        return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in names)
-
     def watch(self, watcher: TopicEvent) -> Callable[[], None]:
-        """Hear of topics that come and go; answers how to stop."""
+        """Calls `watcher` for each topic created or deleted; returns a function that ends this."""
         self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher)
+        return partial(self._watchers.remove, watcher)
 
     def _announce(self, name: TopicName, *, exists: bool) -> None:
         for watcher in list(self._watchers):
             watcher(name, exists)
-
-
-class TopicBusy(MetadataError):
-    status = 412
-
-
-def _partitioned_key(name: TopicName) -> str:
-    return f"{PARTITIONED_ROOT}/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"

@@ -13,7 +13,10 @@ _DEFAULT_URL = "file:data/metadata.sqlite"
 
 
 def main(argv: list[str]) -> int:
-    """Runs `magnetar admin` with these words. Returns 0, or 1 after one line on stderr."""
+    """Runs `magnetar admin` with these words.
+
+    Returns 0, or 1 after one line on stderr.
+    """
     arguments = _parser().parse_args(argv)
     try:
         _snapshot(arguments.metadata_url, arguments.folder)

@@ -161,7 +161,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _rebuild(arguments: argparse.Namespace) -> int:
-    from bookie_stub.disk.directories import COOKIE_FILE
+    from bookie_stub.disk.cookie import COOKIE_FILE
     from bookie_stub.tools.dump import current
     from bookie_stub.tools.index_rebuild import rebuild, require_directories
     from magnetar.process.bookie_metadata import closed_entries
@@ -223,7 +223,7 @@ def _compact(arguments: argparse.Namespace) -> int:
     posted: SimpleQueue[Callable[[], None]] = SimpleQueue()
     bookie = Bookie.open(settings, posted.put)
     try:
-        collection, stats = bookie.collection, bookie.stats.collection
+        collection, stats = bookie.upkeep.collector, bookie.stats.collection
         collection.force(ForcedRound(arguments.minor, not arguments.minor, without_free_space=True))
         _run_until(
             lambda: not collection.forced,
@@ -243,7 +243,7 @@ def _compact(arguments: argparse.Namespace) -> int:
         bookie.close()
     print(
         f"{stats.reclaimed_by_deletion} bytes freed with dead logs, {stats.reclaimed_by_compaction} by compaction;"
-        f" {bookie.entry_log_count} logs left; {index_text}"
+        f" {bookie.state.storages.entry_log_count()} logs left; {index_text}"
     )
     return 0
 

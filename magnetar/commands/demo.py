@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from magnetar.clients.client import CommandError, Connection, connect, fail, official_client
-from magnetar.commands.histogram import Histogram
+from magnetar.commands.latencies import Latencies
 
 if TYPE_CHECKING:
     import pulsar
@@ -127,7 +127,7 @@ def _show_cache(before: Samples, after: Samples, topic: str, page: str) -> None:
 
 def _work(
     client: pulsar.Client, topic: str, count: int, rate: float
-) -> tuple[Consumed, list[Consumed], Histogram]:
+) -> tuple[Consumed, list[Consumed], Latencies]:
     """Consumers first, then the producer; ends when everybody has everything or nothing more comes."""
     module = official_client()
     ledger = Consumed("ledger")
@@ -164,10 +164,10 @@ def _work(
     return ledger, workers, receipts
 
 
-def _produce(client: pulsar.Client, topic: str, count: int, rate: float) -> Histogram:
+def _produce(client: pulsar.Client, topic: str, count: int, rate: float) -> Latencies:
     from magnetar.commands.produce import pacer
 
-    receipts = Histogram()
+    receipts = Latencies()
     producer = client.create_producer(topic, block_if_queue_full=True)
     wait = pacer(rate)
     for number in range(count):
@@ -179,7 +179,7 @@ def _produce(client: pulsar.Client, topic: str, count: int, rate: float) -> Hist
     return receipts
 
 
-def _receipt(receipts: Histogram, sent_ns: int, _result: object, _id: object) -> None:
+def _receipt(receipts: Latencies, sent_ns: int, _result: object, _id: object) -> None:
     receipts.record((time.monotonic_ns() - sent_ns) // 1000)
 
 
@@ -277,8 +277,8 @@ def _parts(before: Samples, after: Samples, name: str) -> str:
     return f" ({', '.join(parts)})" if parts else ""
 
 
-def _ms(histogram: Histogram, percent: float) -> str:
-    return f"{histogram.percentile_us(percent) / 1000:.2f} ms"
+def _ms(latencies: Latencies, percent: float) -> str:
+    return f"{latencies.percentiles_us((percent,))[0] / 1000:.2f} ms"
 
 
 if __name__ == "__main__":

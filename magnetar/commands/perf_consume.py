@@ -1,7 +1,7 @@
 """`magnetar perf consume`: consumes with any number of subscriptions and reports throughput and age.
 
-Law of the place: a message's latency is its age by wall clocks (now minus publish time, whole milliseconds),
-because any producer may have sent it; each message is acknowledged on its own.
+A message's latency is its age by wall clocks (now minus publish time, whole milliseconds), because its producer may be
+any process. Each message is acknowledged on its own.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ from magnetar.commands.produce import pacer
 if TYPE_CHECKING:
     import pulsar
 
-Listener = Callable[["pulsar.Consumer", "pulsar.Message"], None]
+_Listener = Callable[["pulsar.Consumer", "pulsar.Message"], None]
 
 
 def main(argv: list[str]) -> int:
+    """Runs the command.
+
+    Returns 1 after an error, and when fewer messages came than `-m` asked for.
+    """
     arguments = _parser().parse_args(argv)
     try:
         return _run(arguments)
@@ -32,7 +36,7 @@ def main(argv: list[str]) -> int:
 
 
 def subscriptions_of(names: list[str], count: int) -> list[str]:
-    """`count` subscriptions: the names given, or `sub-0` … from one. Raises CommandError."""
+    """Subscription names: exactly `count` names, or `sub-0` … from one. Raises CommandError."""
     listed = [part for text in (names or ["sub"]) for part in text.split(",")]
     if len(listed) == count or (count == 1 and names):
         return listed
@@ -63,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 timer.daemon = True
                 timer.start()
             reporter.run(stop)
+            # Or the listeners would go on consuming while the aggregate is printed.
             for consumer in consumers:
                 consumer.pause_message_listener()
             say("------------------- DONE -----------------------")
@@ -75,11 +80,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return 1 if arguments.num_messages and counts.messages < arguments.num_messages else 0
 
 
-def _listener(tally: Tally, arguments: argparse.Namespace, stop: threading.Event) -> Listener:
+def _listener(tally: Tally, arguments: argparse.Namespace, stop: threading.Event) -> _Listener:
     wait = pacer(arguments.rate)
     wanted = arguments.num_messages
 
     def received(consumer: pulsar.Consumer, message: pulsar.Message) -> None:
+        # Messages that the client holds already still arrive after the end, and must not be counted.
         if stop.is_set():
             return
         wait()
@@ -96,7 +102,7 @@ def _consumers(
     client: pulsar.Client,
     topics: list[str],
     subscriptions: list[str],
-    listener: Listener,
+    listener: _Listener,
     arguments: argparse.Namespace,
 ) -> list[pulsar.Consumer]:
     module = official_client()

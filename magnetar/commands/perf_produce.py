@@ -1,7 +1,7 @@
 """`magnetar perf produce`: publishes at a rate and reports throughput and receipt latency.
 
-Law of the place: a message's clock starts when it is handed to the client and stops at its receipt; what
-goes out during the warm-up counts as throughput, not as latency.
+A message's latency lasts from the call of the client's `send_async` to the receipt. Messages of the warm-up count as
+throughput and not as latency: connections and batches are not yet as they will be.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from magnetar.commands.produce import pacer
 if TYPE_CHECKING:
     import pulsar
 
-OUTSTANDING_DEFAULT = 1000
-COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
-ACCESS_MODES = ("Shared", "Exclusive", "ExclusiveWithFencing", "WaitForExclusive")
+_OUTSTANDING_DEFAULT = 1000
+_COMPRESSIONS = {"NONE": "NONE", "LZ4": "LZ4", "ZLIB": "ZLib", "ZSTD": "ZSTD", "SNAPPY": "SNAPPY"}
+_ACCESS_MODES = ("Shared", "Exclusive", "ExclusiveWithFencing", "WaitForExclusive")
 
 
 def main(argv: list[str]) -> int:
+    """Runs the command.
+
+    Returns 1 after an error, and when a message was not confirmed.
+    """
     arguments = _parser().parse_args(argv)
     try:
         failures = _run(arguments)
@@ -38,7 +42,10 @@ def main(argv: list[str]) -> int:
 
 
 def payloads_of(size: int, path: Path | None, delimiter: str) -> list[bytes]:
-    """The bodies to choose from: one random one, or the parts of a file. Raises CommandError."""
+    """The payloads to choose from.
+
+    One random one of `size` bytes, or the parts of a file. Raises CommandError.
+    """
     if path is None:
         return [os.urandom(size)]
     try:
@@ -47,7 +54,7 @@ def payloads_of(size: int, path: Path | None, delimiter: str) -> list[bytes]:
         raise CommandError(f"cannot read {path}: {error.strerror}") from error
     parts = [part.encode() for part in text.split(delimiter.replace("\\n", "\n")) if part]
     if not parts:
-        raise CommandError(f"{path} holds no payload")
+        raise CommandError(f"{path} holds no payload; put at least one between delimiters")
     return parts
 
 
@@ -70,6 +77,7 @@ def _run(arguments: argparse.Namespace) -> int:
             printer = threading.Thread(target=reporter.run, args=(stop,), daemon=True)
             printer.start()
             _publish(producers, payloads, arguments, tally, stop)
+            # Receipts that are still out belong to the measurement.
             for producer in producers:
                 producer.flush()
             stop.set()
@@ -105,6 +113,7 @@ def _publish(
             say(f"------------- DONE (reached the maximum duration: {seconds} of production) --------------")
             return
         wait()
+        # Without a choice among one: it would cost a microsecond per message.
         payload = payloads[0] if len(payloads) == 1 else random.choice(payloads)
         on_failure = stop if arguments.exit_on_failure else None
         done = partial(_receipt, tally, time.monotonic_ns(), warm_at, len(payload), on_failure)
@@ -144,7 +153,7 @@ def _producers(
     client: pulsar.Client, topics: list[str], arguments: argparse.Namespace
 ) -> list[pulsar.Producer]:
     module = official_client()
-    outstanding = arguments.max_outstanding or OUTSTANDING_DEFAULT
+    outstanding = arguments.max_outstanding or _OUTSTANDING_DEFAULT
     producers = []
     for topic in topics:
         say(f"Adding {arguments.num_producers} publishers on topic {topic}")
@@ -153,13 +162,14 @@ def _producers(
                 topic,
                 producer_name=arguments.producer_name,
                 send_timeout_millis=int(arguments.send_timeout),
-                compression_type=getattr(module.CompressionType, COMPRESSIONS[arguments.compression]),
+                compression_type=getattr(module.CompressionType, _COMPRESSIONS[arguments.compression]),
                 max_pending_messages=outstanding,
                 max_pending_messages_across_partitions=arguments.max_outstanding_across_partitions or 50000,
                 block_if_queue_full=True,
                 batching_enabled=not (arguments.disable_batching or arguments.chunking),
                 batching_max_messages=arguments.batch_max_messages,
                 batching_max_allowed_size_in_bytes=arguments.batch_max_bytes,
+                # The client counts in whole milliseconds; 1 is the least that makes batches.
                 batching_max_publish_delay_ms=max(1, round(arguments.batch_time_window)),
                 chunking_enabled=arguments.chunking,
                 access_mode=getattr(module.ProducerAccessMode, arguments.access_mode),
@@ -183,9 +193,9 @@ def _parser() -> argparse.ArgumentParser:
     add("-bm", "--batch-max-messages", type=int, default=1000, metavar="N")
     add("-bb", "--batch-max-bytes", type=int, default=4 * 1024 * 1024, metavar="BYTES")
     add("-db", "--disable-batching", action="store_true")
-    add("-z", "--compression", choices=tuple(COMPRESSIONS), default="NONE")
+    add("-z", "--compression", choices=tuple(_COMPRESSIONS), default="NONE")
     add("-ch", "--chunking", action="store_true")
-    add("-am", "--access-mode", choices=ACCESS_MODES, default="Shared")
+    add("-am", "--access-mode", choices=_ACCESS_MODES, default="Shared")
     add("-mk", "--message-key-generation-mode", choices=("autoIncrement", "random"), default=None)
     add("-d", "--delay", dest="deliver_after", type=_delay, default=None, metavar="S", help="deliver later")
     add("-f", "--payload-file", type=Path, default=None, metavar="FILE", help="UTF-8 file of payloads")

@@ -1,7 +1,7 @@
-"""What a perf run prints: a line per interval, the aggregate at the end, and the histogram file.
+"""The output of `magnetar perf`: a line per interval, the aggregate at the end, and the histogram file.
 
-Line forms are `pulsar-perf`'s. Law of the place: `Tally` is fed from the client's threads under its own
-lock; formatting is pure; only `Reporter` prints and writes.
+The lines have the form of `pulsar-perf`'s, so scripts that read those read these. The client's threads feed `Tally` under
+its lock; the functions that format are pure; only `Reporter` prints and writes.
 """
 
 from __future__ import annotations
@@ -16,31 +16,44 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from magnetar.clients.client import CommandError, add_connection_flags, say
-from magnetar.commands.histogram import LOG_HEADER, Histogram, log_line
+from magnetar.commands.latencies import LOG_HEADER, Latencies
 
-REPORT_INTERVAL_S = 10.0
+_REPORT_INTERVAL_S = 10.0
 INTERVAL_PERCENTS = (95, 99, 99.9, 99.99)
-TOTAL_PERCENTS = (*INTERVAL_PERCENTS, 99.999)
+"""Percentiles in the line of an interval."""
+_TOTAL_PERCENTS = (*INTERVAL_PERCENTS, 99.999)
 
 
 class Counts(NamedTuple):
+    """Totals since the start."""
+
     messages: int
+    """Confirmed or received."""
     bytes: int
+    """Payload of those messages."""
     failures: int
+    """Messages that the broker did not confirm."""
 
 
 class Tally:
-    """Messages, bytes and failures since the start, latencies since the last `take`."""
+    """Counts messages, bytes, failures and latencies. Any thread.
+
+    Latencies count since the last `take`, all else since the start.
+    """
 
     def __init__(self) -> None:
+        """Raises CommandError when the histogram's package is missing."""
         self._lock = threading.Lock()
         self._messages = 0
         self._bytes = 0
         self._failures = 0
-        self._latencies = Histogram()
+        self._latencies = Latencies()
 
     def succeeded(self, size: int, latency_us: int | None) -> int:
-        """Counts a message; `None`: its latency does not count (warm-up). Returns how many there are now."""
+        """Count a message; returns how many there are now.
+
+        Without a latency (warm-up) none is recorded.
+        """
         with self._lock:
             self._messages += 1
             self._bytes += size
@@ -49,27 +62,33 @@ class Tally:
             return self._messages
 
     def failed(self) -> None:
+        """Count a message that was not confirmed."""
         with self._lock:
             self._failures += 1
 
     def counts(self) -> Counts:
+        """The totals of this moment."""
         with self._lock:
             return Counts(self._messages, self._bytes, self._failures)
 
-    def take(self) -> Histogram:
+    def take(self) -> Latencies:
+        """Remove and return the latencies recorded since the last call."""
         with self._lock:
-            taken, self._latencies = self._latencies, Histogram()
+            taken, self._latencies = self._latencies, Latencies()
         return taken
 
 
-def latency_text(latencies: Histogram, percents: tuple[float, ...]) -> str:
-    parts = [f"mean: {latencies.mean_us() / 1000:7.3f} ms", f"med: {latencies.percentile_us(50) / 1000:7.3f}"]
-    parts += [f"{percent:g}pct: {latencies.percentile_us(percent) / 1000:7.3f}" for percent in percents]
+def latency_text(latencies: Latencies, percents: tuple[float, ...]) -> str:
+    """Mean, median, the given percentiles and maximum, in milliseconds."""
+    median, *others = latencies.percentiles_us((50, *percents))
+    parts = [f"mean: {latencies.mean_us() / 1000:7.3f} ms", f"med: {median / 1000:7.3f}"]
+    parts += [f"{percent:g}pct: {value / 1000:7.3f}" for percent, value in zip(percents, others, strict=True)]
     parts.append(f"Max: {latencies.max_us / 1000:7.3f}")
     return " - ".join(parts)
 
 
 def produced_line(total: int, messages_s: float, bytes_s: float, failures_s: float, latency: str) -> str:
+    """An interval's line of `perf produce`; rates are per second."""
     return (
         f"Throughput produced: {total:7d} msg --- {messages_s:8.1f} msg/s --- {mbit(bytes_s):8.1f} Mbit/s  "
         f"--- failure {failures_s:8.1f} msg/s --- Latency: {latency}"
@@ -77,6 +96,7 @@ def produced_line(total: int, messages_s: float, bytes_s: float, failures_s: flo
 
 
 def received_line(total: int, messages_s: float, bytes_s: float, latency: str) -> str:
+    """An interval's line of `perf consume`; rates are per second."""
     return (
         f"Throughput received: {total:7d} msg --- {messages_s:.3f}  msg/s --- {mbit(bytes_s):.3f} Mbit/s  "
         f"--- Latency: {latency}"
@@ -84,30 +104,38 @@ def received_line(total: int, messages_s: float, bytes_s: float, latency: str) -
 
 
 def mbit(bytes_s: float) -> float:
-    """The unit of Pulsar's tools: 1 Mbit = 2^20 bit."""
+    """Mbit of Pulsar's tools: 1 Mbit = 2^20 bit."""
     return bytes_s * 8 / 1024 / 1024
 
 
 class Reporter:
-    """Prints the lines of one run and keeps its total histogram."""
+    """Prints the lines of one execution.
+
+    It keeps the latencies of all intervals.
+    """
 
     def __init__(
         self, tally: Tally, *, producing: bool, interval_s: float, histogram_file: Path | None
     ) -> None:
+        """`interval_s` 0 means 10.
+
+        Raises CommandError when the histogram file cannot be written.
+        """
         self._tally = tally
         self._producing = producing
-        self._interval_s = interval_s or REPORT_INTERVAL_S
-        self._total = Histogram()
+        self._interval_s = interval_s or _REPORT_INTERVAL_S
+        self._total = Latencies()
         self._started = self._last_at = time.monotonic()
         self._last = Counts(0, 0, 0)
         self._log = _open_log(histogram_file)
 
     def run(self, stop: threading.Event) -> None:
-        """A line per interval until `stop` is set."""
+        """Print a line per interval until `stop` is set."""
         while not stop.wait(self._interval_s):
             self.interval()
 
     def interval(self) -> None:
+        """Print the line of the interval that ends now."""
         now, counts = time.monotonic(), self._tally.counts()
         length = max(now - self._last_at, 1e-9)
         latencies = self._take(length)
@@ -122,7 +150,10 @@ class Reporter:
         self._last_at, self._last = now, counts
 
     def aggregate(self) -> None:
-        """The two lines at the end, also after Ctrl-C; closes the histogram file."""
+        """Print the two lines at the end.
+
+        They are printed after Ctrl-C too. Closes the histogram file.
+        """
         now, counts = time.monotonic(), self._tally.counts()
         self._take(max(now - self._last_at, 1e-9))
         elapsed = max(now - self._started, 1e-9)
@@ -132,15 +163,16 @@ class Reporter:
             f"Aggregated throughput stats --- {counts.messages} records {word} --- "
             f"{counts.messages / elapsed:.3f} msg/s --- {mbit(counts.bytes / elapsed):.3f} Mbit/s{failed}"
         )
-        say(f"Aggregated latency stats --- Latency: {latency_text(self._total, TOTAL_PERCENTS)}")
+        say(f"Aggregated latency stats --- Latency: {latency_text(self._total, _TOTAL_PERCENTS)}")
         if self._log:
             self._log.close()
 
-    def _take(self, length: float) -> Histogram:
+    def _take(self, length: float) -> Latencies:
         latencies = self._tally.take()
         self._total.add(latencies)
+        # An interval without values has nothing to tell.
         if self._log and latencies.count:
-            self._log.write(log_line(latencies, time.time() - length, length))
+            self._log.write(latencies.log_line(time.time() - length, length))
         return latencies
 
 
@@ -158,12 +190,17 @@ def _open_log(path: Path | None) -> TextIO | None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set, so that the aggregate is still printed; a second one kills."""
+    """An event that the first Ctrl-C or SIGTERM sets.
+
+    So the aggregate is still printed.
+
+    A second signal ends the process at once.
+    """
     stop = threading.Event()
 
     def ask(number: int, _frame: object) -> None:
         stop.set()
-        signal.signal(number, before[signal.Signals(number)])
+        signal.signal(number, before[signal.Signals(number)])  # The next signal does what it did before.
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -174,7 +211,10 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 def topics_of(names: list[str], count: int, separator: str = "-") -> list[str]:
-    """`count` topics from one name (`name-0` …), or exactly the names given. Raises CommandError."""
+    """Topic names: `name-0` … from one name, or exactly `count` names.
+
+    Raises CommandError.
+    """
     if len(names) == count:
         return names
     if len(names) == 1:
@@ -183,7 +223,7 @@ def topics_of(names: list[str], count: int, separator: str = "-") -> list[str]:
 
 
 def add_common_flags(parser: argparse.ArgumentParser) -> None:
-    """What both perf commands take."""
+    """Adds the flags that both perf commands take."""
     add = parser.add_argument
     add("topics", nargs="+", help="topic names")
     add("-t", "--num-topics", "--num-topic", type=int, default=1, metavar="N", help="number of topics")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bookie_stub.base.errors import BookieError, RegistrationError
-from bookie_stub.disk.directories import instance_of
+from bookie_stub.disk.cookie import instance_of
 from broker.ledger_client.placement import write_set
 from protocol.ledger_metadata import LedgerMetadata, LedgerMetadataError, LedgerState, decode
 
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def closed_entries(
     settings: BookieSettings, cookie: Path, say: Callable[[str], None]
 ) -> Iterator[ClosedEntries | None]:
-    """A function from ledgers to their entries on this bookie. `cookie`: the file with the bookie's cookie.
+    """A function from ledgers to their entries on this bookie.
+
+    `cookie`: the file with the bookie's cookie.
 
     None without a metadata store, and, after a line through `say`, for one that cannot be reached.
     """
@@ -70,7 +72,10 @@ class _Asked:
 
 
 def entries_on(bookie_id: str, metadata: LedgerMetadata) -> Iterator[int]:
-    """The entries of a closed ledger whose write set has this bookie, ascending."""
+    """Entries of a closed ledger on this bookie, ascending.
+
+    Their write sets have the bookie.
+    """
     behind = metadata.last_entry_id + 1
     for segment, following in zip(metadata.segments, (*metadata.segments[1:], None), strict=True):
         if bookie_id not in segment.members:

@@ -31,7 +31,9 @@ Connect = Callable[[str], BookKeeperLedgerClient]
 
 
 async def connect_to_bookies(settings: Settings, turn: Turn, metadata: MetadataStore) -> Bookies:
-    """Returns when as many bookies are connected as an entry is written to.
+    """Connect to enough bookies to write an entry.
+
+    Returns when as many are connected as the write quorum has.
 
     A cancelled call leaves no connection behind. Raises MetadataError when ZooKeeper refuses to list bookies.
     """
@@ -87,7 +89,10 @@ class RegisteredBookies:
         self.reachable_clients: Callable[[], Collection[LedgerClient]] = self._set.reachable_clients
 
     async def follow(self, metadata: MetadataStore) -> None:
-        """Begin to watch ZooKeeper, where the broker's metadata must be. Raises MetadataError when it refuses."""
+        """Begin to watch ZooKeeper, where the broker's metadata must be.
+
+        Raises MetadataError when it refuses.
+        """
         from broker.metadata.available_bookies import AvailableBookies
         from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 

@@ -1,1 +1,1 @@
-"""A metadata store written down as Parquet tables, for audits that must not disturb the cluster."""
+"""Snapshots: a metadata store written as Parquet tables, for audits that must not disturb the cluster."""

@@ -46,7 +46,10 @@ class ApacheCursor(NamedTuple):
 
 
 def log_ledgers(value: bytes) -> list[ApacheLedger]:
-    """The ledgers of a log in their order. Raises ValueError for other bytes."""
+    """The ledgers of a log in their order.
+
+    Raises ValueError for other bytes.
+    """
     return [
         ApacheLedger(ledger.ledgerId, ledger.entries, ledger.size, ledger.timestamp)
         for ledger in _parsed(ManagedLedgerInfo(), value).ledgerInfo
@@ -72,7 +75,10 @@ def cursor(value: bytes) -> ApacheCursor:
 
 
 def schema_ledgers(value: bytes) -> tuple[int, list[int]]:
-    """The number of a schema's versions, and the ledgers that hold them. Raises ValueError for other bytes."""
+    """The number of a schema's versions, and the ledgers that hold them.
+
+    Raises ValueError for other bytes.
+    """
     locator = _parsed(SchemaLocator(), value)
     entries = (*locator.index, locator.info)
     return len(locator.index), sorted({entry.position.ledgerId for entry in entries})

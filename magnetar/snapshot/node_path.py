@@ -1,6 +1,6 @@
-"""What a node's path says: its kind, and the namespace and topic that it belongs to. Pure: no I/O.
+"""NodePath: kind, namespace and topic of a node, read from its path. Pure: no I/O.
 
-Both layouts of partitioned topics are understood, Pulsar's (`t/ns/persistent/x`) and ours (`persistent/t/ns/x`).
+Partitioned topics are read in both layouts, Pulsar's (`t/ns/persistent/x`) and ours (`persistent/t/ns/x`).
 """
 
 from __future__ import annotations
@@ -9,16 +9,22 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote
 
-DOMAINS = ("persistent", "non-persistent")
+_DOMAINS = ("persistent", "non-persistent")
 _LEDGER = re.compile(r"/ledgers/(\d+(?:/\d{4})+)/L(\d{4})")
 _LEDGER_PARENT = re.compile(r"/ledgers/\d+(/\d{4})*")
-PARENT = "parent"
+_PARENT = "parent"
 """A node above others, without a meaning of its own."""
-OTHER = "other"
+_OTHER = "other"
 
 
 class NodePath(NamedTuple):
+    """The meaning of a node's path.
+
+    A part that the path does not have is None.
+    """
+
     kind: str
+    """A word of the column `kind` in `docs/audits_reference.md`."""
     namespace: str | None = None
     topic: str | None = None
     """persistent://tenant/namespace/name"""
@@ -28,6 +34,7 @@ class NodePath(NamedTuple):
 
 
 def describe(path: str) -> NodePath:
+    """The meaning of a path that begins at the store's root."""
     head, _, rest = path[1:].partition("/")
     parts = rest.split("/") if rest else []
     if head == "managed-ledgers":
@@ -37,35 +44,35 @@ def describe(path: str) -> NodePath:
     if head == "admin":
         return _admin(parts)
     if head == "schemas":
-        return _of_topic("schema", parts) if len(parts) == 3 else NodePath(PARENT)
+        return _of_topic("schema", parts) if len(parts) == 3 else NodePath(_PARENT)
     if head == "namespace":
         return _of_namespace("bundle-owner", parts)
     if head == "loadbalance" and parts[:1] == ["bundle-data"]:
         return _of_namespace("bundle-data", parts[1:])
-    return NodePath(OTHER)
+    return NodePath(_OTHER)
 
 
-def topic_name(domain: str, namespace: str, quoted: str) -> str:
+def _topic_name(domain: str, namespace: str, quoted: str) -> str:
     return f"{domain}://{namespace}/{unquote(quoted)}"
 
 
 def _managed_ledger(parts: list[str]) -> NodePath:
-    if len(parts) < 4 or parts[2] not in DOMAINS:
-        return NodePath(PARENT if len(parts) < 4 else OTHER)
+    if len(parts) < 4 or parts[2] not in _DOMAINS:
+        return NodePath(_PARENT if len(parts) < 4 else _OTHER)
     namespace = f"{parts[0]}/{parts[1]}"
-    topic = topic_name(parts[2], namespace, parts[3])
+    topic = _topic_name(parts[2], namespace, parts[3])
     if len(parts) == 4:
         return NodePath("managed-ledger", namespace, topic)
     if len(parts) == 5:
         return NodePath("cursor", namespace, topic, unquote(parts[4]))
-    return NodePath(OTHER)
+    return NodePath(_OTHER)
 
 
 def _ledger(path: str) -> NodePath:
     found = _LEDGER.fullmatch(path)
     if found is not None:
         return NodePath("ledger", ledger_id=int(found[1].replace("/", "") + found[2]))
-    return NodePath(PARENT if _LEDGER_PARENT.fullmatch(path) else "bookkeeper")
+    return NodePath(_PARENT if _LEDGER_PARENT.fullmatch(path) else "bookkeeper")
 
 
 def _admin(parts: list[str]) -> NodePath:
@@ -80,28 +87,29 @@ def _admin(parts: list[str]) -> NodePath:
         return _topic_policies(unquote(rest[0]))
     if kind == "partitioned-topics":
         if len(rest) != 4:
-            return NodePath(PARENT)
-        if rest[0] in DOMAINS:
+            return NodePath(_PARENT)
+        # Our layout begins with the domain, Pulsar's with the tenant: put into Pulsar's order.
+        if rest[0] in _DOMAINS:
             rest = [rest[1], rest[2], rest[0], rest[3]]
         namespace = f"{rest[0]}/{rest[1]}"
-        return NodePath("partitioned-topic", namespace, topic_name(rest[2], namespace, rest[3]))
-    return NodePath(OTHER)
+        return NodePath("partitioned-topic", namespace, _topic_name(rest[2], namespace, rest[3]))
+    return NodePath(_OTHER)
 
 
 def _topic_policies(topic: str) -> NodePath:
     domain, separator, rest = topic.partition("://")
     parts = rest.split("/", 2)
-    if not separator or domain not in DOMAINS or len(parts) != 3:
-        return NodePath(OTHER)
+    if not separator or domain not in _DOMAINS or len(parts) != 3:
+        return NodePath(_OTHER)
     return NodePath("topic-policies", f"{parts[0]}/{parts[1]}", topic)
 
 
 def _of_topic(kind: str, parts: list[str]) -> NodePath:
     namespace = f"{parts[0]}/{parts[1]}"
-    return NodePath(kind, namespace, topic_name(DOMAINS[0], namespace, parts[2]))
+    return NodePath(kind, namespace, _topic_name(_DOMAINS[0], namespace, parts[2]))
 
 
 def _of_namespace(kind: str, parts: list[str]) -> NodePath:
     if len(parts) < 2:
-        return NodePath(PARENT)
+        return NodePath(_PARENT)
     return NodePath(kind, f"{parts[0]}/{parts[1]}")

@@ -1,4 +1,8 @@
-"""From a node to the rows of a snapshot's tables. Pure: no I/O; a value that cannot be read becomes a row that says so."""
+"""From a node of the metadata store to rows of a snapshot's tables. Pure: no I/O.
+
+A value that cannot be read becomes a row in `unreadable` with the reason: one damaged node must not end the snapshot of a
+million others.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from broker.managed_ledger.ledger_info import decode_cursor, decode_log
+from broker.managed_ledger.managed_ledger_info import decode_cursor_info, decode_ledger_info
 from broker.model.errors import MetadataError
 from magnetar.snapshot import apache_values
 from magnetar.snapshot.node_path import NodePath, describe
@@ -14,13 +18,18 @@ from protocol.ledger_metadata import decode
 
 Row = tuple[str, tuple[object, ...]]
 """Name of the table, and the values of its columns."""
-OUR_BEGINNING = b"{"
-"""Our values are JSON; Apache's are protocol buffers."""
+_OUR_BEGINNING = b"{"
+"""The values of our brokers are JSON objects; Apache's are protocol buffers, which never begin with this byte: it would be
+a field of wire type 3, a group."""
 
 
 class Node(NamedTuple):
+    """One node of a metadata store."""
+
     path: str
+    """From the store's root on."""
     value: bytes
+    """Without bytes: a parent that no process has put."""
     version: int
     modified_ms: int | None
     """None where the store keeps no time."""
@@ -29,6 +38,10 @@ class Node(NamedTuple):
 
 
 def rows_of(node: Node) -> Iterator[Row]:
+    """All rows that the node gives.
+
+    One is of `nodes`, the others come from its value.
+    """
     where = describe(node.path)
     yield (
         "nodes",
@@ -46,6 +59,7 @@ def rows_of(node: Node) -> Iterator[Row]:
     if not node.value:
         return
     try:
+        # As a list: a value that cannot be read halfway must leave no row of its readable part.
         yield from list(_READERS.get(where.kind, _nothing)(node, where))
     except (MetadataError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         yield "unreadable", (node.path, f"{type(error).__name__}: {error}")
@@ -56,9 +70,9 @@ def _nothing(node: Node, where: NodePath) -> Iterator[Row]:
 
 
 def _log(node: Node, where: NodePath) -> Iterator[Row]:
-    """A log that is being deleted is no topic any more; what it still names is named as such."""
-    if node.value.startswith(OUR_BEGINNING):
-        info = decode_log(node.value)
+    """A log that is being deleted is no topic; its ledgers are references still."""
+    if node.value.startswith(_OUR_BEGINNING):
+        info = decode_ledger_info(node.value)
         deleted, deleting = info.deleted, info.deleting
         ledgers = [(one.ledger_id, one.entries, one.size_bytes, one.closed_at_ms) for one in info.ledgers]
     else:
@@ -81,13 +95,14 @@ def _log(node: Node, where: NodePath) -> Iterator[Row]:
     for ordinal, (ledger_id, entries, size, closed_ms) in enumerate(ledgers):
         row = (ledger_id, "managed-ledger", where.topic, node.path, ordinal, entries, size, closed_ms)
         yield "references", row
+    # Bookies may still have these, and an audit must not call them orphans.
     for ledger_id in deleting:
         yield "references", _reference(ledger_id, "deleting", node, where)
 
 
 def _cursor(node: Node, where: NodePath) -> Iterator[Row]:
-    if node.value.startswith(OUR_BEGINNING):
-        snapshot = decode_cursor(node.value)
+    if node.value.startswith(_OUR_BEGINNING):
+        snapshot = decode_cursor_info(node.value)
         runs = [run for page in snapshot.acked for run in _runs(*page)]
         yield "cursors", _cursor_row(node, where, snapshot.mark_delete, runs, known=True)
         return
@@ -108,6 +123,7 @@ def _cursor_row(
     runs = 0
     last: tuple[int, int] | None = None
     for ledger_id, above, upto in sorted(acked):
+        # A run that begins behind the last one's end continues it: pages cut runs at their borders.
         runs += last != (ledger_id, above)
         last = (ledger_id, upto)
     return (
@@ -126,6 +142,7 @@ def _cursor_row(
 def _runs(ledger_id: int, first: int, bits: int) -> Iterator[tuple[int, int, int]]:
     """The runs of ones of a page, as (ledger, behind, up to)."""
     entry = first
+    # Skip the zeros, then the ones, with a few operations on the whole number: a page may have thousands of bits.
     while bits:
         zeros = (bits & -bits).bit_length() - 1
         bits >>= zeros
@@ -166,7 +183,7 @@ def _partitioned(node: Node, where: NodePath) -> Iterator[Row]:
 def _policies(node: Node, where: NodePath) -> Iterator[Row]:
     """Of a namespace or a topic; what is not set is None."""
     found = json.loads(node.value)
-    retention = found.get("retention_policies") or {}
+    retention = found.get("retention_policies") or {}  # Pulsar writes null for policies that are not set.
     level, name = ("topic", where.topic) if where.topic else ("namespace", where.namespace)
     yield (
         "policies",

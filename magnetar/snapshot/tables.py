@@ -8,8 +8,9 @@ from typing import Final
 import pyarrow as pa
 
 FACTS: Final = "snapshot.json"
-"""Written last: a folder without it is no whole snapshot."""
+"""The file with the snapshot's time, source and row counts. Written last: a folder without it is incomplete."""
 FORMAT: Final = 1
+"""Goes up when a table changes in a way that a reader must know."""
 
 TABLES: Final = MappingProxyType(
     {
@@ -87,3 +88,4 @@ TABLES: Final = MappingProxyType(
         "unreadable": pa.schema([("path", pa.string()), ("why", pa.string())]),
     }
 )
+"""Schema by the table's name."""

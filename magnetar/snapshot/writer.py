@@ -1,4 +1,4 @@
-"""Writes a snapshot: streams nodes into one Parquet file per table, in bounded memory, with a count as it goes."""
+"""Writes a snapshot: streams nodes into one Parquet file per table, in bounded memory, and reports its progress."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from broker.model.errors import MetadataError
 from magnetar.snapshot.node_rows import Node, rows_of
 from magnetar.snapshot.tables import FACTS, FORMAT, TABLES
 
-ROWS_PER_GROUP = 50_000
-NODES_PER_REPORT = 50_000
+_ROWS_PER_GROUP = 50_000
+_NODES_PER_REPORT = 50_000
 
 
 class _Table:
+    """One Parquet file while it is written."""
+
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.rows = 0
         self._schema = schema
@@ -28,12 +30,14 @@ class _Table:
         self._file = pq.ParquetWriter(path, schema, compression="zstd")
 
     def add(self, row: tuple[object, ...]) -> None:
+        """Write a row with the next row group or at the close."""
         self._waiting.append(row)
         self.rows += 1
-        if len(self._waiting) == ROWS_PER_GROUP:
+        if len(self._waiting) == _ROWS_PER_GROUP:
             self._flush()
 
     def close(self) -> None:
+        """Write the rows that wait, and the file's footer."""
         self._flush()
         self._file.close()
 
@@ -47,16 +51,22 @@ class _Table:
 def write_snapshot(
     nodes: Iterable[Node], folder: Path, source: str, progress: Callable[[str], None]
 ) -> dict[str, int]:
-    """Rows by table. `folder` is made here, and removed again where reading fails. MetadataError says why it did."""
+    """Write the tables into `folder`, which must not exist.
+
+    Returns the number of rows by table.
+
+    `source` is noted in the facts. Raises MetadataError when the store cannot be read; the folder is then removed.
+    """
     if folder.exists():
-        raise MetadataError(f"{folder} exists; a snapshot needs a folder of its own")
+        raise MetadataError(f"{folder} exists; name a folder that does not")
     taken_ms = time.time_ns() // 1_000_000
     folder.mkdir(parents=True)
     try:
         counts = _write_tables(nodes, folder, progress)
-    except BaseException:
+    except BaseException:  # Also Ctrl-C: a folder with some of the tables is of no use.
         shutil.rmtree(folder)
         raise
+    # Last: its presence tells that the tables are complete.
     facts = {"format": FORMAT, "source": source, "taken_ms": taken_ms, "rows": counts}
     (folder / FACTS).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return counts
@@ -73,7 +83,7 @@ def _write_tables(nodes: Iterable[Node], folder: Path, progress: Callable[[str],
         for number, node in enumerate(nodes, 1):
             for name, row in rows_of(node):
                 tables[name].add(row)
-            if number % NODES_PER_REPORT == 0:
+            if number % _NODES_PER_REPORT == 0:
                 rate = number / (time.monotonic() - began)
                 progress(f"{number:,} nodes, {tables['topics'].rows:,} topics, {rate:,.0f} nodes/s")
     return {name: table.rows for name, table in tables.items()}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.jobs.plots import bars_plot, heat_map, lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, as_text, mib, percent

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from pipeline.jobs.plots import lines_plot
 from pipeline.jobs.report import Cell, Plot, Report, Table, as_text
 from pipeline.traces.record_frames import Record
@@ -153,7 +153,7 @@ def _add_model(report: Report, readers: int, entry_bytes: float, per_request: fl
     report.tables["readahead"] = Table(
         "The readahead to set, by the size of a bookie's read cache (one directory)",
         rows,
-        "A model: equally fast readers, all on one bookie. docs/bookie.md has measurements.",
+        "A model: equally fast readers, all on one bookie. docs/benchmarks.md has the measurements.",
     )
     svg = lines_plot(lines, "readahead, entries", "entries read per requested entry", log_x=True)
     report.plots.append(Plot("Amplification over readahead", svg))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime, read_table
 
 INPUTS: Final = (

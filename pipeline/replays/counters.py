@@ -54,4 +54,4 @@ TOTALS: Final = MappingProxyType(
         "used_bytes": USED_BYTES,
     }
 )
-"""By name of `broker.entry_cache.totals`, the place of the counter."""
+"""By name of `broker.entry_cache.observe.totals`, the place of the counter."""

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.replays.accesses import (
     APPEND,

@@ -1,8 +1,9 @@
 """Replays an access record through the broker's own cache objects, under other settings.
 
-It serves policies without machine code, and tests compare the machine code with it. `broker.entry_cache.replay.Replay`
-repeats the recorded decisions; `WhatIf` lets the cache decide anew. Positions of cursors, times of reads and
-deliveries are as recorded; the cache's contents, and so reads from storage, are not.
+It serves policies without machine code, and tests compare the machine code with it.
+`broker.entry_cache.observe.replay.Replay` repeats the recorded decisions; `WhatIf` lets the cache decide anew.
+Positions of cursors, times of reads and deliveries are as recorded; the cache's contents, and so reads from storage, are
+not.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from broker.entry_cache.cache_events import HIT_AGAIN, HIT_MOVES, Op
-from broker.entry_cache.policies.policy import NOT_COUNTED
-from broker.entry_cache.recorded import Recorded
-from broker.entry_cache.replay import OUTPUTS, REPEAT, Replay
+from broker.entry_cache.observe.cache_events import HIT_AGAIN, HIT_MOVES, Op
+from broker.entry_cache.observe.recorded import Recorded
+from broker.entry_cache.observe.replay import OUTPUTS, REPEAT, Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
@@ -62,7 +62,7 @@ class WhatIf(Replay):
         """The largest use of the cache so far."""
         self.new_misses = 0
         """Misses of entries that the recorded cache had."""
-        self.manager.on_size_check = self._size_check_wanted
+        self.manager.eviction.on_size_check = self._size_check_wanted
         self._tick_ns = tick_ns
         self._last_tick_ns: int | None = None
         self._asked_ns = 0
@@ -107,10 +107,12 @@ class WhatIf(Replay):
                 break
             self._last_tick_ns += self._tick_ns
             self._now_ns = self._last_tick_ns
-            self.manager.tick(self._last_tick_ns)
+            self.manager.eviction.tick(self._last_tick_ns)
         self._now_ns = now_ns
-        if self.manager.size_checks_due and (event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS):
-            self.manager.run_pending(now_ns)
+        if self.manager.eviction.size_checks_due and (
+            event.op is Op.SIZE_CHECK or now_ns > self._asked_ns + TURN_NS
+        ):
+            self.manager.eviction.run_size_checks(now_ns)
         if event.op is Op.TICK:
             self._last_tick_ns = now_ns
 
@@ -121,7 +123,7 @@ class WhatIf(Replay):
         entry.size = self._sizes.get((ledger_id, entry_id), mean)
         return entry
 
-    def _insert(self, event: Recorded, entry_ids: list[int], expected_reads: int) -> None:
+    def _insert(self, event: Recorded, entry_ids: list[int], expected_reads: int | None) -> None:
         """Insert some of the event's entries, in runs of neighbours."""
         cache = self.logs[event.log].cache
         mean = event.size_bytes // max(event.entries, 1)
@@ -141,14 +143,14 @@ class WhatIf(Replay):
         self._remember_sizes(event)
         log = self._log_of(event)
         if log.cursors.should_cache_added(event.at_ns):
-            expected_reads = len(log.cursors) if log.counts_reads else NOT_COUNTED
+            expected_reads = len(log.cursors) if log.counts_reads else None
             self._insert(event, list(_ids(event)), expected_reads)
 
     def _fetch_otherwise(self, event: Recorded) -> None:
         self._remember_sizes(event)
         wanted = [entry_id for entry_id in _ids(event) if (event.ledger_id, entry_id) in self._pending]
         self._pending.difference_update((event.ledger_id, entry_id) for entry_id in wanted)
-        if event.detail >= 0 and self.manager.policy.caches_storage_reads(event.detail):
+        if event.detail >= 0 and self.manager.policy.counts.fills_cache(event.detail):
             self._insert(event, wanted, event.detail)
 
     def _read_otherwise(self, event: Recorded) -> None:
@@ -158,7 +160,7 @@ class WhatIf(Replay):
         present = log.cache.get_present(reader, event.ledger_id, event.first, event.first + event.entries - 1)
         if event.detail == HIT_AGAIN:
             for entry in present:
-                self.manager.policy.taken_again(reader.number, entry)
+                log.cache.listener.redelivery_read(reader, entry)
         held = {entry.entry_id for entry in present}
         missing = [entry_id for entry_id in _ids(event) if entry_id not in held]
         mean = event.size_bytes // max(event.entries, 1)
@@ -167,7 +169,7 @@ class WhatIf(Replay):
             [self._sizes.get((event.ledger_id, entry_id), mean) for entry_id in missing]
         )
         self.new_misses += len(missing)
-        if expected_reads >= 0 and self.manager.policy.caches_storage_reads(expected_reads):
+        if expected_reads >= 0 and self.manager.policy.counts.fills_cache(expected_reads):
             self._insert(event, missing, expected_reads)
         if event.detail == HIT_MOVES:
             log.stand(event.reader, Position(event.ledger_id, event.first + event.entries))
@@ -215,16 +217,16 @@ class WhatIf(Replay):
                 reads.coalesced_bytes += size
 
     def _deliver_otherwise(self, event: Recorded) -> None:
-        self.manager.policy.handed_over(self._run_of(event))
+        self.manager.policy.counts.mark_read(self._run_of(event))
 
     def _redeliver_otherwise(self, event: Recorded) -> None:
-        self.manager.policy.put_back(self._number_of(event), self._run_of(event))
+        self.manager.expect_redelivery(self._reader_of(event), self._run_of(event))
 
     def _keep_back_otherwise(self, event: Recorded) -> None:
-        self.manager.policy.kept_back(self._number_of(event), self._run_of(event))
+        self.manager.postpone_delivery(self._reader_of(event), self._run_of(event))
 
     def _tick_otherwise(self, event: Recorded) -> None:
-        self.manager.tick(event.at_ns)
+        self.manager.eviction.tick(event.at_ns)
 
     def _nothing_otherwise(self, event: Recorded) -> None:
         """Ignore the event: it follows from this cache's contents or from its settings."""

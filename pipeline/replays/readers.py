@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
+from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, HIT_MOVES, Op
 from pipeline.machine_code import compiled
 from pipeline.replays.accesses import NOT_COUNTED, NOT_OFFERED
 from pipeline.replays.columns import Columns

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.charge import TRIGGER
+from broker.entry_cache.eviction import TRIGGER
 from broker.entry_cache.policies.names import FIFO_TTL, PIP430
-from broker.entry_cache.policies.profile import BEFORE_PIP_430, PROFILES, Profile, handed_over_to_zero
+from broker.entry_cache.profiles import BEFORE_PIP_430, PROFILES, CountsOf50, Profile
 from broker.entry_cache.settings import EntryCacheSettings
 from pipeline.replays import counters as c
 from pipeline.replays.accesses import Accesses, Rows
@@ -27,7 +27,7 @@ class Outcome:
     """The counters of a replayed cache."""
 
     totals: Mapping[str, int]
-    """By the names of `broker.entry_cache.totals`."""
+    """By the names of `broker.entry_cache.observe.totals`."""
     peak_bytes: int
     """The largest use of the cache."""
     new_misses: int
@@ -117,10 +117,11 @@ def _new_cache(accesses: Accesses, settings: EntryCacheSettings) -> Cache:
     profile = _profile_of(settings)
     s: NDArray[np.int64] = np.zeros(c.LENGTH, np.int64)
     s[c.TICK_NS] = accesses.tick_ns
-    s[c.COUNTS_FROM] = profile.counts_from
-    s[c.RENEWS] = profile.duplicate_renews_count
-    s[c.ONE_PROTECTED_PASS] = profile.one_protected_lap
-    s[c.STOPS_AT_ZERO] = profile.handed_over is handed_over_to_zero
+    as_5_0 = isinstance(profile.counts, CountsOf50)
+    s[c.COUNTS_FROM] = 0 if as_5_0 else 1
+    s[c.RENEWS] = as_5_0
+    s[c.ONE_PROTECTED_PASS] = profile.protects_once
+    s[c.STOPS_AT_ZERO] = as_5_0
     entries = np.zeros(accesses.entries, ENTRY)
     entries["size"] = accesses.sizes
     low = np.full(max(len(accesses.numbering.ledgers), 1), np.iinfo(np.int32).max, np.int32)

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.entry_cache.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.observe.cache_events import REASONS, STILL_EXPECTED, Op
 from broker.recorder.record_reader import BrokerLifetime
 from pipeline.machine_code import compiled
 from pipeline.replays.columns import Columns, read_columns

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from broker.entry_cache.cache_events import COUNTS_READS, Op
+from broker.entry_cache.observe.cache_events import COUNTS_READS, Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import (
     BrokerLifetime,

@@ -1,4 +1,4 @@
-"""A bookie driven by coroutines, a file system that fails when told to."""
+"""Shared by all tests of the bookie: `Bench` drives a bookie by coroutines, `FaultyFileSystem` fails on request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def signed(ledger: int, entry: int, payload: bytes) -> bytes:
 
 
 class FaultyFileSystem(FileSystem):
-    """`fails`: the operations (write, sync_data, allocate, create, truncate, read) that raise, and what."""
+    """`fails` maps operations (write, sync_data, allocate, create, truncate, read) to the errno that they raise."""
 
     def __init__(self) -> None:
         self.fails: dict[str, int] = {}
@@ -110,7 +110,7 @@ class Bench:
         self.loop = asyncio.get_running_loop()
         self.bookie: Bookie | None = None
         self.metadata: ClusterLedgers | None = None
-        """What the next bookie is told of ledgers; None: nothing."""
+        """The metadata store of the next bookie; None: it has none."""
 
     def open(self, **settings: object) -> Bookie:
         self.bookie = Bookie.open(
@@ -190,8 +190,8 @@ class Bench:
     async def checkpoint(self) -> None:
         """Start one and wait until everything added so far is in the entry logs."""
         assert self.bookie is not None
-        self.bookie.checkpoint()
-        await self.until(lambda: self.bookie is not None and not self.bookie.checkpoint_running)
+        self.bookie.checkpoints.start()
+        await self.until(lambda: self.bookie is not None and not self.bookie.checkpoints.running)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):

@@ -1,7 +1,9 @@
-"""What tests of a bookie's files share: the tools on the bench's directory, and damage."""
+"""Helpers for tests of the bookie's files: run a tool on the bench's directory, damage a file."""
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,12 @@ def limbo_of(current: Path) -> dict[int, bool]:
         return {ledger_id: row.limbo for ledger_id, row in index.load()[0].items()}
     finally:
         index.close()
+
+
+def crash(bench: Bench, tmp_path: Path) -> Bench:
+    """Opens a copy of the bench's files as they are now, like the ones that a kill -9 leaves."""
+    image = tmp_path.with_name(tmp_path.name + f"-crash{random.random()}")
+    shutil.copytree(bench.directory, image)
+    other = Bench(image)
+    other.open()
+    return other

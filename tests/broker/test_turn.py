@@ -24,7 +24,7 @@ class Loop:
         self.soon.popleft()()
 
 
-def test_confirms_come_first_and_writes_last() -> None:
+def test_turn_runs_confirms_first_and_writes_last() -> None:
     loop = Loop()
     loop.turn.write(loop.note("write"))
     loop.turn.dispatch(loop.note("dispatch"))
@@ -35,7 +35,7 @@ def test_confirms_come_first_and_writes_last() -> None:
     assert not loop.soon
 
 
-def test_work_that_work_brings_belongs_to_the_same_turn() -> None:
+def test_callbacks_registered_by_callbacks_run_in_the_same_turn() -> None:
     loop = Loop()
     loop.turn.write(lambda _: loop.turn.confirm(loop.note("confirmed")))
     loop.run_one()
@@ -43,7 +43,7 @@ def test_work_that_work_brings_belongs_to_the_same_turn() -> None:
     assert not loop.soon
 
 
-def test_endless_work_lets_the_sockets_in() -> None:
+def test_endless_callbacks_let_the_loop_serve_sockets() -> None:
     loop = Loop()
 
     def again(now_ns: int) -> None:
@@ -60,7 +60,7 @@ def test_endless_work_lets_the_sockets_in() -> None:
     assert "write 7" in loop.done
 
 
-def test_a_failing_callback_is_logged_and_stops_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_callback_is_logged_and_the_others_run(caplog: pytest.LogCaptureFixture) -> None:
     loop = Loop()
 
     def fails(now_ns: int) -> None:

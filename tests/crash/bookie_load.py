@@ -1,4 +1,4 @@
-"""What a bookie is asked while it is killed, and what must be true of it afterwards.
+"""The requests to a bookie that is killed, and the checks of its files and answers afterwards.
 
 Adds to many ledgers at once, of which three in four are gone soon, so that logs become mostly dead, and one in eight is
 on other bookies; fences, also of ledgers without entries; explicit LACs. Noted is what was answered, nothing else.
@@ -35,7 +35,7 @@ ENTRIES = 12
 KEPT, MOVED = 4, 8
 """One ledger in as many lives on; one in as many does so on other bookies."""
 FENCE_ONLY, CONFIRMED = 1_000_000, 2_000_000
-"""Where ledgers without entries begin."""
+"""The first id of ledgers without entries."""
 WAIT_S = 20.0
 
 
@@ -48,7 +48,7 @@ def entry_of(ledger: int, entry: int) -> bytes:
 
 
 class Told:
-    """What the bookie has answered."""
+    """The answers of the bookie so far."""
 
     def __init__(self) -> None:
         self.acknowledged: set[tuple[int, int]] = set()
@@ -124,7 +124,7 @@ async def _confirm(port: int, told: Told, first: int) -> None:
 
 
 async def verify(port: int, told: Told) -> list[str]:
-    """What is not as it was answered, a line for each."""
+    """Returns a line for each fact that differs from an earlier answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     connection = reader, writer
     read = await _read_all(connection, told)

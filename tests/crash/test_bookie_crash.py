@@ -20,18 +20,18 @@ SOME = (
 
 
 @pytest.mark.slow
-def test_nothing_acknowledged_is_lost(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_killed_bookie_loses_nothing_acknowledged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes = run(SOME, seed=3, folder=tmp_path)
     assert not [finding for outcome in outcomes for finding in outcome.findings], capsys.readouterr().out
     assert all(outcome.acknowledged > 100 for outcome in outcomes if outcome.point.startswith(OFTEN))
 
 
-def test_every_point_has_a_name_of_its_own() -> None:
+def test_crash_points_have_distinct_names() -> None:
     assert len(set(POINTS)) == len(POINTS) >= 20
     assert set(SOME) <= set(POINTS)
 
 
-def test_kinds_of_files() -> None:
+def test_crash_points_tell_the_kind_of_a_file() -> None:
     names = {
         "journal/current/19a.txn": "journal",
         "ledgers/current/1f.log": "log",

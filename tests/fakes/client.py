@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import cast
 
 from broker.compose.background_tasks import BackgroundTasks
-from broker.net.net_ground import NetGround
-from broker.net.publish_buffer import PublishBuffer
+from broker.net.connection_context import ConnectionContext, ProducerNames
 from broker.net.server_cnx import ServerCnx
 from broker.net.settings import NetSettings
 from protocol.frame import command_frame
@@ -47,7 +46,7 @@ class FakeTransport:
             self.written += data
             return
         self.kept += data
-        if len(self.kept) > 1000 and self.cnx.writable:
+        if len(self.kept) > 1000 and self.cnx.outbox.writable:
             self.cnx.pause_writing()
 
     def writelines(self, parts: Iterable[bytes | memoryview]) -> None:
@@ -58,7 +57,7 @@ class FakeTransport:
         self.stuck = False
         self.written += self.kept
         self.kept.clear()
-        if not self.cnx.writable:
+        if not self.cnx.outbox.writable:
             self.cnx.resume_writing()
 
     def pause_reading(self) -> None:
@@ -84,18 +83,16 @@ class Port:
         self.stage = stage
         self.tasks = BackgroundTasks()
         config = NetSettings(**{"keep_alive_s": 30, **settings})  # type: ignore[arg-type]
-        self.ground = NetGround(
+        self.context = ConnectionContext(
             registry=stage.registry,
+            partitioned=stage.partitioned,
             settings=config,
             turn=stage.turn,
             call_later=lambda seconds, callback: stage.timers.append((seconds, callback)),
             spawn=cast("Callable[[Coroutine[object, object, None], str], object]", self.tasks.spawn),
             wall_ms=lambda: stage.wall_ms,
-            now_ns=lambda: stage.now_ns,
-            producer_name_prefix="standalone-0",
+            producer_names=ProducerNames("standalone-0"),
             server_version="test",
-            service_url="pulsar://here:1",
-            publish_buffer=PublishBuffer(config.publish_buffer_bytes_max),
         )
 
     async def client(self, *, connect: bool = True, version: int = 19) -> Client:
@@ -111,7 +108,7 @@ class Port:
 class Client:
     def __init__(self, port: Port) -> None:
         self.port = port
-        self.cnx = ServerCnx(port.ground)
+        self.cnx = ServerCnx(port.context)
         self.transport = FakeTransport(self.cnx)
         self.cnx.connection_made(self.transport)  # type: ignore[arg-type]
         self._requests = itertools.count(1)

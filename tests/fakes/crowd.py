@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from broker.model.entry import Entry
 from broker.service.consumer import Consumer, SubscriptionType
-from broker.service.dispatcher import facts_of, messages_of
-from broker.service.key_shared import sticky_hash_of
+from broker.service.dispatch.key_shared import sticky_hash_of
+from broker.service.entry_facts import facts_of, messages_of
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.subscription import Subscription
 from tests.fakes.ports import FakeConsumerPort, Key
@@ -37,7 +37,7 @@ class Crowd:
         self.topic = topic
         self.kind = kind
         self.in_order = in_order
-        """Nobody refuses messages, so each consumer gets a key's entries in order."""
+        """No consumer refuses messages, so each gets a key's entries in order."""
         self.members: list[Member] = []
         self.delivered: set[Key] = set()
         self.published = 0
@@ -134,12 +134,16 @@ class Crowd:
             if len(self.delivered) == self.published and not self.members[0].held:
                 break
         [member] = self.members
-        limiter = self.stage.ground.reads_limiter
+        limiter = self.stage.environment.reads_limiter
         assert (limiter.remaining_bytes, limiter.queued) == (limiter.budget_bytes, 0)
         assert len(self.delivered) == self.published, "an entry was never delivered"
         assert member.subscription.cursor.backlog == 0
         dispatcher = member.subscription.dispatcher
-        assert (dispatcher.unacked, len(dispatcher.replay), dispatcher.redeliveries) == (0, 0, {})  # type: ignore[union-attr]
+        assert (
+            dispatcher.consumer_set.unacked,
+            len(dispatcher.redelivery.queue),
+            dispatcher.redelivery.counts,
+        ) == (0, 0, {})  # type: ignore[union-attr]
         assert (member.consumer.pending, member.consumer.hashes, member.consumer.unacked) == ({}, {}, 0)
 
 

@@ -1,4 +1,4 @@
-"""Ledgers on one bookie, for tests of what stands above them."""
+"""Ledgers on one bookie, for tests of the layers above."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ ADDRESS = "127.0.0.1:3181"
 
 
 def on_one_bookie(metadata: MetadataStore, client: LedgerClient) -> Ledgers:
+    """Ledgers whose entries are all on `client`."""
     loop = asyncio.get_running_loop()
     return Ledgers(
         metadata,

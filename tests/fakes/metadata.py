@@ -11,24 +11,26 @@ from broker.model.errors import MetadataError
 
 
 class FakeMetadata(MemoryMetadataStore):
+    """Refuses writes while `refusing`, and delays them while `gate` is an unset event."""
+
     def __init__(self) -> None:
         super().__init__()
         self.refusing = False
         self.gate: asyncio.Event | None = None
-        """Writes and listings wait for it where there is one."""
+        """Writes and listings wait for it; None = they do not wait."""
 
     async def put(self, key: str, value: bytes, expected: int | None = None) -> int:
         if self.gate is not None:
             await self.gate.wait()
         if self.refusing:
-            raise MetadataError("no writes today")
+            raise MetadataError("refused by the test")
         return await super().put(key, value, expected)
 
     async def put_all(self, puts: Sequence[Put]) -> list[int]:
         if self.gate is not None:
             await self.gate.wait()
         if self.refusing:
-            raise MetadataError("no writes today")
+            raise MetadataError("refused by the test")
         return await super().put_all(puts)
 
     async def children(self, key: str) -> list[str]:

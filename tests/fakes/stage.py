@@ -10,26 +10,28 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TypeVar, cast
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.ledger_client.memory import MemoryLedgerClient
 from broker.loop.turn import Turn
-from broker.managed_ledger.ground import Ground
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.model.topic_name import parse_topic_name
 from broker.service.consumer import Consumer, KeySharedMeta, SubscribeOptions, SubscriptionType
 from broker.service.namespaces import Namespaces
+from broker.service.partitioned_topics import PartitionedTopics
 from broker.service.persistent_topic import PersistentTopic
 from broker.service.producer import AccessMode, Producer
 from broker.service.settings import ServiceSettings
 from broker.service.subscription import Subscription
+from broker.service.topic_ownership import SingleBroker, TopicOwner
 from broker.service.topic_registry import TopicRegistry
 from tests.fakes.ledgers import on_one_bookie
 from tests.fakes.messages import SENT_AT_MS, message
 from tests.fakes.metadata import FakeMetadata
 from tests.fakes.ports import FakeConsumerPort, FakeProducerPort
+from tests.fakes.whole_cache import WholeCache
 
 T = TypeVar("T")
 TOPIC = "persistent://public/default/t"
@@ -57,11 +59,11 @@ class Stage:
         self.metadata = FakeMetadata()
         self.ledgers = MemoryLedgerClient(self.soon.append)
         self.turn = Turn(self.soon.append, lambda: self.now_ns)
-        self.ground = Ground(
+        self.environment = ManagedLedgerEnvironment(
             metadata=self.metadata,
             ledgers=on_one_bookie(self.metadata, self.ledgers),
             ids=LedgerIds(self.metadata),
-            caches=EntryCacheManager(EntryCacheSettings(cache_bytes, policy=policy)),
+            caches=WholeCache(EntryCacheSettings(cache_bytes, policy=policy)),
             turn=self.turn,
             now_ns=lambda: self.now_ns,
             wall_ms=lambda: self.wall_ms,
@@ -69,14 +71,16 @@ class Stage:
         )
         self.namespaces = Namespaces(self.metadata, "standalone")
         self.registry = TopicRegistry(
-            self.ground,
+            self.environment,
             ManagedLedgerSettings(
                 entries_per_ledger_max=entries_per_ledger, rollover_ns_min=0, mark_delete_rate=0
             ),
             ServiceSettings(**settings),  # type: ignore[arg-type]
             self.namespaces,
+            ownership=SingleBroker(TopicOwner("pulsar://here:1", "http://here:2")),
             call_later=lambda seconds, callback: self.timers.append((seconds, callback)),
         )
+        self.partitioned = PartitionedTopics(self.registry)
         self.added: dict[tuple[int, int], bytes] = {}
         self._consumer_ids = 0
 

@@ -1,8 +1,8 @@
-"""What a bad peer does to a broker: one coroutine per kind, each telling what came of its connections.
+"""Attacks on a broker: one coroutine per kind of bad peer, each returns the outcomes of its connections.
 
-Law of the place: every attack is bounded in frames, bytes and connections, gets its randomness handed in, and uses
-names of its own (`fuzz…`); whether the broker took it well is judged in `campaign`, except for answers that the
-protocol prescribes, which an attack asserts itself.
+Law: every attack is bounded in frames, bytes and connections, takes its randomness from the target, and uses names of its
+own (`fuzz…`). `campaign` judges the state of the broker afterwards; answers that the protocol prescribes are asserted by the
+attack itself.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def lying(target: Target) -> Outcomes:
 
 
 async def claimed(target: Target) -> Outcomes:
-    """Many connections announce the longest frame there is and send nothing of it: must cost next to nothing."""
+    """Many connections announce the longest frame and send none of it; this must cost hardly any memory."""
     header = (corpus.FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x08"
     return await each(target, [header] * (60 * target.scale), side_by_side=60)
 
@@ -104,7 +104,7 @@ async def lying_messages(target: Target) -> Outcomes:
 
 
 async def bad_checksum(target: Target) -> Outcomes:
-    """SEND_ERROR ChecksumError, and the next SEND of the same producer is taken."""
+    """A wrong checksum gets SEND_ERROR ChecksumError, and the next SEND of the producer is stored."""
     connection, _ = await producing(target)
     try:
         count = 20 * target.scale
@@ -120,7 +120,7 @@ async def bad_checksum(target: Target) -> Outcomes:
 
 
 async def out_of_order(target: Target) -> Outcomes:
-    """Commands in any order with ids that nobody has opened, on each connection until it closes."""
+    """Commands in any order with ids that were never opened, on each connection until it closes."""
     conversations = []
     for _ in range(20 * target.scale):
         commands = [corpus.any_command(target.rng, without=("CONNECT",)) for _ in range(25)]
@@ -134,7 +134,7 @@ async def out_of_order(target: Target) -> Outcomes:
 
 
 async def never_opened(target: Target) -> Outcomes:
-    """Each command that names a producer or consumer, for one that was never opened, and what must come back."""
+    """Sends each command that names a producer or consumer for one that was never opened; checks the answers."""
     expected = {
         "FLOW": None,
         "REDELIVER_UNACKNOWLEDGED_MESSAGES": None,
@@ -239,7 +239,7 @@ async def churn(target: Target) -> Outcomes:
 
 
 async def never_reads_answers(target: Target) -> Outcomes:
-    """PINGs without end and no reading: sooner or later the broker must stop reading, too."""
+    """Sends PINGs without reading; the broker must stop reading as well."""
     reader, writer = await bare_connection(target)
     batch = simple_frame(build_command("PING", {})) * 5000
     limit, sent = 256 * 1024 * 1024, 0

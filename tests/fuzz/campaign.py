@@ -1,4 +1,4 @@
-"""Attacks a broker process, one kind after the other, and judges how it took them.
+"""Attacks a broker process, one kind after the other, and judges its state after each.
 
 Law of the place, the same for every attack: a canary on connections of its own goes on producing and consuming
 meanwhile; resident memory is back within bounds afterwards; the log has at most one line per connection that
@@ -23,7 +23,7 @@ from tests.support.raw_client import RawConnection, build_command
 from tests.vectors.broker_process import BrokerProcess
 
 MEMORY_GROWTH_BYTES_MAX: Final = 96 * 1024 * 1024
-"""Over a whole round: what the broker keeps on purpose (its cache, buffers that the allocator holds) fits in."""
+"""Growth of memory allowed over a whole round; covers the cache and buffers that the allocator keeps."""
 
 CANARY_MESSAGE_S_MAX: Final = 20.0
 """A well-behaved client may notice a flood on a busy machine, but not more than this."""

@@ -131,7 +131,7 @@ _MAKERS: Final[dict[str, Callable[[Random], Fields]]] = {
 
 
 def any_command(rng: Random, *, without: tuple[str, ...] = ()) -> BaseCommand:
-    """A command that a client may send, with ids that nobody has opened and values at the edges."""
+    """A command that a client may send, with ids that were never opened and values at the edges."""
     name = rng.choice([name for name in _MAKERS if name not in without])
     return build_command(name, _MAKERS[name](rng))
 

@@ -1,4 +1,4 @@
-"""Connections for attacks: good ones, bad ones, and what the broker made of them.
+"""Connections for attacks, good ones and bad ones, and the outcomes of bad ones.
 
 Law of the place: nothing here judges the broker, except that a peer that behaves must be served.
 """
@@ -55,7 +55,7 @@ def send_for(pulsar: str, batch: bytes, seconds: float) -> int:
 async def each(
     target: Target, blobs: list[bytes], *, handshake: bool = True, side_by_side: int = SIDE_BY_SIDE
 ) -> Outcomes:
-    """Sends each blob on a connection of its own and tells what came of it."""
+    """Sends each blob on a connection of its own; returns the outcomes."""
     places = asyncio.Semaphore(side_by_side)
 
     async def one(blob: bytes) -> str:
@@ -73,7 +73,7 @@ async def each(
 
 
 async def settled(connection: RawConnection) -> str:
-    """What the broker did: closed the connection, said something, or nothing at all for a while."""
+    """Returns the outcome: the broker closed the connection, answered, or stayed silent for a while."""
     answered = False
     while True:
         try:
@@ -159,7 +159,7 @@ def _position(message_id: MessageIdData) -> tuple[int, int]:
 
 
 async def bare_connection(target: Target) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection past its handshake of which nobody reads: its reader's buffer is small."""
+    """A connection after its handshake that is not read; its receive buffer is small."""
     host, port = address(target.pulsar)
     reader, writer = await asyncio.open_connection(host, port, limit=4096)
     writer.write(simple_frame(build_command("CONNECT", {"client_version": "f", "protocol_version": 19})))

@@ -11,7 +11,7 @@ from tests.vectors.broker_process import BrokerProcess
 
 
 @pytest.mark.slow
-async def test_bad_peers_harm_nobody(tmp_path: Path) -> None:
+async def test_attacks_leave_the_broker_and_other_clients_unharmed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         report = await run_round(broker, seed=20261121)
     assert report.all_faults == []

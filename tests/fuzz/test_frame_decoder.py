@@ -25,15 +25,15 @@ def receive_buffer(*, shared: bool, limit: int = LIMIT) -> ReceiveBuffer:
 
 
 def cut(pieces: list[bytes], *, shared: bool, limit: int = LIMIT) -> list[tuple[bytes, bytes]]:
-    """The frames as (command, rest), fed in `pieces`; a piece longer than the room goes in several."""
+    """The frames as (command, rest), fed in `pieces`; a piece longer than the free space is fed in several."""
     inbox = receive_buffer(shared=shared, limit=limit)
     frames = []
     for piece in pieces:
         while piece:
-            room = inbox.writable()
-            taken = min(len(piece), len(room))
+            free = inbox.writable()
+            taken = min(len(piece), len(free))
             assert taken > 0
-            room[:taken] = piece[:taken]
+            free[:taken] = piece[:taken]
             piece = piece[taken:]
             found = inbox.received(taken)
             frames += [
@@ -50,7 +50,7 @@ def in_pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 2**32), cuts=st.lists(st.integers(0, 100_000), max_size=30), shared=st.booleans())
-def test_frames_do_not_depend_on_how_the_bytes_arrive(seed: int, cuts: list[int], shared: bool) -> None:
+def test_frames_are_the_same_in_any_pieces(seed: int, cuts: list[int], shared: bool) -> None:
     rng = Random(seed)
     sent = [corpus.any_frame(rng) for _ in range(rng.randrange(1, 12))]
     data = b"".join(sent)
@@ -73,7 +73,7 @@ def test_any_bytes_give_frames_or_one_protocol_error(data: bytes, cuts: list[int
 
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32))
-def test_a_mutated_frame_gives_frames_or_one_protocol_error(seed: int) -> None:
+def test_mutated_frame_gives_frames_or_one_protocol_error(seed: int) -> None:
     rng = Random(seed)
     data = corpus.mutated(corpus.any_frame(rng), rng)
     with contextlib.suppress(ProtocolError):
@@ -93,7 +93,7 @@ def test_any_entry_is_read_or_refused(body: bytes) -> None:
         read_facts(body)
 
 
-def test_the_limit_counts_the_size_field() -> None:
+def test_frame_limit_counts_the_size_field() -> None:
     at_limit = (LIMIT - 4).to_bytes(4, "big")
     assert cut([at_limit], shared=True) == []
     with pytest.raises(ProtocolError, match=str(LIMIT + 1)):
@@ -101,7 +101,7 @@ def test_the_limit_counts_the_size_field() -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_long_frame_arrives_whole(shared: bool) -> None:
+def test_long_frame_arrives_whole(shared: bool) -> None:
     body = Random(1).randbytes(3_000_000)
     frame = (len(body) + 6).to_bytes(4, "big") + b"\x00\x00\x00\x02ab" + body
     small = corpus.any_frame(Random(2))
@@ -117,7 +117,7 @@ def test_a_long_frame_arrives_whole(shared: bool) -> None:
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_a_size_that_is_only_claimed_gets_little_room(shared: bool) -> None:
+def test_claimed_size_alone_gets_little_memory(shared: bool) -> None:
     inbox = receive_buffer(shared=shared, limit=corpus.FRAME_BYTES_MAX)
     header = (corpus.FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x08"
     inbox.writable()[: len(header)] = header

@@ -16,7 +16,7 @@ from typing import Final
 import pulsar
 import pytest
 
-from broker.entry_cache.replay import Replay
+from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_reader import BrokerLifetime, events, find
 from tests.interop.support import Admin, numbered, publish, read, receive, wait_until

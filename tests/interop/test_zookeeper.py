@@ -11,7 +11,7 @@ import pulsar
 import pytest
 from kazoo.client import KazooClient
 
-from tests.bookie_stub.compose.test_process import Process
+from tests.bookie_stub.bookie_process import Process
 from tests.interop.support import nothing_comes, numbered, publish, receive, wait_until
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port

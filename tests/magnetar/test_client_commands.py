@@ -10,7 +10,7 @@ import pytest
 
 from magnetar.clients.client import CommandError, add_connection_flags, connection_of
 from magnetar.commands import consume, perf, produce
-from magnetar.commands.histogram import Histogram
+from magnetar.commands.latencies import Latencies
 from magnetar.commands.perf_consume import subscriptions_of
 from magnetar.commands.perf_produce import payloads_of
 from magnetar.commands.perf_report import (
@@ -65,7 +65,7 @@ def test_a_message_is_shown_as_pulsars_tool_shows_it() -> None:
 
 
 def test_lines_have_pulsar_perfs_form() -> None:
-    latencies = Histogram()
+    latencies = Latencies()
     for value in (1000, 2000, 3000):
         latencies.record(value)
     text = latency_text(latencies, INTERVAL_PERCENTS)
@@ -155,3 +155,10 @@ def test_a_missing_client_is_named_with_the_remedy(
 def test_perf_without_a_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert perf.main([]) == 2
     assert "produce" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["produce", "consume"])
+def test_perf_finds_its_sub_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        perf.main([command, "--help"])
+    assert f"magnetar perf {command}" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`magnetar admin snapshot`: of a broker that is running, of ZooKeeper, and of what Apache Pulsar would have written."""
+"""`magnetar admin snapshot` of a running broker, of ZooKeeper, and of values in Apache Pulsar's format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pulsar
 import pyarrow.parquet as pq
 import pytest
 
-from broker.managed_ledger.ledger_info import CursorSnapshot, encode_cursor
+from broker.managed_ledger.managed_ledger_info import CursorInfo, encode_cursor_info
 from broker.model.position import Position
 from magnetar.__main__ import main
 from magnetar.snapshot.node_path import NodePath, describe
@@ -53,7 +53,7 @@ def take(url: str, folder: Path) -> dict[str, list[dict[str, object]]]:
         ("/counters/broker-starts", NodePath("other")),
     ],
 )
-def test_what_a_path_says(path: str, expected: NodePath) -> None:
+def test_describe_reads_kind_and_names_from_a_path(path: str, expected: NodePath) -> None:
     assert describe(path) == expected
 
 
@@ -61,10 +61,10 @@ def rows(path: str, value: bytes, table: str) -> list[tuple[object, ...]]:
     return [row for name, row in rows_of(Node(path, value, 3, 1000, 0)) if name == table]
 
 
-def test_runs_of_acks_are_counted_over_pages() -> None:
+def test_acked_ranges_are_counted_across_pages() -> None:
     """3, 5-6, and 255-257 over the border of two pages."""
     pages = [(7, 0, 1 << 3 | 3 << 5 | 1 << 255), (7, 256, 3), (8, 0, 1)]
-    value = encode_cursor(CursorSnapshot(Position(7, 1), {}, pages))
+    value = encode_cursor_info(CursorInfo(Position(7, 1), {}, pages))
     path = "/managed-ledgers/a/b/persistent/c%20d/s"
     assert rows(path, value, "cursors") == [(T, "s", 7, 1, 4, 7, 8, 0, len(value), True, 1000)]
 
@@ -75,7 +75,7 @@ def field(number: int, content: int | bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
-def test_values_of_apache_pulsar() -> None:
+def test_values_of_apache_pulsar_give_the_same_tables() -> None:
     log = field(1, field(1, 5) + field(2, 10) + field(3, 1000) + field(4, 99)) + field(1, field(1, 9))
     path = "/managed-ledgers/a/b/persistent/c%20d"
     assert rows(path, log, "references") == [
@@ -105,7 +105,7 @@ def test_values_of_apache_pulsar() -> None:
         ("/schemas/a/b/c", b"\x08\x01\x12\x02\x08"),
     ],
 )
-def test_what_cannot_be_read_is_set_aside(path: str, value: bytes) -> None:
+def test_unreadable_value_gives_a_row_with_the_reason(path: str, value: bytes) -> None:
     assert [row[0] for row in rows(path, value, "unreadable")] == [path]
     assert len(rows(path, value, "nodes")) == 1
 
@@ -139,7 +139,7 @@ def check(found: dict[str, list[dict[str, object]]], topic: str) -> None:
     assert found["unreadable"] == []
 
 
-def test_of_the_embedded_store(tmp_path: Path) -> None:
+def test_snapshot_of_the_file_store(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"bookieAddress": "embedded"}) as broker:
         topic = work(broker.addresses.pulsar)
         url = f"file:{tmp_path / 'data/metadata.sqlite'}"
@@ -150,7 +150,7 @@ def test_of_the_embedded_store(tmp_path: Path) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
+def test_snapshot_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
     url = f"zk:{zookeeper.address}/{tmp_path.name}"
     with BrokerProcess(tmp_path, {"metadataStoreUrl": url}) as broker:
         topic = work(broker.addresses.pulsar)
@@ -161,8 +161,8 @@ def test_of_zookeeper(zookeeper: ZooKeeper, tmp_path: Path) -> None:
     assert "/managed-ledgers/public/default/persistent" in parents
 
 
-def test_many_rows_come_in_groups(tmp_path: Path) -> None:
-    """More than a group of rows, and a report on the way."""
+def test_snapshot_writes_more_than_one_row_group(tmp_path: Path) -> None:
+    """60,000 ledgers: more than one row group, and one progress report."""
     store = sqlite3.connect(tmp_path / "m.sqlite")
     store.execute("CREATE TABLE node (key TEXT PRIMARY KEY, value BLOB, version INTEGER)")
     value = encode(LedgerMetadata((Segment(("b:1",)),), LedgerState.CLOSED, 10, 0))
@@ -180,7 +180,9 @@ def test_many_rows_come_in_groups(tmp_path: Path) -> None:
         ("zk:a,,b", "allowed is zk:"),
     ],
 )
-def test_what_is_no_store(url: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snapshot_refuses_a_url_without_a_store(
+    url: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["admin", "snapshot", str(tmp_path / "s"), "--metadata-url", url]) == 1
     error = capsys.readouterr().err
     assert reason in error
@@ -188,7 +190,9 @@ def test_what_is_no_store(url: str, reason: str, tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "s").exists()
 
 
-def test_a_file_that_is_no_store_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_snapshot_of_a_damaged_file_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "m").write_text("no database" * 100)
     assert main(["admin", "snapshot", str(tmp_path / "s"), "--metadata-url", f"file:{tmp_path / 'm'}"]) == 1
     assert "not a database" in capsys.readouterr().err

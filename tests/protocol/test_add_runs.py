@@ -1,4 +1,4 @@
-"""Runs of adds: what is cut together is what single requests would say, and whatever is unusual is left to these."""
+"""Runs of v2 adds equal single requests, and end at every frame that is unusual."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def by_single_requests(frames: list[bytes]) -> list[AddRequest]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**56 - 1), st.binary(max_size=3)), min_size=1, max_size=70))
-def test_a_run_is_what_single_requests_say(adds: list[tuple[int, bytes]]) -> None:
+def test_run_equals_single_requests(adds: list[tuple[int, bytes]]) -> None:
     frames = [frame(entry_id, payload) for entry_id, payload in adds]
     run = cut(b"".join(frames))
     singles = by_single_requests(frames)
@@ -60,7 +60,7 @@ def test_a_run_is_what_single_requests_say(adds: list[tuple[int, bytes]]) -> Non
 
 @pytest.mark.parametrize("size", [0, 1, 100, 5000])
 @pytest.mark.parametrize("count", [1, 2, 16, 17, 63, 64, 65, 300])
-def test_equal_lengths(count: int, size: int) -> None:
+def test_run_of_equal_lengths_equals_single_requests(count: int, size: int) -> None:
     frames = [frame(entry_id, bytes([entry_id % 251]) * size) for entry_id in range(count)]
     run = cut(b"".join(frames))
     assert records_of(run) == [single.record for single in by_single_requests(frames)]
@@ -87,7 +87,7 @@ def test_equal_lengths(count: int, size: int) -> None:
         encode_read_request(7, 99),
     ],
 )
-def test_what_does_not_belong_to_a_run_ends_it(count: int, size: int, other: bytes) -> None:
+def test_run_ends_at_a_frame_that_is_no_plain_add_of_its_ledger(count: int, size: int, other: bytes) -> None:
     frames = [frame(entry_id, bytes(size)) for entry_id in range(count)]
     run = cut(b"".join(frames) + other)
     assert run.entry_ids == range(count)
@@ -97,21 +97,21 @@ def test_what_does_not_belong_to_a_run_ends_it(count: int, size: int, other: byt
     assert following is None or list(following.entry_ids) == [99]
 
 
-def test_a_run_in_the_middle() -> None:
+def test_run_is_cut_from_the_middle_of_the_bytes() -> None:
     frames = [frame(entry_id, bytes(20)) for entry_id in range(5)]
     data = b"xyz" + b"".join(frames)
     assert cut(data, 3).entry_ids == range(5)
     assert cut(data, 3 + len(frames[0])).entry_ids == range(1, 5)
 
 
-def test_a_length_counts_what_stands_behind_it() -> None:
+def test_length_limit_excludes_the_length_field_itself() -> None:
     one = frame(0, bytes(100))
     assert cut_add_run(one, 0, len(one), len(one) - 4) is not None
     assert cut_add_run(one, 0, len(one), len(one) - 5) is None
 
 
 @given(st.lists(st.integers(0, 2**56 - 1), min_size=1, max_size=40), st.sampled_from([0, 101, 104]))
-def test_answers_to_a_run(entry_ids: list[int], rc: int) -> None:
+def test_answers_to_a_run_equal_single_answers(entry_ids: list[int], rc: int) -> None:
     run = cut(b"".join(map(frame, entry_ids)))
     expected = b"".join([encode_add_response(2, rc, 7, entry_id) for entry_id in entry_ids])
     assert encode_add_answers(rc, run.ledger_id, run.ids) == expected

@@ -1,4 +1,4 @@
-"""Runs of v3 adds: what is cut together is what single requests would say, and whatever is unusual is left to these."""
+"""Runs of v3 adds equal single requests, and end at every frame that is unusual."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def records_of(run: AddRunV3) -> list[bytes]:
         max_size=70,
     )
 )
-def test_runs_are_what_single_requests_say(adds: list[tuple[int, int, bytes]]) -> None:
+def test_runs_and_their_answers_equal_single_requests(adds: list[tuple[int, int, bytes]]) -> None:
     data = b"".join([frame(entry_id, payload, txn=txn) for entry_id, txn, payload in adds])
     runs = cut_all(data)
     assert [entry_id for run in runs for entry_id in run.entry_ids] == [entry_id for entry_id, _, _ in adds]
@@ -74,21 +74,21 @@ def test_runs_are_what_single_requests_say(adds: list[tuple[int, int, bytes]]) -
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 300])
-def test_what_follows_one_another_is_one_run(count: int) -> None:
+def test_consecutive_adds_are_one_run(count: int) -> None:
     first = 1 << 21
     run = cut(b"".join([frame(first + n, bytes(50), txn=first + 3 * n) for n in range(count)]))
     assert run is not None
     assert run.entry_ids == range(first, first + count)
 
 
-def test_a_run_ends_where_a_number_gets_longer() -> None:
+def test_run_ends_where_a_varint_gets_longer() -> None:
     runs = cut_all(b"".join([frame(n, txn=n) for n in range(100, 200)]))
     assert [run.entry_ids for run in runs] == [range(100, 128), range(128, 200)]
 
 
 @pytest.mark.parametrize("ledger_id", [7, 127, 128, 1 << 40])
 @pytest.mark.parametrize("size", [0, 50, 80, 200, 9000])
-def test_two_adds_alike_begin_a_run(ledger_id: int, size: int) -> None:
+def test_run_begins_with_two_adds_of_one_ledger_and_length_only(ledger_id: int, size: int) -> None:
     """And nothing else does: a single request is cheaper than a run of one."""
     first, second, other, longer = (
         frame(entry, bytes(payload), ledger_id=ledger)
@@ -114,7 +114,7 @@ def test_two_adds_alike_begin_a_run(ledger_id: int, size: int) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_whatever_was_received_begins_a_run_or_does_not(data: bytes) -> None:
+def test_begins_run_v3_answers_for_any_bytes(data: bytes) -> None:
     header = b"\0\0\0\x50\x0a\x07\x08\x03\x10\x02\x18"
     for received in (data, header[:4] + data, header + data, (header + data).ljust(84, b"\xff") * 2):
         if len(received) >= 4:
@@ -175,7 +175,7 @@ def a_read() -> Request:
         a_read(),
     ],
 )
-def test_what_does_not_belong_to_a_run_ends_it(count: int, other: Request) -> None:
+def test_run_ends_at_a_frame_that_is_no_plain_add_of_its_ledger(count: int, other: Request) -> None:
     data = b"".join([frame((1 << 21) + n) for n in range(count)])
     run = cut(data + encode_message(other))
     if count == 0:
@@ -197,7 +197,7 @@ def with_long_number(inside: int) -> bytes:
 
 
 @pytest.mark.parametrize("inside", [5, 1 << 21, (1 << 28) + 5])
-def test_a_number_written_longer_than_need_be_is_left_to_a_single_request(inside: int) -> None:
+def test_overlong_varint_is_left_to_a_single_request(inside: int) -> None:
     found = parse_request(with_long_number(inside)[4:])
     assert found is not None
     assert found.addRequest.entryId == 5
@@ -208,12 +208,12 @@ def test_a_number_written_longer_than_need_be_is_left_to_a_single_request(inside
 
 
 @pytest.mark.parametrize("missing", [1, 20, 60])
-def test_a_frame_that_is_not_there_yet(missing: int) -> None:
+def test_incomplete_frame_is_no_run(missing: int) -> None:
     assert cut(frame(1 << 21)[:-missing]) is None
 
 
 @given(st.integers(0, 90), st.integers(0, 255))
-def test_damage_is_never_taken_for_another_add(place: int, byte: int) -> None:
+def test_damaged_byte_never_changes_the_add_that_is_read(place: int, byte: int) -> None:
     data = bytearray(frame(1 << 21) * 3)
     data[place % len(data)] = byte
     run = cut(bytes(data))

@@ -1,4 +1,4 @@
-"""BookKeeper's v2 frames: golden bytes, both directions, and what is not the language."""
+"""BookKeeper's v2 frames: golden bytes, both directions, and malformed packets."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def packet(frame: bytes) -> bytes:
         ),
     ],
 )
-def test_golden_frames(frame: bytes, golden: str) -> None:
+def test_encoded_frames_equal_golden_bytes(frame: bytes, golden: str) -> None:
     assert frame == bytes.fromhex(golden)
 
 
-def test_requests_come_back_as_they_were_sent() -> None:
+def test_requests_decode_to_the_encoded_values() -> None:
     assert wire.decode_request(packet(bytes.fromhex(ADD))) == wire.AddRequest(2, 0, KEY, 7, 0, RECORD)
     assert wire.decode_request(packet(wire.encode_add_request(ENTRY, KEY, 6)))[1] == 6
     assert wire.decode_request(packet(wire.encode_read_request(7, -1))) == wire.ReadRequest(2, 0, 7, -1, b"")
@@ -79,7 +79,7 @@ def test_requests_come_back_as_they_were_sent() -> None:
     )
 
 
-def test_responses_come_back_as_they_were_sent() -> None:
+def test_responses_decode_to_the_encoded_values() -> None:
     decode = wire.decode_response
     assert decode(packet(wire.encode_add_response(2, 104, 7, 3))) == wire.AddResponse(104, 7, 3)
     assert decode(packet(wire.encode_read_response(2, 0, 7, -1, ENTRY))) == wire.ReadResponse(0, 7, -1, ENTRY)
@@ -95,21 +95,21 @@ def test_responses_come_back_as_they_were_sent() -> None:
     )
 
 
-def test_a_memoryview_does_as_well_as_bytes() -> None:
+def test_decode_request_accepts_a_memoryview() -> None:
     request = wire.decode_request(memoryview(packet(bytes.fromhex(ADD))))
     assert isinstance(request, wire.AddRequest)
     assert type(request.record) is bytes
     assert request.record == RECORD
 
 
-def test_trailing_bytes_and_unknown_flags_are_ignored() -> None:
+def test_read_ignores_trailing_bytes_and_unknown_flags() -> None:
     frame = packet(wire.encode_read_request(7, 0)) + b"tail"
     assert wire.decode_request(frame) == wire.ReadRequest(2, 0, 7, 0, b"")
     flags = frame[:2] + b"\x00\x08" + frame[4:]
     assert wire.decode_request(flags) == wire.ReadRequest(2, 8, 7, 0, b"")
 
 
-def test_a_short_entry_is_named_not_cut_off() -> None:
+def test_short_entry_decodes_to_a_short_add_request() -> None:
     for size in (16, 20, 23):
         request = wire.decode_request(packet(wire.encode_add_request(ENTRY[:size], KEY)))
         assert request == wire.ShortAddRequest(2, 7, 0)
@@ -136,20 +136,20 @@ def test_a_short_entry_is_named_not_cut_off() -> None:
         "0a06080310011805a206050897281000",
     ],
 )
-def test_what_is_not_the_language(bad: str) -> None:
+def test_decode_request_refuses_malformed_packets(bad: str) -> None:
     with pytest.raises(wire.FrameError):
         wire.decode_request(bytes.fromhex(bad))
 
 
 @given(st.binary(max_size=120))
-def test_random_packets_are_read_or_refused(data: bytes) -> None:
+def test_random_packets_decode_or_raise_frame_error(data: bytes) -> None:
     for decode in (wire.decode_request, wire.decode_response):
         with contextlib.suppress(wire.FrameError):
             decode(data)
 
 
 @given(st.integers(1, 7), st.binary(max_size=60))
-def test_nearly_right_packets_are_read_or_refused(opcode: int, rest: bytes) -> None:
+def test_nearly_right_packets_decode_or_raise_frame_error(opcode: int, rest: bytes) -> None:
     data = struct.pack(">BBH", 2, opcode, len(rest) % 8) + rest
     for decode in (wire.decode_request, wire.decode_response):
         with contextlib.suppress(wire.FrameError):

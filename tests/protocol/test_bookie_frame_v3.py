@@ -1,4 +1,4 @@
-"""BookKeeper's v3 frames: golden bytes, the answers around prepared bytes, and what is not the language."""
+"""BookKeeper's v3 frames: golden bytes, answers written by hand, and malformed packets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def request(operation: OperationType.ValueType, txn_id: int = 1) -> Request:
     return message
 
 
-def test_golden_add() -> None:
+def test_add_and_its_answer_equal_golden_bytes() -> None:
     add = request(ADD_ENTRY)
     add.addRequest.ledgerId, add.addRequest.entryId = 7, 0
     add.addRequest.masterKey, add.addRequest.body = bytes.fromhex(KEY), bytes.fromhex(ENTRY)
@@ -47,7 +47,7 @@ def test_golden_add() -> None:
     )
 
 
-def test_golden_read() -> None:
+def test_read_and_its_answers_equal_golden_bytes() -> None:
     read = request(READ_ENTRY, 79)
     read.readRequest.ledgerId, read.readRequest.entryId = 5169, 0
     assert wire.encode_message(read).hex() == "000000100a0608031001184fa2060508b1281000"
@@ -62,7 +62,7 @@ def test_golden_read() -> None:
 @pytest.mark.parametrize(
     ("operation", "golden"), [(START_TLS, "0000000b0a06080310091852109403"), (BATCH_READ_ENTRY, None)]
 )
-def test_what_is_not_served_is_answered_by_the_status_alone(
+def test_operation_without_a_part_is_answered_by_the_status_alone(
     operation: OperationType.ValueType, golden: str | None
 ) -> None:
     answer = wire.answer_to(request(operation, 82), v2.RC_BAD_REQUEST)
@@ -70,21 +70,21 @@ def test_what_is_not_served_is_answered_by_the_status_alone(
     assert golden is None or wire.encode_message(answer).hex() == golden
 
 
-def test_an_answer_is_version_3_and_without_priority() -> None:
+def test_answer_has_version_3_and_no_priority() -> None:
     old = request(READ_ENTRY)
     old.header.version, old.header.priority = 2, 100
     header = wire.answer_to(old, v2.RC_BAD_VERSION).header
     assert (header.version, header.HasField("priority")) == (VERSION_THREE, False)
 
 
-def test_every_result_has_a_status_of_its_own() -> None:
+def test_every_result_code_has_its_own_status() -> None:
     codes = {value for name, value in vars(v2).items() if name.startswith("RC_")}
     assert set(wire.STATUS) == codes
     assert set(wire.STATUS.values()) == set(StatusCode.values())
 
 
 @given(UINT64, st.sampled_from(sorted(wire.STATUS)), INT64, INT64)
-def test_an_add_is_answered_as_protobuf_would(txn_id: int, rc: int, ledger_id: int, entry_id: int) -> None:
+def test_add_answer_equals_protobufs_encoding(txn_id: int, rc: int, ledger_id: int, entry_id: int) -> None:
     add = request(ADD_ENTRY, txn_id)
     add.addRequest.ledgerId, add.addRequest.entryId = ledger_id, entry_id
     expected = wire.encode_message(wire.answer_to(add, rc))
@@ -92,7 +92,7 @@ def test_an_add_is_answered_as_protobuf_would(txn_id: int, rc: int, ledger_id: i
 
 
 @given(UINT64, INT64, INT64, st.binary(max_size=300), st.none() | INT64)
-def test_an_entry_is_answered_as_protobuf_would(
+def test_entry_answer_equals_protobufs_encoding(
     txn_id: int, ledger_id: int, entry_id: int, entry: bytes, lac: int | None
 ) -> None:
     expected = Response(status=EOK)
@@ -105,7 +105,7 @@ def test_an_entry_is_answered_as_protobuf_would(
     assert found == wire.encode_message(expected)
 
 
-def test_v2_packets_are_not_v3() -> None:
+def test_parse_request_refuses_v2_packets() -> None:
     frames = [
         v2.encode_read_request(7, 0),
         v2.encode_fence_request(7, bytes(20)),
@@ -129,11 +129,11 @@ def test_v2_packets_are_not_v3() -> None:
         "0a0608031001184f a20602 0801",  # no entry id
     ],
 )
-def test_what_is_not_the_language(packet: str) -> None:
+def test_parse_request_refuses_malformed_packets(packet: str) -> None:
     assert wire.parse_request(bytes.fromhex(packet)) is None
 
 
 @given(st.binary(max_size=80))
-def test_random_packets_are_read_or_refused(data: bytes) -> None:
+def test_random_packets_parse_or_are_refused(data: bytes) -> None:
     parsed = wire.parse_request(data)
     assert parsed is None or parsed.IsInitialized()

@@ -13,7 +13,7 @@ from tests.protocol.unknown_fields import unknown_fields
 from tests.vectors.folder import vectors_folder
 
 
-def test_every_recorded_frame_survives_decoding_and_encoding() -> None:
+def test_recorded_bookie_frames_survive_decoding_and_encoding() -> None:
     path = vectors_folder() / "bookie/wire-v3.jsonl"
     if not path.exists():
         pytest.skip(f"{path} is not there")

@@ -1,4 +1,4 @@
-"""The list of entries: bytes that BookKeeper's own class wrote, and a reader of the format for the rest."""
+"""The list of a ledger's entries: golden bytes of BookKeeper's own class, and a reader of the format."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ def group(first: int, last: int, size: int, period: int) -> str:
         ([0, 0, 1, 1, 2], head(1) + group(0, 0, 3, 0)),
     ],
 )
-def test_golden(entries: list[int], golden: str) -> None:
+def test_encoded_runs_equal_golden_bytes(entries: list[int], golden: str) -> None:
     assert encode_entry_runs(entries).hex() == golden
 
 
-def test_a_striped_ledger_is_one_group() -> None:
+def test_striped_ledger_is_encoded_as_one_group() -> None:
     assert encode_entry_runs(range(0, 3_000_000, 3)).hex() == head(1) + group(0, 2_999_997, 1, 3)
     assert encode_entry_runs([0, 1, 3, 4, 6, 7, 20]).hex() == head(2) + group(0, 6, 2, 3) + group(
         20, 20, 1, 0
     )
 
 
-def test_ids_far_apart_are_two_groups() -> None:
+def test_ids_too_far_apart_for_an_int32_are_two_groups() -> None:
     """The distance is an int32."""
     assert encode_entry_runs([0, 2**40]).hex() == head(2) + group(0, 0, 1, 0) + group(2**40, 2**40, 1, 0)
 
 
 @given(st.sets(st.integers(0, 60)))
-def test_every_set_comes_back(entries: set[int]) -> None:
+def test_encoded_runs_decode_to_the_same_ids(entries: set[int]) -> None:
     encoded = encode_entry_runs(sorted(entries))
     version, groups = struct.unpack_from(">ii", encoded)
     assert (version, len(encoded)) == (0, 64 + 24 * groups)

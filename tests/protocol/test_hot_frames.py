@@ -1,4 +1,4 @@
-"""The two frames that are written by hand against the general codec, and the numbers inside them."""
+"""SEND_RECEIPT and MESSAGE, written by hand, equal the general codec."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ entries = st.builds(
 
 
 @given(st.integers(0, U64))
-def test_varint_is_protobufs(number: int) -> None:
+def test_varint_equals_protobufs_encoding(number: int) -> None:
     assert (
         b"\x10" + varint(number)
         == api.CommandCloseProducer(request_id=number, producer_id=0).SerializePartialToString()[2:]
@@ -40,7 +40,7 @@ def test_varint_is_protobufs(number: int) -> None:
 
 
 @given(uint64, st.lists(st.tuples(uint64, uint64, position, position), max_size=5))
-def test_a_receipt_is_what_the_general_codec_writes(
+def test_receipt_equals_the_general_codec(
     producer_id: int, receipts: list[tuple[int, int, int, int]]
 ) -> None:
     writer = ReceiptWriter(producer_id)
@@ -83,7 +83,7 @@ words = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3).map(tuple)
     st.integers(0, 300),
     words,
 )
-def test_a_message_is_what_the_general_codec_writes(
+def test_message_equals_the_general_codec(
     consumer_id: int,
     partition: int,
     epoch: int | None,
@@ -104,7 +104,7 @@ def test_a_message_is_what_the_general_codec_writes(
         assert (b"".join(out), size) == (frame, len(frame))
 
 
-def test_a_new_epoch_is_on_everything_from_then_on() -> None:
+def test_renewed_epoch_is_on_all_later_messages() -> None:
     writer = MessageWriter(1, epoch=1)
     entry = Entry(7, 8)
     for epoch in (1, 2):
@@ -115,7 +115,7 @@ def test_a_new_epoch_is_on_everything_from_then_on() -> None:
         assert b"".join(out) == expected(entry, 1, -1, epoch, 0, ())
 
 
-def test_who_sees_the_broker_entry_metadata_and_who_the_checksum() -> None:
+def test_writer_shows_entry_metadata_and_strips_checksums_as_configured() -> None:
     entry = Entry(1, 2, header=b"\x0e\x02\0\0\0\2\x10\5")
     for expose, strip, behind in [
         (False, False, bytes(entry.body)),

@@ -1,4 +1,4 @@
-"""What a broker reads of a message: spans, checksum, the few metadata fields, and its own block in front."""
+"""Message metadata, checksum and broker entry metadata, as read from an entry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def without_checksum(metadata: bytes) -> bytes:
 
 
 @given(st.binary(max_size=50), st.integers(0, 400))
-def test_the_checksum_finds_every_changed_bit(payload: bytes, place: int) -> None:
+def test_checksum_finds_every_changed_bit(payload: bytes, place: int) -> None:
     body = bytearray(message(payload))
     assert checksum_matches(memoryview(body))
     body[2 + place % (len(body) - 2)] ^= 1 << place % 8
@@ -29,14 +29,14 @@ def test_the_checksum_finds_every_changed_bit(payload: bytes, place: int) -> Non
     assert checksum_matches(memoryview(body)[6:]), "a message without one is taken as it is"
 
 
-def test_batches_chunks_and_sequence_ids() -> None:
+def test_facts_tell_batches_chunks_and_sequence_ids() -> None:
     facts = read_facts(message(batch=3, sequence_id=5))
     assert (facts.batched, facts.messages, facts.sequence_id, facts.highest_sequence_id) == (True, 3, 5, 5)
     facts = read_facts(message(chunk=(2, 3)))
     assert (facts.batched, facts.messages, facts.chunk, facts.chunks) == (False, 1, 2, 3)
 
 
-def test_the_key_is_the_ordering_key_else_the_partition_key_else_none() -> None:
+def test_key_is_the_ordering_key_else_the_partition_key_else_none() -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
     assert read_facts(without_checksum(metadata.SerializeToString())).key == NO_KEY
     metadata.partition_key = base64.b64encode(b"\xff\0").decode()
@@ -48,7 +48,7 @@ def test_the_key_is_the_ordering_key_else_the_partition_key_else_none() -> None:
     assert read_facts(without_checksum(metadata.SerializeToString())).key == b"o"
 
 
-def test_text_that_is_not_utf8_is_no_reason_to_fail() -> None:
+def test_facts_are_read_when_text_is_not_utf8() -> None:
     packed = b"\x0a\x02p\xff\x10\x00\x18\x01\x32\x01\xfe"
     facts = read_facts(without_checksum(packed))
     assert facts.key == b"\xfe"
@@ -56,12 +56,12 @@ def test_text_that_is_not_utf8_is_no_reason_to_fail() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0", b"\0\0\0\5abc", b"\0\0\0\1\xff", b"\x0e\x01\0\0\0\0\0"])
-def test_what_is_no_message_is_said_so(body: bytes) -> None:
+def test_read_facts_refuses_bytes_that_are_no_message(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         read_facts(body)
 
 
-def test_a_metadata_span_stops_at_the_end() -> None:
+def test_metadata_span_ends_where_the_payload_begins() -> None:
     body = message(b"payload")
     start, end = metadata_span(body)
     assert MessageMetadata.FromString(body[start:end]).producer_name == "p"
@@ -69,7 +69,7 @@ def test_a_metadata_span_stops_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(("timestamp", "index"), [(False, False), (True, False), (False, True), (True, True)])
-def test_stamps_count_messages_and_tell_the_time(timestamp: bool, index: bool) -> None:
+def test_stamp_carries_the_time_and_the_message_index(timestamp: bool, index: bool) -> None:
     now = iter([1000, 1000, 1005, 1006])
     stamp = EntryStamp(timestamp=timestamp, index=index, now_ms=lambda: next(now))
     body = message(b"x")
@@ -84,6 +84,6 @@ def test_stamps_count_messages_and_tell_the_time(timestamp: bool, index: bool) -
     assert decode(stamp.stamp(2)).index == (5 if index else None)
 
 
-def test_a_block_that_is_longer_than_the_entry_is_said_so() -> None:
-    with pytest.raises(ValueError, match="in 10"):
+def test_split_refuses_a_block_longer_than_the_entry() -> None:
+    with pytest.raises(ValueError, match="of 10"):
         split(memoryview(b"\x0e\x02\0\0\0\x0fabcd"))

@@ -10,13 +10,13 @@ from tests.protocol.unknown_fields import unknown_fields
 from tests.vectors.folder import vectors_folder
 
 
-def test_type_and_field_of_a_command_have_one_number() -> None:
+def test_command_type_and_field_share_one_number() -> None:
     fields = {field.number: field for field in BaseCommand.DESCRIPTOR.fields}
     numbers = set(BaseCommand.Type.values())
     assert numbers == set(fields) - {1}
 
 
-def test_every_recorded_frame_survives_decoding_and_encoding() -> None:
+def test_recorded_pulsar_frames_survive_decoding_and_encoding() -> None:
     frames = 0
     for path in sorted((vectors_folder() / "wire").glob("*.jsonl")):
         with path.open(encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""The receive buffer keeps what it handed out, holds no more than it must, and cuts the same however bytes arrive."""
+"""ReceiveBuffer: frames stay unchanged, memory stays small, and pieces of any size give the same frames."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def frame(command: bytes, rest: bytes = b"") -> bytes:
 
 
 def feed(buffer: ReceiveBuffer, data: bytes, piece: int) -> list[memoryview]:
-    """What was cut, as views that are still held."""
+    """Feeds the data in pieces; returns the frames as views of the buffer."""
     found = []
     while data:
-        room = buffer.writable()
-        count = min(len(room), piece, len(data))
-        room[:count] = data[:count]
+        free = buffer.writable()
+        count = min(len(free), piece, len(data))
+        free[:count] = data[:count]
         data = data[count:]
         found += [buffer.view[start:end] for start, _, end in buffer.received(count)]
     return found
@@ -37,7 +37,7 @@ def feed(buffer: ReceiveBuffer, data: bytes, piece: int) -> list[memoryview]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 5000), max_size=12))
-def test_whole_and_byte_by_byte_are_the_same(sizes: list[int]) -> None:
+def test_frames_are_the_same_whole_and_byte_by_byte(sizes: list[int]) -> None:
     frames = [frame(b"c" * (size % 50), bytes([size % 256]) * size) for size in sizes]
     data = b"".join(frames)
     whole = [bytes(view) for view in feed(inbox(shared=True), data, len(data) or 1)]
@@ -45,13 +45,13 @@ def test_whole_and_byte_by_byte_are_the_same(sizes: list[int]) -> None:
     assert whole == single == [one[8:] for one in frames]
 
 
-def test_what_was_handed_out_of_a_shared_buffer_stays() -> None:
+def test_frames_of_a_shared_buffer_never_change() -> None:
     frames = [frame(b"c", bytes([number]) * 700) for number in range(200)]
     views = feed(inbox(shared=True), b"".join(frames), 1000)
     assert [bytes(view) for view in views] == [one[8:] for one in frames]
 
 
-def test_one_buffer_serves_a_connection_that_copies() -> None:
+def test_copied_mode_reuses_one_buffer() -> None:
     buffer = inbox(shared=False)
     kept = set()
     for number in range(200):
@@ -61,7 +61,7 @@ def test_one_buffer_serves_a_connection_that_copies() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_long_frame_gets_its_room_as_it_comes(shared: bool) -> None:
+def test_long_frame_gets_memory_as_its_bytes_arrive(shared: bool) -> None:
     buffer = inbox(shared=shared)
     data = frame(b"c", b"x" * (LIMIT - 100))
     buffer.writable()[:8] = data[:8]
@@ -73,7 +73,7 @@ def test_a_long_frame_gets_its_room_as_it_comes(shared: bool) -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_size_over_the_limit_is_refused_with_its_four_bytes(shared: bool) -> None:
+def test_size_above_the_limit_is_refused_as_soon_as_it_has_arrived(shared: bool) -> None:
     for data, refused in [((LIMIT - 4).to_bytes(4, "big"), False), ((LIMIT - 3).to_bytes(4, "big"), True)]:
         buffer = inbox(shared=shared)
         if refused:

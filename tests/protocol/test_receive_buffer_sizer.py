@@ -1,4 +1,4 @@
-"""The guess stays between its limits, rises at once, falls after two small reads."""
+"""ReceiveBufferSizer: rises at once, falls after two small reads, stays within its limits."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given, strategies
 from protocol.receive_buffer_sizer import SIZES, ReceiveBufferSizer
 
 
-def test_a_full_read_raises_it_by_four_classes() -> None:
+def test_full_read_raises_the_guess_by_four_classes() -> None:
     sizer = ReceiveBufferSizer()
     assert sizer.guess == 16384
     sizer.record(16384)
     assert sizer.guess == 262144
 
 
-def test_two_small_reads_lower_it_by_one_class() -> None:
+def test_two_small_reads_lower_the_guess_by_one_class() -> None:
     sizer = ReceiveBufferSizer()
     guesses = []
     for _ in range(4):
@@ -25,7 +25,7 @@ def test_two_small_reads_lower_it_by_one_class() -> None:
 
 
 @given(strategies.lists(strategies.integers(0, 2 << 20), max_size=50))
-def test_it_stays_within_its_limits(received: list[int]) -> None:
+def test_guess_stays_within_its_limits(received: list[int]) -> None:
     sizer = ReceiveBufferSizer(1024, 16384, 1048576)
     for count in received:
         sizer.record(min(count, sizer.guess))
@@ -34,6 +34,6 @@ def test_it_stays_within_its_limits(received: list[int]) -> None:
 
 
 @pytest.mark.parametrize("limits", [(0, 16, 32), (32, 16, 64), (16, 64, 32), (1, 8, 15)])
-def test_limits_that_make_no_sense_are_refused(limits: tuple[int, int, int]) -> None:
+def test_sizer_refuses_limits_out_of_order(limits: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="receive buffer"):
         ReceiveBufferSizer(*limits)

@@ -15,14 +15,14 @@ def read(frame: bytes) -> BaseCommand:
     return parse_command(frame[8:])
 
 
-def test_a_reader_begins_before_everything() -> None:
+def test_reader_subscribes_before_the_first_entry() -> None:
     request = read(requests.subscribe_reader(1, 2, "t", "s", (-1, -1), rollback_s=5)).subscribe
     assert request.start_message_id.ledgerId == request.start_message_id.entryId == 2**64 - 1
     assert (request.durable, request.force_topic_creation) == (False, False)
     assert request.start_message_rollback_duration_sec == 5
 
 
-def test_a_durable_subscription_begins_at_either_end() -> None:
+def test_durable_subscription_starts_at_the_requested_end() -> None:
     positions = [
         read(requests.subscribe_durable(1, 2, "t", "s", earliest=earliest)).subscribe.initialPosition
         for earliest in (True, False)
@@ -30,7 +30,7 @@ def test_a_durable_subscription_begins_at_either_end() -> None:
     assert positions == [CommandSubscribe.Earliest, CommandSubscribe.Latest]
 
 
-def test_an_acknowledgement_is_cumulative() -> None:
+def test_acknowledge_up_to_is_cumulative() -> None:
     request = read(requests.acknowledge_up_to(7, 2, (5, 300))).ack
     assert (request.ack_type, request.request_id) == (CommandAck.Cumulative, 7)
     assert [(one.ledgerId, one.entryId) for one in request.message_id] == [(5, 300)]
@@ -48,7 +48,7 @@ def test_connect_carries_credentials_and_the_broker_behind_a_proxy() -> None:
     assert not plain.HasField("proxy_to_broker_url")
 
 
-def test_a_send_counts_the_body_behind_it() -> None:
+def test_send_head_counts_the_body_behind_it() -> None:
     head = requests.send_head(3, 10, 19, 10, 500)
     total, size = struct.unpack_from(">II", head)
     assert total == 4 + size + 500

@@ -1,4 +1,4 @@
-"""A bookie as far as clients can tell one: what is in memory, what is on disk, and what a crash leaves of it.
+"""A bookie as its clients see it: memory, disk, and the disk after a crash.
 
 Fences, master keys and the replay after a start are the real bookie's own code; journal, disk and reads are models of
 it: an add is readable before it is durable and answered after, a group of the journal can fail, a crash keeps any
@@ -12,11 +12,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
+from bookie_stub.base.posting import Answers
 from bookie_stub.base.record import delete_record, frame
 from bookie_stub.journal.journal import Done, nothing
+from bookie_stub.ledgers.availability import Availability
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.ledger_records import LedgerRecords
-from bookie_stub.ledgers.limbo import put_in_limbo, remember
+from bookie_stub.ledgers.limbo import add_lost_ledgers, put_in_limbo
+from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.replay import Replay
 from protocol.bookie_frame import (
     LAST_ENTRY,
@@ -30,8 +33,12 @@ from tests.sim.loop import SimLoop
 _UNLIMITED = 1 << 40
 
 
+def _write_nothing(*_: object) -> None:
+    """Stands for the flush of a replay, which unlimited memory never needs."""
+
+
 class SimJournal:
-    """What `LedgerRecords` asks of its journals: one for all ledgers, records in order, an answer after the sync."""
+    """The journal as `LedgerRecords` uses it: one for all ledgers, records in order, an answer after the sync."""
 
     def __init__(self, loop: SimLoop, rng: random.Random) -> None:
         self._loop = loop
@@ -65,7 +72,7 @@ class SimJournal:
             done(rc, value)
 
     def crash(self) -> list[bytes]:
-        """What is found on the disk afterwards."""
+        """Ends the journal; returns the records that are on disk afterwards."""
         self._alive = False
         kept = self._rng.randint(0, len(self.waiting))
         return self.durable + [record for record, _, _ in self.waiting[:kept]]
@@ -103,9 +110,9 @@ class SimBookie:
 
     def _start(self, disk: list[bytes]) -> None:
         self._ledgers: dict[int, Ledger] = {}
-        replay = Replay(self._ledgers, _UNLIMITED, lambda: None, lambda _: False)
+        replay = Replay(self._ledgers, _UNLIMITED, _write_nothing, lambda _: False)
         for record in disk:
-            replay._apply(record)
+            replay.apply(record)
         self.deleted = replay.deleted
         self.entries: dict[tuple[int, int], bytes] = {
             (ledger_id, entry_id): record[4:]
@@ -113,18 +120,18 @@ class SimBookie:
             for entry_id, record in entries.in_order()
         }
         put_in_limbo([self._ledgers[each] for each in self._limbo if each in self._ledgers], set())
-        remember(self._limbo, self._ledgers, set(), self.deleted.__contains__)
+        add_lost_ledgers(self._limbo, self._ledgers, set(), self.deleted.__contains__)
         self._journal = SimJournal(self._loop, self._rng)
         self._journal.durable = list(disk)
         self._journal.error_rate = self.error_rate
+        self._registry = LedgerRegistry(self._ledgers, self.deleted.__contains__)
         self._records = LedgerRecords(
-            self._ledgers,
+            self._registry,
             self._journal,  # type: ignore[arg-type]
-            self._loop.call_soon,  # type: ignore[arg-type]
-            lossy=False,
-            has_deleted=self.deleted.__contains__,
+            Answers(self._loop.call_soon),
+            Availability(lambda _: 0, 1, forced=False, any_full_closes_all=True),
         )
-        self._journal.failed = lambda: self._records.journal_failed(lambda ledger_id: True)
+        self._journal.failed = lambda: self._registry.journal_failed(lambda ledger_id: True)
         self.up = True
 
     def collect(self, ledger_id: int) -> None:
@@ -133,7 +140,7 @@ class SimBookie:
         if ledger is None:
             return
         self.entries = {key: entry for key, entry in self.entries.items() if key[0] != ledger_id}
-        self._records.forget(ledger)
+        self._registry.forget(ledger)
         self.deleted.add(ledger_id)
         self._journal.append(delete_record(ledger_id), nothing, 0)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
-from bookie_stub.ledgers.ledger_records import LedgerRecords
+from bookie_stub.ledgers.registry import LedgerRegistry
 from bookie_stub.ledgers.replay import Replay
 from broker.ledger_client import recovery
 from broker.ledger_client.bookies import Bookies
@@ -49,7 +49,7 @@ def _old_answers_count() -> object:
 
 
 def _replaced_bookies_count() -> object:
-    """Whatever comes from a bookie that was replaced counts for the one that has its position."""
+    """Answers of a replaced bookie count for the one that has its position."""
     plain = EnsembleWriter.answered
 
     def answered(self: EnsembleWriter, member: _Member, rc: int, entry_id: int) -> None:
@@ -188,17 +188,12 @@ def _a_lost_disk_says_no() -> object:
 
 def _a_forgotten_ledger_is_new() -> object:
     """After a loss only what the bookie still knows is in limbo."""
-    return mock.patch("tests.sim.bookie.remember", return_value=0)
+    return mock.patch("tests.sim.bookie.add_lost_ledgers", return_value=0)
 
 
 def _a_deleted_ledger_is_new() -> object:
-    """Its fence goes with it."""
-    plain = LedgerRecords.__init__
-
-    def init(self: LedgerRecords, *values: object, **named: object) -> None:
-        plain(self, *values, **{**named, "has_deleted": lambda ledger_id: False})  # type: ignore[arg-type]
-
-    return mock.patch.object(LedgerRecords, "__init__", init)
+    """A deleted ledger is taken for a new one, without its fence."""
+    return mock.patch.object(LedgerRegistry, "has_deleted", return_value=False)
 
 
 BREAKAGES: dict[str, Patch] = {

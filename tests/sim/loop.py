@@ -23,7 +23,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._clock_resolution = 1e-9
         self.defects: list[BaseException] = []
-        """What callbacks raised: nobody else would hear of it."""
+        """Exceptions of callbacks, which asyncio would only log."""
         self.set_exception_handler(SimLoop._note_defect)
         # What the base class asks for events: there are none, only timers.
         self._selector = self
@@ -48,7 +48,7 @@ class SimLoop(asyncio.BaseEventLoop):
         assert not event_list
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a system call."""
+        """Does nothing: this loop never sleeps in a system call."""
 
 
 def run(main: Coroutine[Any, Any, T], loop: SimLoop) -> T:

@@ -1,4 +1,4 @@
-"""What one seed draws: the cluster, the load, the faults, and who does what when."""
+"""The plan of one seed: the cluster, the load, the faults, and the time of each action."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Plan:
     writer_crashes_s: float | None
     """When, or it stays until it has finished or is fenced."""
     writer_closes: bool
-    """Whether it closes the ledger when it has written everything."""
+    """True when the writer closes the ledger after its last entry."""
     recoveries_s: tuple[float, ...]
     """When others, who think that the writer is gone, begin to recover the ledger."""
     stall_s: tuple[float, float] | None

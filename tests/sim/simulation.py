@@ -54,7 +54,7 @@ class Simulation:
         self.recoveries = 0
         self.damaged = 0
         self.broken: Broken | None = None
-        """What a completion found, to be raised where it can be."""
+        """A violation that a completion found; the next check raises it."""
 
     def ledgers_of(self, client: Client, *, configured: int = 0) -> Ledgers:
         """`configured`: the bookies that the client is told of; what the ledger has elsewhere it finds; 0: all."""

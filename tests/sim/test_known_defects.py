@@ -15,7 +15,7 @@ from functools import partial
 import pytest
 
 from broker.ledger_client.bookies import BookieSet
-from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.ledger_client.digest import master_key, seal
 from broker.ledger_client.ledger_client import AddDone, EntryAdds, EntryParts, ReadDone
 from broker.ledger_client.ledgers import Ledgers
 from broker.ledger_client.settings import LedgerSettings, QuarantineSettings
@@ -119,7 +119,7 @@ class Scene:
             LEDGER,
             entry_id,
             parts,
-            master_key=EMPTY_PASSWORD_KEY,
+            master_key=master_key(b""),
             recovery=False,
             done=lambda rc, number: self.answers.__setitem__(number, rc),
         )
@@ -147,7 +147,7 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_2614_a_bookie_that_said_no_to_a_recovery_takes_nothing_more() -> None:
+def test_issue_2614_bookie_that_answered_a_recovery_accepts_no_add() -> None:
     """It need not have heard the first fence for that: two of three are enough, and it was not among them."""
 
     async def script(scene: Scene) -> None:
@@ -166,7 +166,7 @@ def test_2614_a_bookie_that_said_no_to_a_recovery_takes_nothing_more() -> None:
     play(script, 3, 3, 3, 2)
 
 
-def test_2615_a_recovery_does_not_go_back_in_front_of_the_last_segment() -> None:
+def test_issue_2615_recovery_starts_in_the_last_segment() -> None:
     async def script(scene: Scene) -> None:
         await scene.begin()
         for entry_id in range(3):
@@ -192,7 +192,7 @@ def test_2615_a_recovery_does_not_go_back_in_front_of_the_last_segment() -> None
     play(script, 3, 2, 2, 2)
 
 
-def test_a_fence_outlives_the_bookie_that_took_it() -> None:
+def test_fence_survives_a_crash_of_its_bookie() -> None:
     async def script(scene: Scene) -> None:
         await scene.begin()
         scene.recovering[2].hold("fence", "fencing read")
@@ -207,7 +207,7 @@ def test_a_fence_outlives_the_bookie_that_took_it() -> None:
     play(script, 3, 3, 3, 2)
 
 
-def test_what_a_bookie_may_have_lost_does_not_shorten_the_ledger() -> None:
+def test_lost_entries_of_a_bookie_do_not_shorten_the_ledger() -> None:
     async def script(scene: Scene) -> None:
         await scene.begin()
         scene.to[2].hold("add")
@@ -228,12 +228,12 @@ def test_what_a_bookie_may_have_lost_does_not_shorten_the_ledger() -> None:
 @pytest.mark.parametrize(
     ("rule", "script"),
     [
-        ("reads-do-not-fence", test_2614_a_bookie_that_said_no_to_a_recovery_takes_nothing_more),
-        ("recovers-in-front", test_2615_a_recovery_does_not_go_back_in_front_of_the_last_segment),
-        ("fence-lost-in-a-crash", test_a_fence_outlives_the_bookie_that_took_it),
-        ("a-lost-disk-says-no", test_what_a_bookie_may_have_lost_does_not_shorten_the_ledger),
+        ("reads-do-not-fence", test_issue_2614_bookie_that_answered_a_recovery_accepts_no_add),
+        ("recovers-in-front", test_issue_2615_recovery_starts_in_the_last_segment),
+        ("fence-lost-in-a-crash", test_fence_survives_a_crash_of_its_bookie),
+        ("a-lost-disk-says-no", test_lost_entries_of_a_bookie_do_not_shorten_the_ledger),
     ],
 )
-def test_each_script_fails_where_its_rule_is_broken(rule: str, script: Callable[[], None]) -> None:
+def test_each_script_fails_when_its_rule_is_disabled(rule: str, script: Callable[[], None]) -> None:
     with broken(rule), pytest.raises((AssertionError, pytest.fail.Exception)):
         script()

@@ -33,11 +33,11 @@ def _quiet() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_invariant_is_broken(seed: int) -> None:
+def test_simulated_histories_break_no_invariant(seed: int) -> None:
     simulate(seed)
 
 
-def test_a_seed_is_a_history_in_any_process() -> None:
+def test_seed_gives_the_same_history_in_any_process() -> None:
     program = "import sys; from tests.sim.__main__ import main; sys.exit(main(['--seed', '11']))"
     shown = [
         subprocess.run(
@@ -71,7 +71,7 @@ CHANGED = (Segment(("a", "b")), Segment(("a", "c"), 3))
         (OPEN, replace(TAKEN, state=LedgerState.CLOSED, password=b"x")),
     ],
 )
-def test_the_witness_sees_what_may_not_happen_to_metadata(steps: tuple[LedgerMetadata, ...]) -> None:
+def test_witness_notices_forbidden_changes_of_metadata(steps: tuple[LedgerMetadata, ...]) -> None:
     state = SharedState(random.Random(0))
     for step in steps[:-1]:
         state.witness(encode(step))
@@ -98,7 +98,7 @@ def test_the_witness_sees_what_may_not_happen_to_metadata(steps: tuple[LedgerMet
         "a-deleted-ledger-is-new",
     ],
 )
-def test_a_broken_rule_is_noticed(rule: str) -> None:
+def test_simulation_notices_a_disabled_rule(rule: str) -> None:
     """The others of `BREAKAGES` need more seeds than a test has time for, or are in `test_known_defects`."""
     begin = BEGIN_AT.get(rule, 0)
     with broken(rule), pytest.raises((Broken, Stuck)):

@@ -117,7 +117,7 @@ class _Bookies:
             await self._server.close()
 
     async def use(self, *, read_only: bool) -> None:
-        if self._server is not None and self._server.bookie.read_only == read_only:
+        if self._server is not None and self._server.bookie.availability.read_only == read_only:
             return
         await self.__aexit__()
         settings: BookieSettings = for_directory(

@@ -22,7 +22,8 @@ from bookie_stub.config.settings import for_directory
 from bookie_stub.disk.entry_log import LogScan, log_ids, read_header, read_ledgers_map
 from bookie_stub.disk.ledger_index import LedgerIndex
 from bookie_stub.disk.rocks import Rocks, read_rows
-from bookie_stub.journal.journal_file import JournalReader, Mark
+from bookie_stub.journal.journal_file import Mark
+from bookie_stub.journal.journal_reader import JournalReader
 from bookie_stub.ledgers.ledger import Ledger
 from bookie_stub.ledgers.replay import Replay
 from bookie_stub.tools.index_rebuild import rebuild
@@ -100,8 +101,8 @@ def _journals(root: Path, recorded: list[Row]) -> str | None:
 def _journal_alone(root: Path, manifest: Row) -> str | None:
     """The journals hold every entry of the manifest, also those of the deleted ledger."""
     ledgers: dict[int, Ledger] = {}
-    replay = Replay(ledgers, 1 << 30, lambda: None, lambda _: False)
-    replay.run(root / "journal/current", Mark(0, 0), skip_invalid=False)
+    replay = Replay(ledgers, 1 << 30, lambda *_: None, lambda _: False)
+    replay.replay_journal(root / "journal/current", Mark(0, 0), skip_invalid=False)
     for ledger in manifest["ledgers"]:
         number = ledger["ledger"]
         known = ledgers.get(number)

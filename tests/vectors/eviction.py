@@ -6,10 +6,16 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-from broker.entry_cache import EntryCache, EntryCacheManager, EntryCacheSettings, Reader, Reason, Removed
-from broker.entry_cache.policies.pip430 import Pip430
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.expected_reads import has_expected_reads
+from broker.entry_cache.policy import Removed
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.removal_queue import RemovalQueue
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
+from tests.fakes.whole_cache import Removals, WholeCache
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 
@@ -17,7 +23,7 @@ from tests.vectors.scripts import Op, run_scripts
 class EvictionReplay:
     def __init__(self, script: Op) -> None:
         config = script["config"]
-        self.manager = EntryCacheManager(
+        self.manager = WholeCache(
             EntryCacheSettings(
                 size_bytes_max=config["max_size"],
                 watermark=config["watermark"],
@@ -26,12 +32,12 @@ class EvictionReplay:
                 extend_recently_accessed=config["extend_accessed"],
                 policy="pip430",
                 profile=script["profile"],
-            )
+            ),
+            others=(Removals(self._on_evicted),),
         )
-        assert isinstance(self.manager.policy, Pip430)
+        assert isinstance(self.manager.policy, RemovalQueue)
         self.policy = self.manager.policy
         self.reader = Reader("reader", 1)
-        self.manager.on_evicted = self._on_evicted
         self.cache_count = config["caches"]
         self.now = 0
         self.removed: list[list[int]] = []
@@ -59,7 +65,7 @@ class EvictionReplay:
             self.manager.inserted_entries,
             sum(stats.evicted_entries.values()),
             stats.size_evictions,
-            self.manager.size_checks_due,
+            self.manager.eviction.size_checks_due,
         ]
         slots = [self.slot(entry) for entry in self.manager.policy]
         lines = [
@@ -85,9 +91,17 @@ class EvictionReplay:
             entry.size,
             entry.requeue_count,
             int(entry.accessed),
-            self.policy.count_of(entry),
+            entry.expected_reads,
             entry.queued_at_ns,
         ]
+
+    def count_wanted(self) -> list[int]:
+        """Entries and bytes that are not counted, or have expected reads left."""
+        self.policy.drop_invalidated()
+        wanted = [
+            entry.size for entry in self.policy if entry.expected_reads is None or has_expected_reads(entry)
+        ]
+        return [len(wanted), sum(wanted)]
 
     # Filling
 
@@ -99,12 +113,12 @@ class EvictionReplay:
         self.offered.append(entry)
         self.cache_of[id(entry)] = number
         run = [entry]
-        return self.cache(number).insert_run(run, expected, self.now) == 1, run[0]
+        return self.cache(number).insert_run(run, None if expected < 0 else expected, self.now) == 1, run[0]
 
     def do_insert(self, op: Op) -> Op:
         inserted, held = self.offer(op["cache"], op["ledger"], op["entry"], op["length"], op["expected"])
         if op.get("source_read"):
-            self.manager.handed_over([held])
+            self.manager.delivered([held])
         return {"inserted": inserted}
 
     def do_insert_batch(self, op: Op) -> Op:
@@ -115,28 +129,28 @@ class EvictionReplay:
     def do_get(self, op: Op) -> Op:
         entry = self.cache(op["cache"]).get(self.reader, op["ledger"], op["entry"])
         if entry is not None and op.get("consume"):
-            self.manager.handed_over([entry])
+            self.manager.delivered([entry])
         return {"hit": entry is not None}
 
     def do_get_range(self, op: Op) -> Op:
         hits = self.cache(op["cache"]).get_present(self.reader, op["ledger"], op["first"], op["last"])
         if op.get("consume"):
-            self.manager.handed_over(hits)
+            self.manager.delivered(hits)
         return {"hits": [entry.entry_id for entry in hits]}
 
     def do_mark_read(self, op: Op) -> Op:
         entry = self.cache(op["cache"]).peek(op["ledger"], op["entry"])
         if entry is None:
             return {"found": False, "expected": None}
-        self.manager.handed_over([entry] * op["times"])
-        return {"found": True, "expected": self.policy.count_of(entry)}
+        self.manager.delivered([entry] * op["times"])
+        return {"found": True, "expected": entry.expected_reads}
 
     def do_add_expected(self, op: Op) -> Op:
         entry = self.cache(op["cache"]).peek(op["ledger"], op["entry"])
         if entry is None:
             return {"found": False, "expected": None}
-        self.manager.put_back(self.reader, [entry] * op["times"])
-        return {"found": True, "expected": self.policy.count_of(entry)}
+        self.manager.expect_redelivery(self.reader, [entry] * op["times"])
+        return {"found": True, "expected": entry.expected_reads}
 
     # Evicting
 
@@ -153,19 +167,19 @@ class EvictionReplay:
         self.manager.tick(self.now)
 
     def do_run_pending(self, op: Op) -> Op:
-        due = self.manager.size_checks_due
+        due = self.manager.eviction.size_checks_due
         self.manager.run_pending(self.now)
         return {"ran": due}
 
     def do_non_evictable_size(self, op: Op) -> Op:
-        return {"result": list(self.policy.count_wanted())}
+        return {"result": self.count_wanted()}
 
     # Invalidating
 
     def do_remove_range(self, op: Op) -> Op:
         end = Position(op["to_ledger"], op["to_entry"] + op["inclusive"])
         first = Position(op["ledger"], op["entry"])
-        return result_of(self.cache(op["cache"])._invalidate_range(first, end, self.now))
+        return result_of(self.cache(op["cache"]).invalidate_range(first, end, self.now))
 
     def do_invalidate_before(self, op: Op) -> None:
         self.cache(op["cache"]).invalidate_before(Position(op["ledger"], op["entry"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import crc32c
 
 from broker.model.errors import ConsumerAssignError
-from broker.service.key_shared import (
+from broker.service.dispatch.key_shared import (
     AutoSplitSelector,
     ConsistentHashingSelector,
     sticky_hash_of,

@@ -1,4 +1,4 @@
-"""Replays `limiter` scripts: who is granted, who waits, who is given up, and when the timer is due."""
+"""Replays `limiter` scripts: grants, waits, refusals, and the time of the timer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class LimiterReplay:
         return {"timer_fired_at": fired_at}
 
     def do_set_clock(self, op: Op) -> None:
-        """Nothing sees the time until the next operation gives it."""
+        """The limiter learns the time with the next operation."""
 
 
 def run_file(path: Path) -> Result:

@@ -1,36 +1,35 @@
-"""Replays `pending_reads` scripts: which storage reads are issued, and whom each completion serves."""
+"""Replays `pending_reads` scripts: the storage reads issued, and the requests that each completion serves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from broker.entry_cache import EntryCacheManager, EntryCacheSettings
-from broker.managed_ledger.pending_reads import EntriesRead, PendingReads
+from broker.managed_ledger.storage_reads import StorageReads
 from broker.model.entry import Entry
 from broker.model.errors import BrokerError, PersistenceError
+from broker.model.range_set import EntryRange
+from tests.fakes.reads import EntriesRead, RangeRequest, context_over
 from tests.vectors.result import Result
 from tests.vectors.scripts import Op, run_scripts
 
 
 class PendingReadsReplay:
     def __init__(self, script: Op) -> None:
-        cache = EntryCacheManager(EntryCacheSettings(size_bytes_max=1)).open("log")
-        self.reader = cache.reader("reader")
-        self.reads = PendingReads(self.read_storage, cache)
+        self.context = context_over(self)
+        self.reader = self.context.cache.reader("reader")
+        self.reads = StorageReads(self.context)
         self.issued: list[tuple[int, int, int, EntriesRead]] = []
         self.storage_reads: list[list[int]] = []
         self.completed: list[list[int | str]] = []
         self.before = self.counters()
 
-    def read_storage(
-        self, ledger: int, first: int, last: int, expected_reads: Callable[[], int], done: EntriesRead
-    ) -> None:
+    def read(self, ledger: int, first: int, last: int, bytes_max: int, done: EntriesRead) -> None:
+        """Storage's side: keep the read until the script completes or fails it."""
         self.storage_reads.append([len(self.issued), first, last])
         self.issued.append((ledger, first, last, done))
 
     def counters(self) -> dict[str, int]:
-        stats = self.reads.stats
+        stats = self.context.cache.pending_reads
         sides = {f"matched_overlapping_miss_{side}": count for side, count in stats.overlapping.items()}
         return sides | {
             "entries_read": stats.read,
@@ -61,7 +60,8 @@ class PendingReadsReplay:
                 return
             self.completed.append([op["id"], "ok", ids[0], ids[-1]])
 
-        self.reads.read(self.reader, op["ledger"], op["first"], op["last"], lambda: 1, done)
+        wanted = EntryRange(op["ledger"], op["first"], op["last"])
+        RangeRequest(self.reader, wanted, done).begin(self.context, self.reads)
 
     def do_complete(self, op: Op) -> None:
         ledger, first, last, done = self.issued[op["storage_read"]]

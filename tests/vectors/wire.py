@@ -1,6 +1,6 @@
 """Replays recorded frames (`wire/*.jsonl`) against a broker: it sends what was sent and compares what comes.
 
-Law of the place: a scenario is a list of steps, done in order, each by one function of the table below. The
+Law: a scenario is a list of steps, done in order, each by one function of the table below. The
 first step that differs ends its scenario, because all later frames stand on it. Scenarios use topics of their
 own and run side by side, a few at a time.
 """

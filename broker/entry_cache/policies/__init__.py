@@ -1,1 +1,1 @@
-"""Policies: which cached entries stay. One file each; what they have in common is `policy`."""
+"""The policies beside the removal queue of PIP-430: the first revision's stash, and our own `magnetar`."""

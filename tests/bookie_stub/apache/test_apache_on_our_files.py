@@ -26,7 +26,7 @@ from protocol.bookie_frame import Response, encode_add_request, encode_fence_req
 from protocol.bookkeeper_api_pb2 import EOK
 from protocol.ledger_metadata import LedgerMetadata, Segment, encode
 from protocol.ledger_path import ledger_path
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
 from tests.bookie_stub.v3_client import V3Client
 from tests.support.apache_bookie import ApacheBookie
@@ -122,7 +122,7 @@ def pair(classes: str, zookeeper: ZooKeeper, tmp_path: Path) -> Iterator[Pair]:
     client.close()
 
 
-async def test_both_answer_the_same(pair: Pair) -> None:
+async def test_apache_bookie_answers_the_same_on_our_files(pair: Pair) -> None:
     await write_every_state(pair)
     expected = await answers(pair)
     pair.stop_ours()
@@ -183,7 +183,7 @@ async def write_every_state(pair: Pair) -> None:
 
 
 async def answers(pair: Pair) -> dict[str, object]:
-    """What either of them says."""
+    """Returns the answers of either bookie."""
     found: dict[str, object] = {}
     for ledger in KEPT:
         found[f"entries of {ledger}"] = [await pair.read(ledger, entry) for entry in ENTRIES]

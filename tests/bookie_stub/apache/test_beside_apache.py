@@ -30,7 +30,7 @@ from protocol.bookie_frame import (
 )
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.apache_bookie import ApacheBookie
 from tests.support.java import ZooKeeper, free_port
@@ -220,7 +220,7 @@ def on_disks(disks: list[Disk], *, any_full: bool) -> Settings:
 
 
 class Place:
-    """Where the cluster has the bookie."""
+    """Returns the nodes at which the cluster lists the bookie."""
 
     def __init__(self, nodes: KazooClient, address: str) -> None:
         self._nodes = nodes
@@ -233,7 +233,7 @@ class Place:
         return self._address in self._nodes.get_children("/ledgers/available") and not self.read_only()
 
 
-async def test_one_full_disk_makes_the_bookie_read_only(
+async def test_bookie_is_read_only_when_one_disk_is_full(
     begin: Bookies, disks: list[Disk], nodes: KazooClient
 ) -> None:
     bookie = await asyncio.to_thread(begin, on_disks(disks, any_full=True))
@@ -253,7 +253,7 @@ async def test_one_full_disk_makes_the_bookie_read_only(
     assert [await client.add(ledger, 1) for ledger in (EVEN, ODD)] == [OK, FENCED]
 
 
-async def test_one_full_disk_may_leave_the_bookie_writable(
+async def test_bookie_stays_writable_when_one_disk_is_full_and_the_key_is_false(
     begin: Bookies, disks: list[Disk], nodes: KazooClient
 ) -> None:
     """Ledgers stay at home in their directories. Apache's bookie goes on to fill the full one, ours refuses its ledgers."""
@@ -291,7 +291,7 @@ def put(
     nodes.create(f"/ledgers/{ledger_path(ledger)}", value, makepath=True)
 
 
-async def test_what_others_have_taken_over_is_given_up(begin: Bookies, nodes: KazooClient) -> None:
+async def test_over_replicated_ledger_is_emptied(begin: Bookies, nodes: KazooClient) -> None:
     """Both refuse a writer from before. Apache's bookie refuses re-replication as well, and forgets both in a restart."""
     settings = {"gcWaitTime": 300, "gcOverreplicatedLedgerWaitTime": 300, "flushInterval": 100}
     bookie = await asyncio.to_thread(

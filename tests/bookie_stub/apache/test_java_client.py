@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from tests.bookie_stub.compose.test_process import Process
+from tests.bookie_stub.bookie_process import Process
 from tests.bookie_stub.conftest import JAVA
 from tests.bookie_stub.wire.test_tls import tls_settings
 from tests.support.certificates import Certificates
@@ -63,7 +63,7 @@ def bookie(tmp_path: Path, zookeeper: ZooKeeper) -> Iterator[Bookie]:
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_every_check_of_the_client_passes(
+def test_java_client_passes_its_checks(
     classes: str, zookeeper: ZooKeeper, bookie: Bookie, protocol: str, subtests: pytest.Subtests
 ) -> None:
     outcomes = run(classes, zookeeper, bookie, protocol)
@@ -74,7 +74,7 @@ def test_every_check_of_the_client_passes(
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v3"])
-def test_every_check_passes_behind_tls(
+def test_java_client_passes_its_checks_over_tls(
     classes: str, zookeeper: ZooKeeper, tmp_path: Path, protocol: str, subtests: pytest.Subtests
 ) -> None:
     certificates = Certificates(tmp_path / "certificates")

@@ -10,7 +10,7 @@ from tests.vectors.folder import vectors_folder
 
 
 @pytest.mark.parametrize("name", ["wire-v2.jsonl", "wire-v3.jsonl", "state-a/manifest.json"])
-def test_recorded(name: str) -> None:
+def test_recordings_of_apache_bookie_are_answered_alike(name: str) -> None:
     path = vectors_folder() / "bookie" / name
     if not path.exists():
         pytest.skip(f"{path} is not there")

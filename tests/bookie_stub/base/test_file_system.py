@@ -1,4 +1,4 @@
-"""Writing and syncing in one call, and what takes its place where the kernel or the disk does less than asked for."""
+"""FileSystem.write_and_sync: one call, and its fallbacks when kernel or disk do less than asked."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def content(descriptor: int) -> bytes:
     return os.pread(descriptor, 100, 0)
 
 
-def test_what_is_written_and_synced_is_there(disk: Disk, descriptor: int) -> None:
+def test_write_and_sync_writes_all_buffers_at_the_offset(disk: Disk, descriptor: int) -> None:
     disk.write_and_sync(descriptor, BUFFERS, 2)
     assert content(descriptor) == b"\0\0onetwothree"
 
 
-def test_a_file_system_that_knows_no_synced_writes(
+def test_write_and_sync_falls_back_to_fdatasync_without_the_kernel_flag(
     disk: Disk, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.pwritev
@@ -61,7 +61,7 @@ def test_a_file_system_that_knows_no_synced_writes(
     assert disk.syncs == 1
 
 
-def test_a_write_that_stops_short_goes_on(
+def test_write_and_sync_writes_the_rest_when_the_kernel_stops_short(
     disk: Disk, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.pwritev
@@ -73,7 +73,7 @@ def test_a_write_that_stops_short_goes_on(
     assert disk.syncs == 1
 
 
-def test_a_sync_that_fails_is_not_tried_again(
+def test_write_and_sync_is_not_repeated_when_it_fails(
     disk: Disk, descriptor: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def pwritev(*_: object) -> int:

@@ -1,4 +1,4 @@
-"""The bookie's place in a cluster: cookies that fit or do not, and its node in a real ZooKeeper."""
+"""The bookie's registration: cookies, and its available node in a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -14,48 +14,23 @@ from typing import Final
 import pytest
 
 from bookie_stub.base.errors import ForeignDirectory, RegistrationError
-from bookie_stub.cluster.registration import LAYOUT, Registration, service_info
+from bookie_stub.cluster.registration import LAYOUT, Registration
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import for_directory
 from protocol.bookie_frame import AddResponse, encode_add_request, encode_read_request
+from protocol.bookie_service_info import service_info
 from protocol.ledger_path import ledger_path
-from tests.bookie_stub.compose.test_process import ROOT, Process, answer
+from tests.bookie_stub.bookie_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
-from zookeeper.url import ZookeeperUrl, parse_service_uri
+from zookeeper.url import ZookeeperUrl
 
 INSTANCE: Final = "6f2f4a52-6d3c-4a3e-9f6c-0d0a4f1f7d11"
 SESSION_S: Final = 2.0
 """Of the session, and how long a process waits for ZooKeeper when it starts."""
 PATIENT_S: Final = 8.0
 """For a ZooKeeper that has only just started."""
-
-
-def test_the_node_says_where_the_bookie_is() -> None:
-    """As recorded of BookKeeper 4.17.3."""
-    golden = "32230a06626f6f6b696510d5b6011a093132372e302e302e31220a626f6f6b69652d727063"
-    assert service_info("127.0.0.1", 23381).hex() == golden
-
-
-@pytest.mark.parametrize(
-    ("text", "uri"),
-    [
-        ("zk+hierarchical://one:2181/ledgers", ZookeeperUrl("one:2181", "/ledgers")),
-        ("zk://one:2181;two:2181/a/b/", ZookeeperUrl("one:2181,two:2181", "/a/b")),
-        ("zk+null://one,two/ledgers", ZookeeperUrl("one,two", "/ledgers")),
-    ],
-)
-def test_uris(text: str, uri: ZookeeperUrl) -> None:
-    assert parse_service_uri(text) == uri
-
-
-@pytest.mark.parametrize(
-    "text", ["one:2181", "etcd://one:2379/x", "zk://one:2181", "zk://one:2181/", "zk:///x", "zk://a;;b/x"]
-)
-def test_what_is_no_uri(text: str) -> None:
-    with pytest.raises(ValueError, match="allowed is zk"):
-        parse_service_uri(text)
 
 
 # Cookies.
@@ -76,7 +51,7 @@ def open_and_close(directory: Path, cluster: Cluster | None, bookie_id: str = "a
     Bookie.open(settings, lambda _: None, cluster=cluster).close()
 
 
-def test_directories_and_cluster_have_the_same_cookie(tmp_path: Path) -> None:
+def test_cluster_and_directories_get_the_same_cookie(tmp_path: Path) -> None:
     cluster = Cluster()
     open_and_close(tmp_path, cluster)
     assert cluster.cookie == (tmp_path / "ledgers/current/VERSION").read_text()
@@ -84,7 +59,7 @@ def test_directories_and_cluster_have_the_same_cookie(tmp_path: Path) -> None:
     open_and_close(tmp_path, cluster)
 
 
-def test_a_start_that_ended_before_the_cluster_knew_is_finished(tmp_path: Path) -> None:
+def test_interrupted_first_start_is_completed(tmp_path: Path) -> None:
     cluster = Cluster()
     open_and_close(tmp_path, cluster)
     kept, cluster.cookie = cluster.cookie, None
@@ -92,7 +67,7 @@ def test_a_start_that_ended_before_the_cluster_knew_is_finished(tmp_path: Path) 
     assert cluster.cookie == kept
 
 
-def test_a_known_bookie_without_its_data_does_not_start(tmp_path: Path) -> None:
+def test_start_is_refused_when_a_known_bookie_has_no_data(tmp_path: Path) -> None:
     cluster = Cluster()
     open_and_close(tmp_path / "old", cluster)
     with pytest.raises(ForeignDirectory, match="data missing"):
@@ -100,13 +75,13 @@ def test_a_known_bookie_without_its_data_does_not_start(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_the_data_of_another_cluster_is_refused(tmp_path: Path) -> None:
+def test_start_is_refused_with_the_data_of_another_cluster(tmp_path: Path) -> None:
     open_and_close(tmp_path, None)
     with pytest.raises(ForeignDirectory, match=f"instanceId is {INSTANCE}"):
         open_and_close(tmp_path, Cluster())
 
 
-def test_the_data_of_another_bookie_is_refused(tmp_path: Path) -> None:
+def test_start_is_refused_with_the_data_of_another_bookie(tmp_path: Path) -> None:
     one, other = Cluster(), Cluster()
     open_and_close(tmp_path / "one", one, "a:3181")
     open_and_close(tmp_path / "other", other, "b:3181")
@@ -174,7 +149,9 @@ def process(tmp_path: Path, uri: ZookeeperUrl) -> Iterator[Registered]:
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_a_bookie_is_found_while_it_listens(observer: object, process: Registered, uri: ZookeeperUrl) -> None:
+def test_available_node_exists_while_the_bookie_listens(
+    observer: object, process: Registered, uri: ZookeeperUrl
+) -> None:
     process.begin()
     port = int(process.addresses["bookie"].split(":")[1])
     assert observer.get(f"{uri.root}/LAYOUT")[0] == LAYOUT
@@ -193,7 +170,7 @@ def test_a_bookie_is_found_while_it_listens(observer: object, process: Registere
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_after_a_kill_the_next_process_waits_for_the_place(
+def test_start_after_a_kill_waits_for_the_old_session(
     observer: object, process: Registered, uri: ZookeeperUrl
 ) -> None:
     long_session = f"zkTimeout={int(PATIENT_S * 1000)}"
@@ -207,14 +184,14 @@ def test_after_a_kill_the_next_process_waits_for_the_place(
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_a_lost_session_is_replaced(observer: object, uri: ZookeeperUrl) -> None:
+def test_available_node_is_made_again_in_a_new_session(observer: object, uri: ZookeeperUrl) -> None:
     from kazoo.client import KazooClient
 
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
     registration.announce("127.0.0.1", 3181, read_only=False)
     node = f"{uri.root}/available/the-bookie"
     first = observer.exists(node).owner_session_id
-    # Whoever takes over a session and ends it, ends it for its owner too.
+    # A client that takes a session over and ends it, ends it for its owner too.
     thief = KazooClient(hosts=uri.hosts, client_id=registration.session.client.client_id)
     thief.start()
     thief.stop()
@@ -226,7 +203,7 @@ def test_a_lost_session_is_replaced(observer: object, uri: ZookeeperUrl) -> None
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_two_bookies_of_one_name_do_not_share_it(uri: ZookeeperUrl) -> None:
+def test_announce_fails_while_another_process_has_the_id(uri: ZookeeperUrl) -> None:
     first = Registration.connect(uri, "the-bookie", SESSION_S)
     first.announce("127.0.0.1", 3181, read_only=False)
     second = Registration.connect(uri, "the-bookie", SESSION_S)
@@ -240,7 +217,7 @@ def test_two_bookies_of_one_name_do_not_share_it(uri: ZookeeperUrl) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: ZookeeperUrl) -> None:
+def test_read_only_bookie_moves_its_node(observer: object, uri: ZookeeperUrl) -> None:
     registration = Registration.connect(uri, "the-bookie", SESSION_S)
     for read_only in (False, True, True, False):
         registration.announce("127.0.0.1", 3181, read_only=read_only)
@@ -251,7 +228,7 @@ def test_a_bookie_that_becomes_read_only_moves(observer: object, uri: ZookeeperU
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path) -> None:
+async def test_bookie_serves_adds_while_zookeeper_is_away(mortal: ZooKeeper, tmp_path: Path) -> None:
     process = Registered(tmp_path / "bookie", ZookeeperUrl(mortal.address, "/ledgers"))
     process.begin(f"zkTimeout={int(PATIENT_S * 1000)}")
     try:
@@ -267,7 +244,7 @@ async def test_a_bookie_outlives_its_zookeeper(mortal: ZooKeeper, tmp_path: Path
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> None:
+def test_available_node_exists_after_zookeeper_restarts(mortal: ZooKeeper) -> None:
     registration = Registration.connect(ZookeeperUrl(mortal.address, "/ledgers"), "the-bookie", PATIENT_S)
     try:
         registration.announce("127.0.0.1", 3182, read_only=False)
@@ -279,10 +256,10 @@ def test_a_bookie_is_found_again_when_zookeeper_is_back(mortal: ZooKeeper) -> No
         registration.close()
 
 
-# What is missing.
+# ZooKeeper or kazoo is missing.
 
 
-def test_without_zookeeper_the_start_ends_with_the_reason(tmp_path: Path) -> None:
+def test_start_fails_with_the_reason_without_zookeeper(tmp_path: Path) -> None:
     uri = f"zk://127.0.0.1:{free_port()}/ledgers"
     words = ["--data", str(tmp_path / "data")]
     for setting in ("bookiePort=3181", f"metadataServiceUri={uri}", "zkTimeout=200"):
@@ -295,7 +272,7 @@ def test_without_zookeeper_the_start_ends_with_the_reason(tmp_path: Path) -> Non
     assert not (tmp_path / "data").exists()
 
 
-def test_without_kazoo_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connect_names_the_package_to_install_without_kazoo(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kazoo", None)
     with pytest.raises(RegistrationError, match=r"magnetar\[zookeeper\]"):
         Registration.connect(ZookeeperUrl("127.0.0.1:1", "/ledgers"), "a:3181", 1.0)
@@ -303,7 +280,7 @@ def test_without_kazoo_the_start_says_what_to_install(monkeypatch: pytest.Monkey
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
+async def test_ledger_is_collected_after_its_metadata_is_deleted(
     observer: object, process: Registered, uri: ZookeeperUrl
 ) -> None:
     process.begin("gcWaitTime=100", "flushInterval=50")
@@ -328,10 +305,10 @@ async def test_a_ledger_that_is_gone_from_zookeeper_is_collected(
 
 @pytest.mark.peer
 @pytest.mark.slow
-def test_a_full_disk_moves_the_node_and_back(
+def test_full_disk_moves_the_node_to_read_only_and_back(
     observer: object, process: Registered, uri: ZookeeperUrl
 ) -> None:
-    """The threshold is passed by setting it below what the disk has taken."""
+    """The disk is full because the threshold is set below its present use."""
     process.begin("diskUsageThreshold=0.001", "diskUsageWarnThreshold=0.001", "diskCheckInterval=20")
     assert observer.exists(f"{uri.root}/available/readonly/the-bookie") is not None
     assert observer.exists(f"{uri.root}/available/the-bookie") is None

@@ -1,4 +1,4 @@
-"""The bookie across restarts: what was acknowledged is there, what was fenced stays fenced, deleted stays deleted."""
+"""The whole bookie across restarts: acknowledged entries, fences and deletions survive."""
 
 from __future__ import annotations
 
@@ -16,20 +16,12 @@ from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.tombstones import Tombstones
 from bookie_stub.journal.journal_file import journal_ids
 from tests.bookie_stub.conftest import MASTER_KEY, Bench
+from tests.bookie_stub.files import crash
 
 OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR, UNAUTHORIZED, FENCED = 0, 1, 2, 100, 101, 102, 104
 
 
-def crash(bench: Bench, tmp_path: Path) -> Bench:
-    """The files as they are now, opened elsewhere: what a kill -9 leaves."""
-    image = tmp_path.with_name(tmp_path.name + f"-crash{random.random()}")
-    shutil.copytree(bench.directory, image)
-    other = Bench(image)
-    other.open()
-    return other
-
-
-async def test_a_clean_stop_leaves_nothing_to_replay(bench: Bench) -> None:
+async def test_clean_stop_leaves_nothing_to_replay(bench: Bench) -> None:
     bench.open()
     for entry in range(50):
         assert await bench.add(1, entry, b"%d" % entry) == OK
@@ -37,12 +29,12 @@ async def test_a_clean_stop_leaves_nothing_to_replay(bench: Bench) -> None:
     assert dirty.exists()
     bench.close()
     assert not dirty.exists()
-    assert bench.open().write_cache.count() == 0
+    assert bench.open().state.write_caches.count() == 0
     assert [await bench.read(1, entry) for entry in range(50)] == [(OK, b"%d" % entry) for entry in range(50)]
     assert await bench.read(1, 50) == (NO_ENTRY, b"")
 
 
-async def test_after_a_crash_all_acknowledged_entries_are_there(bench: Bench, tmp_path: Path) -> None:
+async def test_crash_keeps_all_acknowledged_entries(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     adds = [bench.start_add(ledger, entry, b"%d" % entry) for entry in range(100) for ledger in (1, 2)]
     assert set(await asyncio.gather(*adds)) == {OK}
@@ -52,7 +44,7 @@ async def test_after_a_crash_all_acknowledged_entries_are_there(bench: Bench, tm
     after.close()
 
 
-async def test_a_crash_after_a_checkpoint_replays_only_what_follows(bench: Bench, tmp_path: Path) -> None:
+async def test_replay_starts_at_the_mark_after_a_checkpoint(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     assert await bench.add(1, 0, b"before") == OK
     await bench.checkpoint()
@@ -66,7 +58,9 @@ async def test_a_crash_after_a_checkpoint_replays_only_what_follows(bench: Bench
 @pytest.mark.parametrize("flush", ["no checkpoint", "checkpoint before", "checkpoint after", "both"])
 @pytest.mark.parametrize("stop", ["crash", "clean"])
 @pytest.mark.parametrize("entries", [0, 3])
-async def test_a_fence_survives(bench: Bench, tmp_path: Path, flush: str, stop: str, entries: int) -> None:
+async def test_fence_survives_a_restart(
+    bench: Bench, tmp_path: Path, flush: str, stop: str, entries: int
+) -> None:
     """Also without entries, and also when the checkpoint after it finds the write cache empty."""
     bench.open()
     for entry in range(entries):
@@ -90,9 +84,7 @@ async def test_a_fence_survives(bench: Bench, tmp_path: Path, flush: str, stop: 
 
 
 @pytest.mark.parametrize("stop", ["crash", "clean"])
-async def test_a_fence_that_a_replay_found_outlives_the_next_start_too(
-    bench: Bench, tmp_path: Path, stop: str
-) -> None:
+async def test_replayed_fence_survives_a_second_restart(bench: Bench, tmp_path: Path, stop: str) -> None:
     """The ledger has its row in the index before; behind the replay the mark has passed the fence's record."""
     bench.open(flush_interval_s=3600)
     assert await bench.add(1, 0) == OK
@@ -107,8 +99,8 @@ async def test_a_fence_that_a_replay_found_outlives_the_next_start_too(
     after.close()
 
 
-async def test_a_fence_without_a_master_key_record_is_kept(bench: Bench) -> None:
-    """What BookKeeper leaves when a ledger without entries was fenced: the first key presented becomes its key."""
+async def test_replay_keeps_a_fence_without_a_master_key_record(bench: Bench) -> None:
+    """BookKeeper leaves such a journal when a ledger without entries was fenced: the first key presented becomes its key."""
     bench.open()
     bench.close()
     journals = bench.directory / "journal/current"
@@ -120,7 +112,7 @@ async def test_a_fence_without_a_master_key_record_is_kept(bench: Bench) -> None
     assert await bench.fence(7) == (NO_ENTRY, b"")
 
 
-async def test_a_fence_waits_for_its_record(bench: Bench) -> None:
+async def test_fence_is_answered_after_its_record_is_synced(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, 0) == OK
     bench.file_system.fails["sync_data"] = 5
@@ -132,7 +124,7 @@ async def test_a_fence_waits_for_its_record(bench: Bench) -> None:
     assert await bench.add(7, 0) == FENCED
 
 
-async def test_a_rewritten_entry_is_never_served_in_its_old_version(bench: Bench) -> None:
+async def test_rewritten_entry_is_never_served_in_its_old_version(bench: Bench) -> None:
     bench.open()
     for entry in range(5):
         assert await bench.add(1, entry, b"old %d" % entry) == OK
@@ -175,12 +167,12 @@ async def test_entries_of_many_ledgers_and_flushes_read_back(bench: Bench) -> No
     assert len(log_ids(bench.directory / "ledgers/current")) > 2
 
 
-async def test_both_halves_full_holds_adds_and_loses_none(bench: Bench) -> None:
+async def test_adds_are_held_and_kept_when_both_write_caches_are_full(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=40_000)
     adds = [bench.start_add(1, entry, b"x" * 100) for entry in range(500)]
     sizes: list[int] = []
     for add in adds:
-        add.add_done_callback(lambda _: sizes.append(bookie.write_cache.size))
+        add.add_done_callback(lambda _: sizes.append(bookie.state.write_caches.size))
     assert set(await asyncio.gather(*adds)) == {OK}
     assert bookie.stats.adds_held > 0
     assert max(sizes) < 40_000 + 2 * 1000  # each half may overshoot by an entry
@@ -189,7 +181,7 @@ async def test_both_halves_full_holds_adds_and_loses_none(bench: Bench) -> None:
         got += len((await bench.batch(1, got, 1000))[1])
 
 
-async def test_adds_that_wait_too_long_are_too_many(bench: Bench) -> None:
+async def test_held_add_is_answered_too_many_requests_after_its_limit(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=4000, throttle_s_max=0.05, entry_log_bytes_max=2000)
     assert await bench.add(1, 0) == OK
     await bench.checkpoint()
@@ -199,11 +191,11 @@ async def test_adds_that_wait_too_long_are_too_many(bench: Bench) -> None:
     assert set(answers) == {OK, 106}
     assert answers == sorted(answers)
     bench.file_system.fails.clear()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     assert await bench.add(1, 500) == OK
 
 
-async def test_wrong_arguments_are_refused(bench: Bench) -> None:
+async def test_add_is_refused_when_its_arguments_are_wrong(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, -5) == BAD_REQUEST
     assert await bench.add(-1, 0) == BAD_REQUEST
@@ -211,7 +203,7 @@ async def test_wrong_arguments_are_refused(bench: Bench) -> None:
     assert await bench.read(1, 0) == (NO_LEDGER, b"")
 
 
-async def test_a_read_only_bookie_refuses_plain_adds(bench: Bench) -> None:
+async def test_read_only_bookie_refuses_plain_adds(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, 0) == OK
     bench.reopen(read_only=True)
@@ -221,7 +213,7 @@ async def test_a_read_only_bookie_refuses_plain_adds(bench: Bench) -> None:
     assert await bench.add(1, 1, b"recovered", recovery=True) == OK
 
 
-async def test_a_damaged_log_is_an_io_error_never_a_missing_entry(bench: Bench) -> None:
+async def test_read_answers_io_error_when_the_log_is_damaged(bench: Bench) -> None:
     bench.open()
     for entry in range(3):
         assert await bench.add(1, entry, b"x" * 5000) == OK
@@ -249,7 +241,9 @@ async def test_a_damaged_log_is_an_io_error_never_a_missing_entry(bench: Bench) 
 
 @pytest.mark.parametrize("stop", ["crash", "clean"])
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_a_deleted_ledger_stays_deleted(bench: Bench, tmp_path: Path, stop: str, flushed: bool) -> None:
+async def test_deleted_ledger_stays_deleted_after_restarts(
+    bench: Bench, tmp_path: Path, stop: str, flushed: bool
+) -> None:
     """And takes nothing any more, from whoever comes late."""
     bench.open()
     assert await bench.add(1, 0, b"gone") == OK
@@ -284,7 +278,7 @@ async def assert_gone(bench: Bench, ledger: int) -> None:
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_a_ledger_is_deleted_before_its_first_add_is_taken(bench: Bench, flushed: bool) -> None:
+async def test_deletion_refuses_the_held_first_add_of_its_ledger(bench: Bench, flushed: bool) -> None:
     """The add is held, as both halves of the write cache are full. A late one finds the same."""
     bench.open(write_cache_bytes=4000, throttle_s_max=20)
     assert bench.bookie is not None
@@ -292,7 +286,7 @@ async def test_a_ledger_is_deleted_before_its_first_add_is_taken(bench: Bench, f
     before = [bench.start_add(1, entry, b"x" * 1000) for entry in range(8)]
     held = bench.start_add(2, 0)
     assert bench.bookie.stats.adds_held
-    assert bench.bookie.ledger_count == 1
+    assert len(bench.bookie.state.ledgers.by_id) == 1
     bench.bookie.delete_ledger(2)
     bench.bookie.delete_ledger(3)
     bench.file_system.may_sync.set()
@@ -307,7 +301,7 @@ async def test_a_ledger_is_deleted_before_its_first_add_is_taken(bench: Bench, f
         bench.reopen()
 
 
-async def test_a_checkpoint_that_dies_behind_the_tombstones_ends_at_the_next_start(
+async def test_start_finishes_a_checkpoint_killed_after_the_tombstones(
     bench: Bench,
 ) -> None:
     """Also when the journal never heard of the deletion."""
@@ -327,9 +321,7 @@ async def test_a_checkpoint_that_dies_behind_the_tombstones_ends_at_the_next_sta
     assert await bench.read(1, 0) == (NO_LEDGER, b"")  # it is in no index any more
 
 
-async def test_what_a_journal_has_of_a_deleted_ledger_does_not_bring_it_back(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_replay_does_not_bring_a_deleted_ledger_back(bench: Bench, tmp_path: Path) -> None:
     """The record of the deletion failed, the checkpoint did not, and died before it moved the mark."""
     bench.open()
     assert await bench.add(1, 0) == OK
@@ -345,7 +337,7 @@ async def test_what_a_journal_has_of_a_deleted_ledger_does_not_bring_it_back(
 
 
 @pytest.mark.parametrize("directories", [1, 2])
-async def test_the_highest_ledger_id_is_known_at_every_start(
+async def test_highest_ledger_id_includes_deleted_ledgers_after_every_start(
     bench: Bench, tmp_path: Path, directories: int
 ) -> None:
     """Also of deleted ledgers: whoever makes new ones begins above."""
@@ -363,10 +355,10 @@ async def test_the_highest_ledger_id_is_known_at_every_start(
     await bench.checkpoint()
     assert bench.bookie.highest_ledger_id == 20
     bookie = bench.reopen(**settings)
-    assert (bookie.highest_ledger_id, bookie.ledger_count) == (20, 2)
+    assert (bookie.highest_ledger_id, len(bookie.state.ledgers.by_id)) == (20, 2)
 
 
-async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:
+async def test_collector_removes_logs_without_an_existing_ledger(bench: Bench) -> None:
     settings = {"entry_log_bytes_max": 3000}
     bench.open(**settings)
     for ledger in (1, 2):
@@ -387,7 +379,7 @@ async def test_logs_without_a_living_ledger_are_removed(bench: Bench) -> None:
     await bench.until(lambda: not log_ids(logs))
 
 
-async def test_journals_are_allocated_ahead_and_cut_when_they_are_left(bench: Bench) -> None:
+async def test_journal_file_is_allocated_ahead_and_cut_at_its_end(bench: Bench) -> None:
     bench.open(journal_allocate_bytes=64 << 10, journal_bytes_max=100 << 10)
     journals = bench.directory / "journal/current"
     for entry in range(10):
@@ -400,7 +392,7 @@ async def test_journals_are_allocated_ahead_and_cut_when_they_are_left(bench: Be
     assert all(path.stat().st_size < 128 << 10 for path in journals.glob("*.txn"))
 
 
-async def test_old_journals_go_when_a_checkpoint_covers_them(bench: Bench) -> None:
+async def test_checkpoint_removes_the_journals_it_covers(bench: Bench) -> None:
     bench.open(journal_bytes_max=10_000, journal_allocate_bytes=8192, journal_backups=2)
     for entry in range(40):
         assert await bench.add(1, entry, b"x" * 1000) == OK
@@ -412,7 +404,7 @@ async def test_old_journals_go_when_a_checkpoint_covers_them(bench: Bench) -> No
     assert (await bench.batch(1, 0, 100))[1] == [b"x" * 1000] * 40
 
 
-async def test_as_many_old_journals_stay_as_are_wanted(bench: Bench) -> None:
+async def test_checkpoint_keeps_the_configured_number_of_old_journals(bench: Bench) -> None:
     bench.open(journal_bytes_max=10_000, journal_allocate_bytes=8192, journal_backups=5)
     journals = bench.directory / "journal/current"
     entry = 0
@@ -424,7 +416,7 @@ async def test_as_many_old_journals_stay_as_are_wanted(bench: Bench) -> None:
     assert journal_ids(journals)[: len(before)] == before
 
 
-async def test_the_directory_is_locked_and_recognised(bench: Bench, tmp_path: Path) -> None:
+async def test_start_refuses_a_directory_in_use_or_of_another_bookie(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     other = Bench(tmp_path)
     with pytest.raises(BookieInUse):
@@ -440,7 +432,7 @@ async def test_the_directory_is_locked_and_recognised(bench: Bench, tmp_path: Pa
         Bench(foreign).open()
 
 
-async def test_a_missing_marked_journal_stops_the_start(bench: Bench) -> None:
+async def test_start_refuses_when_the_marked_journal_is_missing(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, 0) == OK
     bench.close()
@@ -450,7 +442,7 @@ async def test_a_missing_marked_journal_stops_the_start(bench: Bench) -> None:
         bench.open()
 
 
-async def test_the_master_key_is_kept(bench: Bench, tmp_path: Path) -> None:
+async def test_master_key_survives_a_restart(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     assert await bench.add(1, 0) == OK
     after = crash(bench, tmp_path)
@@ -462,11 +454,11 @@ async def test_the_master_key_is_kept(bench: Bench, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "limit", [GroupSettings(wait_s=60.0, bytes_max=300), GroupSettings(wait_s=60.0, records_max=6)]
 )
-async def test_a_group_waits_for_others_until_it_is_large(bench: Bench, limit: GroupSettings) -> None:
+async def test_group_waits_until_it_has_enough_bytes_or_records(bench: Bench, limit: GroupSettings) -> None:
     bookie = bench.open(journal_group=limit)
     groups = bookie.stats.journals[0].groups
     first = [bench.start_add(1, entry) for entry in range(3)]
-    await bench.until(lambda: bookie.journal_queue_length == 0)
+    await bench.until(lambda: bookie.state.journals.queue_length == 0)
     assert groups.count == 0
     assert not any(add.done() for add in first)
     rest = [bench.start_add(1, entry) for entry in range(3, 10)]
@@ -475,7 +467,7 @@ async def test_a_group_waits_for_others_until_it_is_large(bench: Bench, limit: G
     assert set(await asyncio.gather(*rest)) == {OK}
 
 
-async def test_a_group_waits_no_longer_than_its_time(bench: Bench) -> None:
+async def test_group_waits_no_longer_than_its_time(bench: Bench) -> None:
     bookie = bench.open(journal_group=GroupSettings(wait_s=0.02, bytes_max=1 << 30))
     assert await bench.add(1, 0) == OK
     assert bookie.stats.journals[0].groups.sum == 2  # the master key record and the entry, together

@@ -1,4 +1,4 @@
-"""Disks that fail: nothing unconfirmed is answered OK, nothing confirmed is lost, and the bookie recovers."""
+"""Failing disks: no unconfirmed add is answered OK, no confirmed entry is lost, and the bookie recovers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.disk import checkpoint
 from bookie_stub.disk.entry_log import log_ids
 from bookie_stub.disk.rocks import Rocks, read_rows
-from bookie_stub.journal.journal_file import JournalReader, journal_ids
-from tests.bookie_stub.compose.test_bookie import crash
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import crash
 
 OK, IO_ERROR, TOO_MANY = 0, 101, 106
 
@@ -35,7 +36,7 @@ def stand_still(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("operation", ["write", "sync_data"])
 @pytest.mark.parametrize("half", [False, True])
-async def test_a_failed_group_is_an_io_error_and_the_next_one_succeeds(
+async def test_failed_group_answers_io_error_and_the_next_group_succeeds(
     bench: Bench, tmp_path: Path, operation: str, half: bool
 ) -> None:
     bench.open()
@@ -51,7 +52,7 @@ async def test_a_failed_group_is_an_io_error_and_the_next_one_succeeds(
     after.close()
 
 
-async def test_what_follows_a_failure_writes_its_key_again(bench: Bench, tmp_path: Path) -> None:
+async def test_master_key_is_journaled_again_after_a_failed_group(bench: Bench, tmp_path: Path) -> None:
     """The key record was in the failed group: without a new one, a replay would skip acknowledged entries."""
     bench.open()
     bench.file_system.fails["sync_data"] = errno.EIO
@@ -65,7 +66,7 @@ async def test_what_follows_a_failure_writes_its_key_again(bench: Bench, tmp_pat
     after.close()
 
 
-async def test_an_add_that_has_not_heard_of_the_failure_fails_too(bench: Bench, tmp_path: Path) -> None:
+async def test_add_fails_when_queued_before_the_failure_is_known(bench: Bench, tmp_path: Path) -> None:
     """Its master key record was lost with the group before it."""
     bench.open()
     bench.file_system.fails_once = True
@@ -73,7 +74,7 @@ async def test_an_add_that_has_not_heard_of_the_failure_fails_too(bench: Bench, 
     first = bench.start_add(1, 0)
     stand_still(lambda: bench.file_system.failures > 0)
     second = bench.start_add(1, 1)
-    stand_still(lambda: bench.bookie is not None and bench.bookie.journal_queue_length == 0)
+    stand_still(lambda: bench.bookie is not None and bench.bookie.state.journals.queue_length == 0)
     assert [await first, await second] == [IO_ERROR, IO_ERROR]
     assert await bench.add(1, 2) == OK
     after = crash(bench, tmp_path)
@@ -81,7 +82,7 @@ async def test_an_add_that_has_not_heard_of_the_failure_fails_too(bench: Bench, 
     after.close()
 
 
-async def test_groups_that_were_taken_together_fail_together(
+async def test_groups_taken_from_the_queue_together_fail_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second group's key record may have been in the first."""
@@ -101,7 +102,7 @@ async def test_groups_that_were_taken_together_fail_together(
     assert await bench.add(1, 4) == OK
 
 
-async def test_adds_queued_behind_a_failure_fail_with_it(bench: Bench, tmp_path: Path) -> None:
+async def test_adds_queued_behind_a_failed_group_fail(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     answers: list[tuple[int, int]] = []
     acknowledged: set[int] = set()
@@ -128,8 +129,10 @@ async def test_adds_queued_behind_a_failure_fail_with_it(bench: Bench, tmp_path:
 
 
 @pytest.mark.slow
-async def test_a_journal_cut_anywhere_in_its_last_records_is_replayed(bench: Bench, tmp_path: Path) -> None:
-    """What is whole before the cut is there, what is behind it is absent, and the bookie starts."""
+async def test_journal_is_replayed_when_cut_anywhere_in_its_last_records(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Whole records before the cut are served, the others are absent, and the bookie starts."""
     bench.open(journal_alignment=512)
     for entry in range(6):
         assert await bench.add(1, entry, b"%d" % entry) == OK
@@ -155,7 +158,7 @@ async def test_a_journal_cut_anywhere_in_its_last_records_is_replayed(bench: Ben
         shutil.rmtree(image)
 
 
-async def test_a_full_disk_leaves_no_pile_of_journals(bench: Bench) -> None:
+async def test_full_disk_leaves_no_additional_journal_files(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, 0) == OK
     bench.file_system.fails = {"write": errno.ENOSPC, "allocate": errno.ENOSPC}
@@ -166,7 +169,7 @@ async def test_a_full_disk_leaves_no_pile_of_journals(bench: Bench) -> None:
     assert await bench.add(1, 30) == OK
 
 
-async def test_a_tail_that_cannot_be_cut_is_not_replayed(bench: Bench, tmp_path: Path) -> None:
+async def test_replay_skips_a_failed_group_that_could_not_be_cut(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     assert await bench.add(1, 0, b"before") == OK
     bench.file_system.writes_half = True
@@ -181,7 +184,7 @@ async def test_a_tail_that_cannot_be_cut_is_not_replayed(bench: Bench, tmp_path:
     after.close()
 
 
-async def test_a_checkpoint_that_fails_is_done_again(bench: Bench, tmp_path: Path) -> None:
+async def test_failed_checkpoint_is_repeated(bench: Bench, tmp_path: Path) -> None:
     bookie = bench.open()
     for entry in range(10):
         assert await bench.add(1, entry, b"first") == OK
@@ -189,14 +192,14 @@ async def test_a_checkpoint_that_fails_is_done_again(bench: Bench, tmp_path: Pat
     for entry in range(10, 20):
         assert await bench.add(1, entry, b"second") == OK
     bench.file_system.fails["sync_data"] = errno.EIO
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: bookie.stats.checkpoint_failures > 0)
     after = crash(bench, tmp_path)
     assert (await after.batch(1, 0, 100))[1][:10] == [b"first"] * 10
     after.close()
     assert await bench.read(1, 15) == (OK, b"second")
     bench.file_system.fails.clear()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     # A log whose sync failed is left: another sync of it would prove nothing.
     assert len(log_ids(bench.directory / "ledgers/current")) == 2
     assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10
@@ -204,7 +207,7 @@ async def test_a_checkpoint_that_fails_is_done_again(bench: Bench, tmp_path: Pat
     assert (await bench.batch(1, 0, 100))[1] == [b"first"] * 10 + [b"second"] * 10
 
 
-async def test_a_stop_on_a_full_disk_loses_nothing(bench: Bench) -> None:
+async def test_stop_on_a_full_disk_loses_nothing(bench: Bench) -> None:
     bench.open()
     for entry in range(10):
         assert await bench.add(1, entry) == OK
@@ -229,7 +232,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-async def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+async def test_bookie_continues_after_its_disk_was_full(small_disk: Path) -> None:
     """Fill it, see adds fail, delete what filled it, see adds succeed; nothing acknowledged is lost."""
     settings = {"write_cache_bytes": 4 << 20, "journal_bytes_max": 2 << 20, "journal_backups": 0}
     settings["journal_allocate_bytes"] = 1 << 20
@@ -268,7 +271,7 @@ async def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     bench.close()
 
 
-def test_an_index_goes_on_after_its_disk_was_full(small_disk: Path) -> None:
+def test_index_accepts_writes_after_its_disk_was_full(small_disk: Path) -> None:
     rocks = Rocks(small_disk / "index", buffer_bytes=1 << 20)
     rocks.write([(b"key 1", b"before")], deletes=[], ranges=[])
     filler = small_disk / "filler"
@@ -289,7 +292,7 @@ def test_an_index_goes_on_after_its_disk_was_full(small_disk: Path) -> None:
 
 @pytest.mark.parametrize("index", ["ledgers", "locations"])
 @pytest.mark.parametrize("proof", ["log", "mark"])
-async def test_an_index_that_is_gone_does_not_begin_anew(bench: Bench, index: str, proof: str) -> None:
+async def test_start_refuses_when_an_index_is_missing(bench: Bench, index: str, proof: str) -> None:
     """An empty one would forget fences, answer "no entry", and have garbage collection remove living logs."""
     bench.open()
     await bench.add_all(1, range(50))
@@ -313,7 +316,7 @@ async def test_an_index_that_is_gone_does_not_begin_anew(bench: Bench, index: st
 
 
 @pytest.mark.parametrize("made", [(), ("locations",), ("locations", "ledgers")])
-async def test_a_first_start_that_was_killed_is_done_again(bench: Bench, made: tuple[str, ...]) -> None:
+async def test_killed_first_start_is_done_again(bench: Bench, made: tuple[str, ...]) -> None:
     """Between making its directories and its indexes, when there was nothing to forget."""
     bench.open()
     bench.close()
@@ -330,7 +333,7 @@ async def test_a_first_start_that_was_killed_is_done_again(bench: Bench, made: t
     assert await bench.read(1, 0) == (OK, b"payload")
 
 
-def test_rows_behind_damage_are_not_taken_for_none(tmp_path: Path) -> None:
+def test_read_answers_io_error_when_index_rows_are_damaged(tmp_path: Path) -> None:
     """RocksDB's iterator ends at a damaged block as at the end: rows that are there would be taken for lost."""
     rocks = Rocks(tmp_path / "index", buffer_bytes=1 << 20)
     noise = random.Random(1)
@@ -354,7 +357,7 @@ def test_rows_behind_damage_are_not_taken_for_none(tmp_path: Path) -> None:
     rocks.close()
 
 
-async def test_a_directory_that_fails_does_not_make_the_others_write_again(
+async def test_failed_directory_alone_repeats_its_part_of_a_checkpoint(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A checkpoint is tried again for the directory that failed alone, and nothing is lost meanwhile."""
@@ -376,12 +379,12 @@ async def test_a_directory_that_fails_does_not_make_the_others_write_again(
         return create(path)
 
     monkeypatch.setattr(failing, "create", create_elsewhere)
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: refused >= 5)
     (log,) = (places[0] / "current").glob("*.log")
     assert log.stat().st_size < 10_000  # once: 50 entries of about 60 bytes behind a header
     monkeypatch.undo()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     assert bookie.stats.checkpoint_failures >= 5
     for _ in range(2):
         for ledger in (2, 3):

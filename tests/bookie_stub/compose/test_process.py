@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,51 +19,16 @@ from bookie_stub.base.record import explicit_lac_of
 from protocol.bookie_frame import (
     AddResponse,
     ReadResponse,
-    Response,
-    decode_response,
     encode_add_request,
     encode_fence_request,
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import ENOENTRY, EOK
+from tests.bookie_stub.bookie_process import ROOT, Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.bookie_stub.v3_client import V3Client
 
-ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = 6
-
-
-class Process:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.process: subprocess.Popen[str] | None = None
-        self.addresses: dict[str, str] = {}
-
-    def start(self, *settings: str) -> None:
-        ready = self.directory.with_suffix(".ready")
-        ready.unlink(missing_ok=True)
-        words = ["--data", str(self.directory), "--ready-file", str(ready)]
-        for setting in ("bookiePort=0", "prometheusStatsHttpPort=0", "bindAddress=127.0.0.1", *settings):
-            words += ["--set", setting]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "bookie_stub", *words], cwd=ROOT, stderr=subprocess.PIPE, text=True
-        )
-        deadline = time.monotonic() + 20
-        while not ready.exists():
-            assert self.process.poll() is None, self.process.communicate()[1]
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        self.addresses = json.loads(ready.read_text())
-
-    def end(self, number: int) -> tuple[int, str]:
-        assert self.process is not None
-        self.process.send_signal(number)
-        _, errors = self.process.communicate(timeout=20)
-        return self.process.returncode, errors
-
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        host, port = self.addresses["bookie"].split(":")
-        return await asyncio.open_connection(host, int(port))
 
 
 @pytest.fixture
@@ -77,16 +40,11 @@ def process(tmp_path: Path) -> Iterator[Process]:
         process.process.communicate()
 
 
-async def answer(reader: asyncio.StreamReader) -> Response:
-    length = int.from_bytes(await reader.readexactly(4), "big")
-    return decode_response(await reader.readexactly(length))
-
-
 def payload_of(ledger: int, entry: int) -> bytes:
     return b"%d:%d " % (ledger, entry) * (1 + entry * 7 % 150)
 
 
-async def test_serves_and_stops_in_order(process: Process) -> None:
+async def test_process_serves_and_stops_cleanly(process: Process) -> None:
     process.start()
     reader, writer = await process.connect()
     writer.write(encode_add_request(entry_of(1, 0), MASTER_KEY))
@@ -105,7 +63,7 @@ async def test_serves_and_stops_in_order(process: Process) -> None:
     writer.close()
 
 
-def test_a_bad_setting_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_process_exits_with_2_when_a_setting_is_bad(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bookie_stub", "--data", str(tmp_path), "--set", "bookiePort=many"],
         cwd=ROOT,
@@ -118,13 +76,13 @@ def test_a_bad_setting_is_one_line_and_exit_2(tmp_path: Path) -> None:
     assert "bookiePort=many" in done.stderr
 
 
-def test_without_sync_the_log_says_so(process: Process) -> None:
+def test_process_warns_when_the_journal_is_not_synced(process: Process) -> None:
     process.start("journalSyncData=false")
     _, errors = process.end(signal.SIGTERM)
     assert "journalSyncData=false: entries are acknowledged before they are on disk" in errors
 
 
-async def test_kill_9_at_random_points_loses_nothing_acknowledged(process: Process) -> None:
+async def test_process_loses_nothing_acknowledged_when_killed_at_random(process: Process) -> None:
     """Adds from two connections, fences and explicit LACs from a third, kills, restarts.
 
     Acknowledged entries are whole and there, fences hold, LACs have not gone back.
@@ -261,7 +219,7 @@ def start_anew(directory: Path, *settings: str) -> tuple[int, str]:
 ANY_PORT = ("bookiePort=0", "prometheusStatsHttpPort=0")
 
 
-def test_two_processes_on_one_directory(process: Process) -> None:
+def test_second_process_is_refused_on_the_same_directory(process: Process) -> None:
     process.start()
     code, text = start_anew(process.directory, *ANY_PORT)
     assert code == 1
@@ -271,7 +229,7 @@ def test_two_processes_on_one_directory(process: Process) -> None:
 
 
 @pytest.mark.parametrize("key", ["bookiePort", "prometheusStatsHttpPort"])
-def test_a_port_in_use(process: Process, tmp_path: Path, key: str) -> None:
+def test_process_exits_with_1_when_its_port_is_in_use(process: Process, tmp_path: Path, key: str) -> None:
     process.start()
     name = {"bookiePort": "bookie", "prometheusStatsHttpPort": "http"}[key]
     port = process.addresses[name].rsplit(":", 1)[1]
@@ -281,7 +239,7 @@ def test_a_port_in_use(process: Process, tmp_path: Path, key: str) -> None:
     assert "address already in use" in text
 
 
-def test_the_files_of_a_broken_start_are_not_locked(process: Process, tmp_path: Path) -> None:
+def test_failed_start_leaves_no_lock(process: Process, tmp_path: Path) -> None:
     process.start()
     port = process.addresses["bookie"].rsplit(":", 1)[1]
     other = tmp_path / "other"
@@ -292,7 +250,7 @@ def test_the_files_of_a_broken_start_are_not_locked(process: Process, tmp_path: 
     assert process.end(signal.SIGTERM)[0] == 0
 
 
-def test_a_read_only_disk(process: Process, tmp_path: Path) -> None:
+def test_process_exits_with_1_when_its_disk_is_read_only(process: Process, tmp_path: Path) -> None:
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(place)]

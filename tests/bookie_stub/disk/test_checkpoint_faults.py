@@ -12,8 +12,8 @@ from bookie_stub.base.errors import BookieStorageError
 from bookie_stub.disk import checkpoint
 from bookie_stub.journal.journal_file import journal_ids
 from bookie_stub.journal.journals import Journals
-from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import crash
 
 OK = 0
 
@@ -22,7 +22,7 @@ def bytes_in_logs(bench: Bench) -> int:
     return sum(path.stat().st_size for path in (bench.directory / "ledgers/current").glob("*.log"))
 
 
-async def test_a_mark_that_cannot_be_written_does_not_make_the_entries_be_written_again(
+async def test_checkpoint_writes_entries_once_when_only_a_mark_fails(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
@@ -36,7 +36,7 @@ async def test_a_mark_that_cannot_be_written_does_not_make_the_entries_be_writte
         replace(path, content)
 
     monkeypatch.setattr(bench.file_system, "replace", replace_others)
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
     assert 20_000 < bytes_in_logs(bench) < 30_000
     assert await bench.add(1, 20, b"meanwhile") == OK
@@ -44,13 +44,13 @@ async def test_a_mark_that_cannot_be_written_does_not_make_the_entries_be_writte
     assert len((await after.batch(1, 0, 99))[1]) == 21
     after.close()
     monkeypatch.setattr(bench.file_system, "replace", replace)
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     await bench.checkpoint()  # what comes next is written
-    assert bookie.write_cache.count() == 0
+    assert bookie.state.write_caches.count() == 0
     assert len((await bench.batch(1, 0, 99))[1]) == 21
 
 
-async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
+async def test_close_writes_entries_once_when_marks_fail(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bookie = bench.open(flush_interval_s=3600)
@@ -66,7 +66,7 @@ async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
         replace(path, content)
 
     monkeypatch.setattr(bench.file_system, "replace", replace_others)
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     await bench.until(lambda: refused > 0)
     monkeypatch.setattr(bench.file_system, "replace", replace)
     bench.close()
@@ -76,21 +76,21 @@ async def test_a_stop_while_marks_fail_does_not_write_the_entries_again(
 
 
 @pytest.mark.parametrize("collected", [False, True])
-async def test_an_index_that_goes_on_failing_does_not_make_the_entries_be_written_each_time(
+async def test_checkpoint_appends_entries_once_while_an_index_fails(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, collected: bool
 ) -> None:
-    """Whoever takes logs for garbage by the index does not see that these will be named: they are written anew."""
+    """A look for dead logs in between would take the appended log for garbage, so its entries are appended anew."""
     monkeypatch.setattr(checkpoint, "_RETRY_S", 0.001)
     bookie = bench.open(flush_interval_s=3600)
     await bench.add_all(1, range(20), b"x" * 1000)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
 
     def refuse(*_values: object) -> None:
         raise BookieStorageError("the index fails on purpose")
 
     with monkeypatch.context() as failing:
         failing.setattr(storage.locations, "write", refuse)
-        bookie.checkpoint()
+        bookie.checkpoints.start()
         await bench.until(lambda: bookie.stats.checkpoint_failures >= 20)
         assert 20_000 < bytes_in_logs(bench) < 30_000
         if collected:
@@ -101,13 +101,13 @@ async def test_an_index_that_goes_on_failing_does_not_make_the_entries_be_writte
         after = crash(bench, tmp_path)
         assert len((await after.batch(1, 0, 99))[1]) == 20
         after.close()
-    await bench.until(lambda: not bookie.checkpoint_running)
+    await bench.until(lambda: not bookie.checkpoints.running)
     for _ in range(2):
         assert (await bench.batch(1, 0, 99))[1] == [b"%d " % entry + b"x" * 1000 for entry in range(20)]
         bench.reopen()
 
 
-async def test_journals_that_cannot_be_removed_hold_up_no_checkpoint(
+async def test_checkpoint_ends_when_old_journals_cannot_be_removed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bookie = bench.open(journal_bytes_max=2000, journal_allocate_bytes=512, journal_backups=0)
@@ -123,7 +123,7 @@ async def test_journals_that_cannot_be_removed_hold_up_no_checkpoint(
         failing.setattr(Journals, "remove_older", refuse)
         await bench.checkpoint()
     assert bookie.stats.checkpoint_failures == 0
-    assert "old journals stay for now: [Errno 5]" in caplog.text
+    assert "old journals stay until the next checkpoint: [Errno 5]" in caplog.text
     assert journal_ids(journals) == before
     assert await bench.add(1, 20) == OK
     await bench.checkpoint()

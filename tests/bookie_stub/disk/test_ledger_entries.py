@@ -1,4 +1,4 @@
-"""What a half of the write cache has of a ledger: found like in a dictionary, however it came."""
+"""LedgerEntries and Arena: every entry is found, as a run or alone, in its newest version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _ids = st.one_of(
 
 
 @given(st.lists(st.tuples(_ids, st.booleans()), max_size=12), st.integers(1, 400))
-def test_it_is_a_dictionary_of_what_came_last(puts: list[tuple[list[int], bool]], size: int) -> None:
+def test_write_caches_find_the_newest_version_like_a_dictionary(
+    puts: list[tuple[list[int], bool]], size: int
+) -> None:
     cache, expected = WriteCaches(1 << 20), dict[int, bytes]()
     for number, (ids, one_by_one) in enumerate(puts):
         payloads = [
@@ -52,7 +54,7 @@ def test_it_is_a_dictionary_of_what_came_last(puts: list[tuple[list[int], bool]]
     assert [entry_id for entry_id in range(100) if entries.get(entry_id) is not None] == sorted(expected)
 
 
-def test_entries_of_a_run_take_no_more_than_their_bytes() -> None:
+def test_run_takes_no_memory_per_entry_besides_its_bytes() -> None:
     cache = WriteCaches(1 << 20)
     cache.put_run(LEDGER, range(500), b"x" * 5000, range(0, 5000, 10))
     assert 5000 <= cache.size <= 6500
@@ -60,7 +62,7 @@ def test_entries_of_a_run_take_no_more_than_their_bytes() -> None:
 
 
 @given(st.lists(st.integers(1, 9000), max_size=30), st.integers(1, 1 << 17))
-def test_pieces_of_an_arena_do_not_touch(sizes: list[int], bytes_max: int) -> None:
+def test_arena_pieces_do_not_overlap(sizes: list[int], bytes_max: int) -> None:
     arena = Arena(bytes_max)
     pieces = []
     for number, size in enumerate(sizes):

@@ -25,11 +25,13 @@ async def storage(bench: Bench) -> LedgerStorage:
     bench.open()
     await bench.add_all(LEDGER, range(50))
     bookie = bench.reopen()
-    return bookie._disk.storages.all[0]
+    return bookie.state.storages.all[0]
 
 
 @pytest.mark.parametrize("by", ["us", "BookKeeper"])
-async def test_no_bit_of_the_map_or_the_header_costs_a_living_log(storage: LedgerStorage, by: str) -> None:
+async def test_living_log_is_kept_when_any_bit_of_header_or_map_is_flipped(
+    storage: LedgerStorage, by: str
+) -> None:
     (log,) = storage.directory.glob("*.log")
     if by == "BookKeeper":
         without_checksum(log)
@@ -46,7 +48,7 @@ async def test_no_bit_of_the_map_or_the_header_costs_a_living_log(storage: Ledge
     assert not log.exists()
 
 
-async def test_a_map_that_does_not_fit_is_not_read(storage: LedgerStorage) -> None:
+async def test_read_ledgers_map_refuses_a_wrong_checksum(storage: LedgerStorage) -> None:
     (log,) = storage.directory.glob("*.log")
     assert read_ledgers_map(log) == {LEDGER: log.stat().st_size - HEADER_BYTES - 40}
     flip(log, log.stat().st_size - 9)
@@ -62,8 +64,8 @@ def without_checksum(log: Path) -> None:
     log.write_bytes(content)
 
 
-async def test_a_damaged_header_without_a_map_proves_nothing(bench: Bench) -> None:
-    """Of a log that a kill left: whoever damaged the header may have cut the log too."""
+async def test_scanned_log_proves_nothing_when_a_header_without_a_map_is_damaged(bench: Bench) -> None:
+    """A kill left the log without a map; damage to the header may mean that the log was cut too."""
     bench.open()
     await bench.add_all(LEDGER, range(50))
     await bench.checkpoint()
@@ -71,6 +73,6 @@ async def test_a_damaged_header_without_a_map_proves_nothing(bench: Bench) -> No
     flip(log, CHECKSUM.start + 5)
     scanned = ScannedLog(log.parent, int(log.stem, 16))
     assert len(list(scanned)) == 50
-    state = scanned.state(None)
+    state = scanned.completeness(None)
     assert "damaged" in state.flaw
     assert not state.proven

@@ -28,7 +28,7 @@ def listed(index: LocationIndex, ledger: int, first: int, count_max: int) -> lis
     return [row for rows in index.rows(ledger, first, count_max) for row in zip(*rows, strict=True)]
 
 
-def test_rows_are_those_of_one_ledger_with_its_gaps(index: LocationIndex) -> None:
+def test_rows_are_of_one_ledger_with_its_gaps(index: LocationIndex) -> None:
     fill(index, {(1, 0): 10, (1, 1): 11, (1, 4): 14, (2, 0): 20, (2, 5): 25})
     assert listed(index, 1, 0, 100) == [(entry, KEY.pack(1, entry), 10 + entry) for entry in (0, 1, 4)]
     assert [entry for entry, _, _ in listed(index, 1, 2, 100)] == [4]
@@ -39,7 +39,7 @@ def test_rows_are_those_of_one_ledger_with_its_gaps(index: LocationIndex) -> Non
     assert not listed(index, 1, 2, 1)
 
 
-def test_rows_come_in_slices_and_no_more_than_asked_for(index: LocationIndex) -> None:
+def test_rows_come_in_slices_up_to_the_count(index: LocationIndex) -> None:
     fill(index, {(1, entry): 100 + entry for entry in range(500)})
     sizes = [len(rows.ids) for rows in index.rows(1, 10, 300)]
     assert sum(sizes) == 300
@@ -48,13 +48,13 @@ def test_rows_come_in_slices_and_no_more_than_asked_for(index: LocationIndex) ->
 
 
 @pytest.mark.parametrize("count_max", [1, 2, 100])
-def test_a_location_of_zero_is_no_entry(index: LocationIndex, count_max: int) -> None:
+def test_rows_end_at_a_location_of_zero(index: LocationIndex, count_max: int) -> None:
     fill(index, {(1, 0): 10, (1, 1): 0, (1, 2): 12})
     assert [entry for entry, _, _ in listed(index, 1, 0, count_max)] == [0]
     assert not listed(index, 1, 1, count_max)
 
 
-def test_nothing_is_fetched_behind_the_ledgers_last_row(
+def test_rows_fetch_no_slice_behind_the_last_row(
     index: LocationIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million rows of other ledgers may follow."""
@@ -68,8 +68,8 @@ def test_nothing_is_fetched_behind_the_ledgers_last_row(
     assert [entry for entry, _, _ in listed(index, 1, 0, 1 << 30)] == [0]
 
 
-def test_rows_in_front_of_damage_are_read_and_the_damage_is_an_error(tmp_path: Path) -> None:
-    """RocksDB's iterator ends at a damaged block as at the end; "no such entry" would be a lie."""
+def test_rows_before_damage_are_read_and_damage_raises(tmp_path: Path) -> None:
+    """RocksDB's iterator ends at a damaged block as at the end; "no such entry" would be wrong."""
     index = LocationIndex(tmp_path / "locations")
     noise = random.Random(1)
     entries = range(100_000)

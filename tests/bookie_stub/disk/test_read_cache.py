@@ -18,7 +18,7 @@ Put = list[tuple[int, bytes]]
 
 
 class Model(Protocol):
-    """What a policy keeps, as slow and plain as can be."""
+    """A slow and plain implementation of a policy's rule."""
 
     def get(self, key: Key) -> bytes | None: ...
 
@@ -30,7 +30,7 @@ class Model(Protocol):
 
 
 class RingModel:
-    """BookKeeper's: offsets in segments, a whole segment goes when the ring comes round to it."""
+    """BookKeeper's rule: offsets in segments; a whole segment is evicted when the ring comes round to it."""
 
     def __init__(self, bytes_max: int) -> None:
         self.segment_bytes = bytes_max // 2
@@ -159,7 +159,7 @@ def test_every_policy_has_a_model() -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(steps=STEPS)
-def test_does_what_its_model_does(policy: str, steps: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_policy_keeps_what_its_model_keeps(policy: str, steps: list[tuple]) -> None:  # type: ignore[type-arg]
     cache: ReadCache = POLICIES[policy](BYTES_MAX)
     model = MODELS[policy](BYTES_MAX)
     for step, (what, owner, entry_id, *more) in enumerate(steps):
@@ -185,7 +185,7 @@ def test_does_what_its_model_does(policy: str, steps: list[tuple]) -> None:  # t
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_owner_finds_only_its_own(policy: str) -> None:
+def test_get_finds_only_entries_of_the_same_owner(policy: str) -> None:
     cache: ReadCache = POLICIES[policy](BYTES_MAX)
     cache.put(1, [0, 1], [b"a", b"b"], 1)
     assert cache.get(1, 1) == b"b"
@@ -194,18 +194,18 @@ def test_an_owner_finds_only_its_own(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("bytes_max", [0, 100])
-def test_what_does_not_fit_is_not_kept(policy: str, bytes_max: int) -> None:
+def test_put_stores_no_entry_larger_than_the_cache(policy: str, bytes_max: int) -> None:
     cache: ReadCache = POLICIES[policy](bytes_max)
     cache.put(1, [0, 1], [b"x" * 101, b"y" * 5000], 0)
     assert (cache.get(1, 0), cache.get(1, 1), cache.count, cache.size) == (None, None, 0, 0)
 
 
-def test_the_ring_has_two_segments_and_one_more_for_each_gibibyte() -> None:
+def test_ring_has_two_segments_and_one_more_per_gibibyte() -> None:
     assert [len(RingCache(size << 30)._segments) for size in (0, 1, 2, 3, 4)] == [2, 2, 2, 3, 4]
 
 
-def test_a_rollover_gives_up_a_whole_segment_at_once() -> None:
-    """What makes the cached bytes of a bookie a sawtooth."""
+def test_ring_evicts_a_whole_segment_at_a_rollover() -> None:
+    """A rollover halves the cached bytes, so they form a sawtooth."""
     cache = RingCache(2048)
     cache.put(1, range(16), [b"x" * 128] * 16, 0)
     assert (cache.count, cache.size) == (16, 2048)
@@ -215,7 +215,7 @@ def test_a_rollover_gives_up_a_whole_segment_at_once() -> None:
     assert cache.get(1, 8) is not None
 
 
-def test_the_memory_of_a_given_up_segment_is_free_before_the_next_one_is_full(
+def test_ring_frees_an_evicted_segment_before_the_next_one_is_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     freed: list[int] = []
@@ -233,7 +233,7 @@ def test_the_memory_of_a_given_up_segment_is_free_before_the_next_one_is_full(
     assert not cache._given_up
 
 
-def test_lru_keeps_what_is_used() -> None:
+def test_lru_keeps_entries_in_use() -> None:
     cache = LruCache(4 * 64)
     cache.put(1, range(4), [b"x"] * 4, 0)
     cache.get(1, 0)
@@ -241,7 +241,7 @@ def test_lru_keeps_what_is_used() -> None:
     assert [cache.get(1, entry_id) is not None for entry_id in range(5)] == [True, False, True, True, True]
 
 
-def test_served_first_keeps_what_is_waited_for() -> None:
+def test_served_first_keeps_unserved_entries() -> None:
     cache = ServedFirstCache(4 * 64)
     cache.put(1, range(4), [b"x"] * 4, 1)
     cache.get(1, 1)
@@ -257,13 +257,13 @@ def test_served_first_keeps_what_is_waited_for() -> None:
 
 
 def lengths(cache: ServedFirstCache) -> list[int]:
-    """Of the waiting entries of each owner, checked to be the nearest ones."""
-    kept = [[(owner, entry_id) in cache._waiting for entry_id in range(9)] for owner in range(1, 6)]
+    """Returns the number of unserved entries of each owner, checked to be the nearest ones."""
+    kept = [[(owner, entry_id) in cache._unserved for entry_id in range(9)] for owner in range(1, 6)]
     assert all(sorted(each, reverse=True) == each for each in kept)
     return [sum(each) for each in kept]
 
 
-def test_served_first_shortens_loads_from_their_far_ends_to_the_same_length() -> None:
+def test_served_first_shortens_loads_from_their_far_ends_to_equal_length() -> None:
     cache = ServedFirstCache(12 * 64)
     for owner in (1, 2):
         cache.put(owner, range(4), [b"x"] * 4, 0)
@@ -275,7 +275,7 @@ def test_served_first_shortens_loads_from_their_far_ends_to_the_same_length() ->
     assert lengths(cache) == [0, 1, 1, 1, 9]
 
 
-def test_served_first_forgets_loads_that_were_read() -> None:
+def test_served_first_forgets_loads_that_were_served() -> None:
     cache = ServedFirstCache(1 << 20)
     for first in range(0, 1000, 10):
         cache.put(1, range(first, first + 10), [b"x"] * 10, 1)
@@ -320,7 +320,7 @@ def test_served_first_does_not_thrash_where_the_ring_does() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_with_room_for_all_readers_an_entry_is_read_once(policy: str) -> None:
+def test_each_entry_is_read_once_when_the_cache_fits_all_readers(policy: str) -> None:
     assert disk_reads_per_entry(policy, 2) == pytest.approx(51 / 50, abs=0.1)
     assert disk_reads_per_entry(policy, 1.6, run=10) == pytest.approx(1, abs=0.15)
 
@@ -328,7 +328,7 @@ def test_with_room_for_all_readers_an_entry_is_read_once(policy: str) -> None:
 @pytest.mark.parametrize(
     ("policy", "low", "high"), [("ring", 50, 51), ("lru", 50, 51), ("served-first", 1, 1.3)]
 )
-def test_in_lockstep_the_knee_is_where_demand_meets_capacity(policy: str, low: float, high: float) -> None:
+def test_lockstep_readers_thrash_where_demand_exceeds_capacity(policy: str, low: float, high: float) -> None:
     """Equally fast readers: a cliff for ring and lru; a served-first cache gives each a little less."""
     assert low <= disk_reads_per_entry(policy, 0.9, lockstep=True) <= high
     assert disk_reads_per_entry(policy, 1.1, lockstep=True) <= 1.2
@@ -349,10 +349,10 @@ def golden(policy: str, batch_bytes: int) -> int:
     return misses
 
 
-def test_golden_numbers_of_the_ring() -> None:
+def test_ring_has_bookkeepers_golden_misses() -> None:
     assert golden("ring", 2 << 20) == 8
     assert golden("ring", 1 << 40) == 132
 
 
-def test_the_module_names_all_policies() -> None:
+def test_module_docstring_names_all_policies() -> None:
     assert all(f"`{policy}`" in (read_cache.__doc__ or "") for policy in POLICIES)

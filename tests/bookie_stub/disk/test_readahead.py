@@ -1,4 +1,4 @@
-"""What one load brings: its limits as decisions, its stop rules on real entry logs, BookKeeper's golden numbers."""
+"""Readahead: limits as decisions, stop rules on real entry logs, BookKeeper's golden numbers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MANY = 1 << 30
 
 
 def grown(load: Load, entries: list[tuple[int, int, int]]) -> list[int]:
-    """The ids that the load takes of (id, place, size): place counts bytes from the start of the log."""
+    """Returns the ids that the load takes of rows (id, place, size); place counts bytes from the start of the log."""
     rows = [(entry_id, place + 4, bytes(size)) for entry_id, place, size in entries]
-    assert load.take_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
+    assert load.add_run(*zip(*rows, strict=True)) == (len(load.ids) == len(rows))
     return load.ids
 
 
@@ -45,7 +45,7 @@ def in_a_row(count: int, size: int = 100, first: int = 0) -> list[tuple[int, int
         (MANY, MANY, 20),
     ],
 )
-def test_limits_of_reading_ahead(entries_max: int, bytes_max: int, expected: int) -> None:
+def test_load_stops_at_the_limits_of_reading_ahead(entries_max: int, bytes_max: int, expected: int) -> None:
     load = Load(0, 1, 0, Readahead(entries_max, bytes_max, True))
     assert len(grown(load, in_a_row(20))) == expected
 
@@ -60,12 +60,12 @@ def test_limits_of_reading_ahead(entries_max: int, bytes_max: int, expected: int
         (MANY, MANY, 20),
     ],
 )
-def test_what_was_asked_for_is_limited_by_the_answer(asked: int, room: int, expected: int) -> None:
+def test_load_brings_asked_entries_up_to_the_answer_size(asked: int, room: int, expected: int) -> None:
     load = Load(0, asked, room, Readahead(0, 0, True))
     assert len(grown(load, in_a_row(20))) == expected
 
 
-def test_a_batch_is_read_ahead_of_as_a_single_entry_is() -> None:
+def test_load_counts_asked_entries_as_read_ahead() -> None:
     assert len(grown(Load(0, 4, MANY, Readahead(10, MANY, True)), in_a_row(20))) == 11
     assert len(grown(Load(0, 15, MANY, Readahead(10, MANY, True)), in_a_row(20))) == 15
 
@@ -80,27 +80,27 @@ def test_a_batch_is_read_ahead_of_as_a_single_entry_is() -> None:
         ([(1, 0, 100)], [], []),  # there is no entry 0
     ],
 )
-def test_where_reading_ahead_stops(
+def test_load_stops_at_gap_other_place_or_rewritten_entry(
     rows: list[tuple[int, int, int]], stopping: list[int], going_on: list[int]
 ) -> None:
     assert grown(Load(0, 1, 0, Readahead(MANY, MANY, True)), rows) == stopping
     assert grown(Load(0, 1, 0, Readahead(MANY, MANY, False)), rows) == going_on
 
 
-def test_what_was_asked_for_is_fetched_from_wherever_it_is_but_not_across_a_gap() -> None:
+def test_load_fetches_asked_entries_from_any_place_up_to_a_gap() -> None:
     rows = [(0, 0, 100), (1, 104, 100), (2, 500, 100), (3, 5 << 32, 100), (5, (5 << 32) + 104, 100)]
     for stops_at_gap in (True, False):
         assert grown(Load(0, 9, MANY, Readahead(0, 0, stops_at_gap)), rows) == [0, 1, 2, 3]
 
 
-def test_the_byte_limit_comes_from_three_places() -> None:
+def test_readahead_byte_limit_is_the_lowest_of_three() -> None:
     assert readahead(7, -1, 8 << 20, True) == (7, 4 << 20, True)
     assert readahead(7, 2 << 20, 8 << 20, False) == (7, 2 << 20, False)
     assert readahead(7, 0, 1 << 40, True) == (7, LOAD_BYTES_MAX, True)
     assert readahead(7, -1, 0, True).bytes_max == 0
 
 
-def test_runs_end_where_the_next_entry_is_elsewhere_or_far_or_too_much() -> None:
+def test_near_until_ends_at_other_log_far_entry_or_span_limit() -> None:
     near = [0, 1000, 2000, 3000]
     assert near_until(near, 0, MANY) == 4
     assert near_until(near, 1, MANY) == 4
@@ -111,7 +111,7 @@ def test_runs_end_where_the_next_entry_is_elsewhere_or_far_or_too_much() -> None
 
 
 async def loaded_by_reading(bench: Bench, ledger: int, entry: int) -> int:
-    """How many entries the read of this one brought from the logs."""
+    """Returns how many entries the read of this one brought from the logs."""
     assert bench.bookie is not None
     stats = bench.bookie.stats
     before = stats.readahead_entries.sum + stats.readahead_entries.count
@@ -119,7 +119,7 @@ async def loaded_by_reading(bench: Bench, ledger: int, entry: int) -> int:
     return int(stats.readahead_entries.sum + stats.readahead_entries.count - before)
 
 
-async def test_it_stops_at_another_ledger_and_at_the_next_flush(bench: Bench) -> None:
+async def test_readahead_stops_at_another_ledger_and_at_the_next_flush(bench: Bench) -> None:
     bench.open()
     for ledger in (1, 2):
         await bench.add_all(ledger, range(10))
@@ -131,7 +131,7 @@ async def test_it_stops_at_another_ledger_and_at_the_next_flush(bench: Bench) ->
     assert await loaded_by_reading(bench, 1, 10) == 5
 
 
-async def test_two_flushes_that_touch_are_read_in_one_go(bench: Bench) -> None:
+async def test_readahead_crosses_two_flushes_that_touch(bench: Bench) -> None:
     bench.open()
     for first in (0, 10):
         await bench.add_all(1, range(first, first + 10))
@@ -139,7 +139,7 @@ async def test_two_flushes_that_touch_are_read_in_one_go(bench: Bench) -> None:
     assert await loaded_by_reading(bench, 1, 0) == 20
 
 
-async def test_it_stops_at_the_end_of_a_log(bench: Bench) -> None:
+async def test_readahead_stops_at_the_end_of_a_log(bench: Bench) -> None:
     bench.open(entry_log_bytes_max=3000)
     await bench.add_all(1, range(40), b"x" * 100)
     await bench.checkpoint()
@@ -152,7 +152,7 @@ async def test_it_stops_at_the_end_of_a_log(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("stops_at_gap", "hits", "loads"), [(True, 0, 20), (False, 19, 1)])
-async def test_a_bookie_with_every_second_entry_reads_ahead_only_if_gaps_do_not_stop_it(
+async def test_readahead_crosses_gaps_when_gaps_do_not_stop_it(
     bench: Bench, stops_at_gap: bool, hits: int, loads: int
 ) -> None:
     bookie = bench.open(readahead_stops_at_gap=stops_at_gap)
@@ -165,8 +165,8 @@ async def test_a_bookie_with_every_second_entry_reads_ahead_only_if_gaps_do_not_
     assert (await bench.batch(1, 0, 10))[1] == [b"0 payload"]
 
 
-async def test_an_entry_written_anew_after_a_flush_is_not_read_ahead_in_its_old_version(bench: Bench) -> None:
-    """BookKeeper serves the old one: it takes what lies next in the log."""
+async def test_readahead_skips_the_old_version_of_a_rewritten_entry(bench: Bench) -> None:
+    """BookKeeper serves the old version, as it lies next in the log."""
     bench.open()
     await bench.add_all(1, range(6), b"old")
     await bench.checkpoint()
@@ -192,7 +192,7 @@ def damage(bench: Bench, entry: int, at: int, value: bytes) -> None:
     [(4, b"\x55" * 8), (12, b"\x55" * 8), (0, b"\xff\xff\xff\xff"), (0, b"\x7f\xff\xff\xff")],
     ids=["ledger", "entry", "negative size", "huge size"],
 )
-async def test_a_damaged_entry_ends_a_load_and_is_an_error_to_who_asks_for_it(
+async def test_damaged_entry_ends_a_load_and_fails_its_own_read(
     bench: Bench, at: int, value: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.open()
@@ -201,14 +201,14 @@ async def test_a_damaged_entry_ends_a_load_and_is_an_error_to_who_asks_for_it(
     damage(bench, 3, at, value)
     with caplog.at_level(logging.WARNING):
         assert await loaded_by_reading(bench, 1, 0) == 3
-    assert "a load ends early" in caplog.text
+    assert "a load of ledger entries ends early" in caplog.text
     assert await bench.read(1, 3) == (IO_ERROR, b"")
     assert await bench.batch(1, 3, 2) == (IO_ERROR, [])
     assert (await bench.batch(1, 1, 9))[1] == [b"1 payload", b"2 payload"]
     assert await bench.read(1, 4) == (OK, b"4 payload")
 
 
-async def test_an_entry_bigger_than_a_frame_is_not_even_read(
+async def test_read_refuses_an_entry_larger_than_a_frame(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.open()
@@ -222,7 +222,7 @@ async def test_an_entry_bigger_than_a_frame_is_not_even_read(
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 100, 5000, 1 << 20])
-async def test_a_batch_does_not_depend_on_the_size_of_the_read_cache(bench: Bench, cache_bytes: int) -> None:
+async def test_batch_read_does_not_depend_on_the_read_cache_size(bench: Bench, cache_bytes: int) -> None:
     bookie = bench.open(read_cache_bytes=cache_bytes, readahead_entries=3)
     await bench.add_all(1, range(300), b"x" * 400)
     await bench.checkpoint()
@@ -230,10 +230,10 @@ async def test_a_batch_does_not_depend_on_the_size_of_the_read_cache(bench: Benc
     assert await bench.batch(1, 0, 300) == (OK, expected)
     assert bookie.stats.read_cache_misses == 1
     assert await bench.batch(1, 0, 300) == (OK, expected)
-    assert bookie.read_cache.size <= cache_bytes
+    assert bookie.state.read_cache.size <= cache_bytes
 
 
-async def test_large_entries_are_read_ahead_too(bench: Bench) -> None:
+async def test_readahead_brings_large_entries(bench: Bench) -> None:
     bench.open(read_cache_bytes=64 << 20, readahead_bytes=1 << 20, write_cache_bytes=64 << 20)
     await bench.add_all(1, range(20), b"x" * 200_000)
     await bench.checkpoint()
@@ -242,7 +242,9 @@ async def test_large_entries_are_read_ahead_too(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("readahead_bytes", "misses"), [(2 << 20, 8), (-1, 132)])
-async def test_golden_numbers_of_bookkeeper(bench: Bench, readahead_bytes: int, misses: int) -> None:
+async def test_golden_misses_of_bookkeeper_hold_on_real_logs(
+    bench: Bench, readahead_bytes: int, misses: int
+) -> None:
     """Four ledgers read in turn, 512 of their 1,024 entries of 4,120 bytes; a ring of 2 x 8 MiB, batches of 1,024.
 
     Without a limit in bytes the four batches together are more than the cache.
@@ -266,7 +268,7 @@ async def test_golden_numbers_of_bookkeeper(bench: Bench, readahead_bytes: int, 
     assert stats.readahead_entries.count == misses
 
 
-def test_a_log_that_is_removed_while_it_is_opened_does_not_stay_open(tmp_path: Path) -> None:
+def test_reader_closes_a_log_removed_while_it_is_opened(tmp_path: Path) -> None:
     writer = EntryLogWriter(tmp_path, 1 << 20, FileSystem())
     location = writer.append(record_of(1, 0, b"x" * 5000), 1)
     writer.finish()
@@ -285,7 +287,7 @@ def test_a_log_that_is_removed_while_it_is_opened_does_not_stay_open(tmp_path: P
         os.fstat(opened[0])
 
 
-def test_logs_may_be_removed_while_they_are_read(tmp_path: Path) -> None:
+def test_reader_reads_on_while_logs_are_removed(tmp_path: Path) -> None:
     writer = EntryLogWriter(tmp_path, 1 << 20, FileSystem())
     locations = [writer.append(record_of(1, entry, b"x" * 5000), 1) for entry in range(3)]
     writer.finish()

@@ -1,4 +1,4 @@
-"""The file of deleted ledgers: what it keeps, what it takes of disk and memory."""
+"""Tombstones: the ids kept, and the disk space and memory they take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bookie_stub.base.file_system import FileSystem
 from bookie_stub.disk.tombstones import Tombstones
 
 
-async def test_many_tombstones_are_few_bytes(tmp_path: Path) -> None:
+async def test_tombstones_of_neighbouring_ids_take_few_bytes(tmp_path: Path) -> None:
     path = tmp_path / "deleted"
     wanted = {*range(100_000), *range(200_000, 300_000, 3), 2**62 + 5}
     Tombstones(path, FileSystem()).add(wanted)
@@ -49,7 +49,7 @@ async def test_tombstones_of_scattered_ids_take_little_memory(tmp_path: Path) ->
         assert all(ledger in each and ledger + 1 not in each for ledger in scattered)
 
 
-async def test_tombstones_go_from_few_to_many(tmp_path: Path) -> None:
+async def test_tombstones_change_from_array_to_bitmap(tmp_path: Path) -> None:
     path = tmp_path / "deleted"
     tombstones = Tombstones(path, FileSystem())
     assert tombstones.highest == -1
@@ -63,7 +63,7 @@ async def test_tombstones_go_from_few_to_many(tmp_path: Path) -> None:
     assert Tombstones(path, FileSystem()).highest == 2**40
 
 
-def test_an_add_writes_what_is_new(tmp_path: Path) -> None:
+def test_tombstones_add_appends_only_the_new_ids(tmp_path: Path) -> None:
     path = tmp_path / "deleted"
     scattered = [number * 7_919 << 16 for number in range(10_000)]
     tombstones = Tombstones(path, FileSystem())
@@ -76,8 +76,8 @@ def test_an_add_writes_what_is_new(tmp_path: Path) -> None:
     assert all(ledger in found for ledger in (*scattered, 5, 1 << 50))
 
 
-def test_a_block_that_a_crash_has_torn_is_dropped(tmp_path: Path) -> None:
-    """Wherever it is cut; what was counted before is never."""
+def test_tombstones_drop_a_block_torn_by_a_crash(tmp_path: Path) -> None:
+    """A cut at any byte of it; ids that the inventory counted are never dropped."""
     path = tmp_path / "deleted"
     tombstones = Tombstones(path, FileSystem())
     tombstones.add([1, 2, 3])
@@ -98,7 +98,7 @@ def test_a_block_that_a_crash_has_torn_is_dropped(tmp_path: Path) -> None:
     ]
 
 
-def test_the_format_before_is_read_and_replaced(tmp_path: Path) -> None:
+def test_tombstones_read_version_one_and_replace_it(tmp_path: Path) -> None:
     """Two ids of chunk 1 and one of chunk 2, as version 1 had them."""
     path = tmp_path / "deleted"
     parts = [b"MGDL\0\0\0\1"]
@@ -119,7 +119,9 @@ def test_the_format_before_is_read_and_replaced(tmp_path: Path) -> None:
         Tombstones(path, FileSystem())
 
 
-def test_many_blocks_become_one_at_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tombstones_join_many_blocks_with_the_first_add_after_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bookie_stub.disk.tombstones._BLOCKS_MAX", 5)
     path = tmp_path / "deleted"
     tombstones = Tombstones(path, FileSystem())

@@ -1,4 +1,4 @@
-"""The write cache's memory: what a half counts is what it takes, and it is given back a little at a time."""
+"""The write cache's memory: its size is about what it takes, and it is freed a little at a time."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def _runs_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def singles(ledgers: int, entries: int, size: int) -> Fill:
-    def fill(half: WriteCache) -> None:
+    def fill(cache: WriteCache) -> None:
         for number in range(ledgers * entries):
             ledger, entry = number % ledgers, 10**6 + number
-            half.put(10**9 + ledger, entry, record_of(ledger, entry, bytes(size)))
+            cache.put(10**9 + ledger, entry, record_of(ledger, entry, bytes(size)))
 
     return fill
 
 
 def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fill:
-    def fill(half: WriteCache) -> None:
+    def fill(cache: WriteCache) -> None:
         for place in range(ledgers * number):
             ledger, first = place % ledgers, 10**6 + place * count
             records = [record_of(ledger, first, bytes(size))] * count
@@ -45,7 +45,7 @@ def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fil
             starts: Sequence[int] = range(0, len(data), ends[0])
             if not even:
                 ids, starts = tuple(ids), (0, *ends[:-1])
-            half.put_run(10**9 + ledger, Run(ids, data, starts))
+            cache.put_run(10**9 + ledger, Run(ids, data, starts))
 
     return fill
 
@@ -61,19 +61,19 @@ def runs(ledgers: int, number: int, count: int, size: int, *, even: bool) -> Fil
         pytest.param(runs(5000, 1, 10, 100, even=True), id="a run of many ledgers"),
     ],
 )
-def test_a_half_takes_about_the_memory_that_it_counts(fill: Fill) -> None:
-    half = WriteCache()
+def test_write_cache_size_is_about_the_memory_taken(fill: Fill) -> None:
+    cache = WriteCache()
     tracemalloc.start()
     try:
-        fill(half)
+        fill(cache)
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 0.5 * half.size < taken < 1.3 * half.size
+    assert 0.5 * cache.size < taken < 1.3 * cache.size
 
 
 @given(st.lists(st.integers(1, 6000), min_size=1, max_size=200))
-def test_an_arena_wastes_a_quarter_at_most(sizes: list[int]) -> None:
+def test_arena_wastes_a_quarter_at_most(sizes: list[int]) -> None:
     blocks: list[int] = []
     plain = arena._block
 
@@ -84,13 +84,13 @@ def test_an_arena_wastes_a_quarter_at_most(sizes: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(arena, "_block", counted)
         cut = Arena(16 * 16_384)  # blocks of 16 KiB
-        pieces = [cut.keep(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
+        pieces = [cut.store(bytes([number % 251]) * size) for number, size in enumerate(sizes)]
     for number, (size, piece) in enumerate(zip(sizes, pieces, strict=True)):
         assert piece == bytes([number % 251]) * size
     assert sum(blocks) <= sum(sizes) / 0.75 + 16_384
 
 
-def test_a_half_is_freed_a_mebibyte_at_a_time() -> None:
+def test_free_slice_is_a_mebibyte_or_two_thousand_records() -> None:
     small = [record_of(1, entry) for entry in range(5000)]
     assert free_slice(small) == 2000
     large = [bytes(300_000)] * 10

@@ -1,4 +1,4 @@
-"""The scrape: every name that dashboards ask of a bookie, and numbers that follow what was done."""
+"""The scrape has every name of the dashboards, and its values follow the requests."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.bookie_stub.conftest import Bench
 NAMES = Path(__file__).resolve().parents[2] / "data/dashboard-metrics.tsv"
 
 
-def samples(text: str) -> dict[str, float]:
+def samples(text: bytes) -> dict[str, float]:
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(text.decode()):
         for sample in family.samples:
             name = sample.name.removesuffix("_total")  # the parser puts it behind every counter
             found[name + "".join(f"|{key}={value}" for key, value in sorted(sample.labels.items()))] = (
@@ -25,8 +25,8 @@ def samples(text: str) -> dict[str, float]:
     return found
 
 
-async def test_every_name_of_the_dashboards_is_there_with_its_labels(bench: Bench) -> None:
-    text = render(bench.open())
+async def test_scrape_has_every_name_and_label_of_the_dashboards(bench: Bench) -> None:
+    text = render(bench.open()).decode()
     for line in NAMES.read_text().splitlines()[1:]:
         name, labels, _, core = line.split("\t")
         if core != "bookie":
@@ -37,7 +37,7 @@ async def test_every_name_of_the_dashboards_is_there_with_its_labels(bench: Benc
             assert f"{label}=" in (found[1] or ""), f"{name} has no label {label}"
 
 
-async def test_numbers_follow_what_was_done(bench: Bench) -> None:
+async def test_scrape_counts_adds_reads_and_deletions(bench: Bench) -> None:
     bookie = bench.open()
     for entry in range(10):
         assert await bench.add(1, entry, b"x" * 100) == 0
@@ -66,7 +66,7 @@ async def test_numbers_follow_what_was_done(bench: Bench) -> None:
     assert bookie.stats.flush_entries.sum == 10
 
 
-async def test_reads_are_counted_where_they_are_served(bench: Bench) -> None:
+async def test_scrape_counts_reads_by_their_source(bench: Bench) -> None:
     bookie = bench.open(readahead_entries=5)
     for entry in range(10):
         assert await bench.add(1, entry, b"x" * 100) == 0
@@ -97,8 +97,8 @@ async def test_reads_are_counted_where_they_are_served(bench: Bench) -> None:
         assert sum(value for key, value in found.items() if key.startswith(f"bookie_{name}")) > 0, name
 
 
-async def test_what_cannot_move_says_so(bench: Bench) -> None:
-    text = render(bench.open())
+async def test_scrape_marks_metrics_that_cannot_change(bench: Bench) -> None:
+    text = render(bench.open()).decode()
     for name in (
         "bookie_journal_JOURNAL_FORCE_WRITE_QUEUE_SIZE",
         "bookie_journal_JOURNAL_CB_QUEUE_SIZE",
@@ -106,7 +106,7 @@ async def test_what_cannot_move_says_so(bench: Bench) -> None:
         assert re.search(rf"^# HELP {name} .*{ALWAYS_ZERO.strip()}", text, re.MULTILINE), name
 
 
-def test_quantiles_are_of_the_newest_observations() -> None:
+def test_summary_quantiles_cover_the_newest_observations() -> None:
     summary = Summary()
     assert all(value != value for value in summary.quantiles((0.5, 1.0)))
     for value in range(5000):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.commands.bookie_command import main
-from tests.bookie_stub.compose.test_process import Process
+from tests.bookie_stub.bookie_process import Process
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def ask(process: Process, name: str, method: str = "GET", body: bytes | None = N
         return error.code, error.read().decode()
 
 
-def test_what_it_says_of_itself(process: Process) -> None:
+def test_http_api_reports_state_and_disk_space(process: Process) -> None:
     """Names and kinds as BookKeeper 4.17.3 answers."""
     assert ask(process, "is_ready") == (200, "OK")
     code, text = ask(process, "state")
@@ -53,7 +53,7 @@ def test_what_it_says_of_itself(process: Process) -> None:
     assert ask(process, "state", "PUT")[0] == 405
 
 
-def test_a_collection_is_asked_for(process: Process, capsys: pytest.CaptureFixture[str]) -> None:
+def test_http_api_starts_a_garbage_collection(process: Process, capsys: pytest.CaptureFixture[str]) -> None:
     code, text = ask(process, "gc", "PUT", b'{"forceMajor": false, "forceMinor": true}')
     assert (code, text) == (200, '"Triggered GC on BookieServer: the-bookie:3181"')
     deadline = time.monotonic() + 10
@@ -67,7 +67,7 @@ def test_a_collection_is_asked_for(process: Process, capsys: pytest.CaptureFixtu
     assert errors.startswith("Triggered GC on BookieServer: the-bookie:3181\n")
 
 
-def test_location_indexes_are_compacted_by_request(process: Process) -> None:
+def test_http_api_compacts_location_indexes(process: Process) -> None:
     """As BookKeeper's server: paths, and what is asked for in the body."""
     path = str(process.directory / "bookie/ledgers/current/locations")
     assert json.loads(ask(process, "entry_location_compact")[1]) == {path: False}
@@ -88,18 +88,18 @@ def test_location_indexes_are_compacted_by_request(process: Process) -> None:
 
 
 @pytest.mark.parametrize("body", [b"x", b"[]", b'{"forceMajor": 1}'])
-def test_a_bad_request_says_what_is_allowed(process: Process, body: bytes) -> None:
+def test_http_api_names_the_allowed_body_when_a_request_is_bad(process: Process, body: bytes) -> None:
     code, text = ask(process, "gc", "PUT", body)
     assert code == 400
     assert "forceMajor" in text
 
 
-def test_nobody_at_the_url(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compact_command_fails_when_no_bookie_answers(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compact", "--url", "http://127.0.0.1:1"]) == 1
     assert "http://127.0.0.1:1/api/v1/bookie/gc" in capsys.readouterr().err
 
 
-async def test_the_scrape_has_the_collections_counters(process: Process) -> None:
+async def test_scrape_has_the_counters_of_garbage_collection(process: Process) -> None:
     url = process.addresses["http"] + "/metrics"
     text = await asyncio.to_thread(lambda: urllib.request.urlopen(url).read().decode())
     assert "bookie_MINOR_COMPACTION_TOTAL 0" in text

@@ -1,4 +1,4 @@
-"""Journals that are gone, cut, damaged or marked wrongly: what was acknowledged is never answered as absent."""
+"""JournalChain: with journals missing, cut, damaged or marked wrongly no acknowledged entry is answered as absent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 from bookie_stub.base.errors import BookieError
 from bookie_stub.journal.durable_mark import read_durable_mark
 from bookie_stub.journal.journal_chain import flaws_of
-from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, JournalReader, Mark, header, journal_ids
+from bookie_stub.journal.journal_file import HEADER_BYTES, NO_MARK, Mark, header, journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 from bookie_stub.tools.check import check
 from tests.bookie_stub.conftest import Bench
 from tests.bookie_stub.files import cut, flip, zero
@@ -53,7 +54,7 @@ def end_of(path: Path) -> int:
 
 
 def newest(paths: list[Path]) -> Path:
-    """The newest that has records."""
+    """Returns the newest journal that has records."""
     return max(path for path in paths if end_of(path) > HEADER_BYTES)
 
 
@@ -106,7 +107,7 @@ def grow_padding(path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", DAMAGE)
-async def test_damage_stops_a_start_and_is_found_by_check(bench: Bench, what: str) -> None:
+async def test_start_refuses_a_damaged_journal_and_check_finds_it(bench: Bench, what: str) -> None:
     damage, text = DAMAGE[what]
     image = await killed(bench, "killed")
     journals = journals_of(image)
@@ -126,7 +127,7 @@ async def test_damage_stops_a_start_and_is_found_by_check(bench: Bench, what: st
     image.close()
 
 
-async def test_nothing_is_damaged_after_kills_and_stops(bench: Bench) -> None:
+async def test_check_finds_no_damage_after_kills_and_stops(bench: Bench) -> None:
     image = await killed(bench, "first")
     for number in range(3):
         image.open(journal_bytes_max=20_000, journal_allocate_bytes=8192)
@@ -140,8 +141,8 @@ async def test_nothing_is_damaged_after_kills_and_stops(bench: Bench) -> None:
         image = copy
 
 
-async def test_a_torn_group_is_no_damage(bench: Bench) -> None:
-    """Nobody was told of it: it lies behind the note, whatever it looks like."""
+async def test_start_drops_a_torn_group_behind_the_durable_mark(bench: Bench) -> None:
+    """It lies behind the durable mark, so no client was told of it, whatever it looks like."""
     image = await killed(bench, "torn")
     path = newest(journals_of(image))
     whole = JournalReader(path)
@@ -157,7 +158,7 @@ async def test_a_torn_group_is_no_damage(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 700, 4096, 9000])
-async def test_of_a_cut_journal_the_rest_is_there_and_what_is_lost_is_unknown(
+async def test_start_serves_the_rest_of_a_cut_journal_and_answers_unknown_for_lost_entries(
     bench: Bench, left: int
 ) -> None:
     image = await killed(bench, "cut")
@@ -173,7 +174,7 @@ async def test_of_a_cut_journal_the_rest_is_there_and_what_is_lost_is_unknown(
     image.close()
 
 
-async def test_a_first_write_that_failed_leaves_a_gap_that_is_no_damage(bench: Bench) -> None:
+async def test_start_accepts_a_gap_left_by_a_first_write_that_failed(bench: Bench) -> None:
     bench.open(journal_bytes_max=1)
     for entry in range(6):
         bench.file_system.fails = {"sync_data": 5} if entry == 3 else {}
@@ -201,8 +202,8 @@ MARKS: dict[str, Callable[[Mark], bytes]] = {
 
 
 @pytest.mark.parametrize("where", MARKS)
-async def test_a_wrong_mark_loses_nothing(bench: Bench, where: str) -> None:
-    """Refused, or not believed: one of ours has a checksum."""
+async def test_start_loses_no_entry_when_the_mark_is_wrong(bench: Bench, where: str) -> None:
+    """The mark is refused or not believed, as one of ours has a checksum."""
     image = await killed(bench, "marked")
     first = journals_of(image)[0]
     path = image.directory / "ledgers/current/lastMark"
@@ -219,8 +220,8 @@ async def test_a_wrong_mark_loses_nothing(bench: Bench, where: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 7, 8, 15, 16, 19, 20, 23])
-async def test_a_flip_in_the_mark_is_refused(bench: Bench, offset: int) -> None:
-    """In its magic it is one without a checksum, which is not believed."""
+async def test_start_refuses_a_mark_with_a_flipped_bit(bench: Bench, offset: int) -> None:
+    """With a flip in its magic it is a mark without a checksum, which is not believed."""
     bench.open()
     assert await bench.add(1, 0) == OK
     bench.reopen()
@@ -243,7 +244,7 @@ async def test_a_flip_in_the_mark_is_refused(bench: Bench, offset: int) -> None:
     image.close()
 
 
-async def test_entries_whose_key_was_in_a_damaged_group_are_kept(bench: Bench) -> None:
+async def test_replay_keeps_entries_whose_key_was_in_a_damaged_group(bench: Bench) -> None:
     image = await killed(bench, "keyless")
     first = journals_of(image)[0]
     flip(first, HEADER_BYTES + 20)
@@ -254,7 +255,7 @@ async def test_entries_whose_key_was_in_a_damaged_group_are_kept(bench: Bench) -
     image.close()
 
 
-async def test_without_damage_entries_without_a_key_are_of_deleted_ledgers(bench: Bench) -> None:
+async def test_replay_skips_entries_without_a_key_when_nothing_is_damaged(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, 0) == OK
     assert bench.bookie is not None
@@ -267,7 +268,7 @@ async def test_without_damage_entries_without_a_key_are_of_deleted_ledgers(bench
     image.close()
 
 
-async def test_other_files_in_the_journal_directory(bench: Bench) -> None:
+async def test_start_refuses_a_txn_file_whose_name_is_no_id(bench: Bench) -> None:
     image = await killed(bench, "strays")
     stray = image.directory / "journal/current/hello.txn"
     stray.write_bytes(b"junk" * 300)
@@ -283,7 +284,7 @@ async def test_other_files_in_the_journal_directory(bench: Bench) -> None:
 
 @pytest.mark.parametrize("name", ["DIRTY", "VERSION"])
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"journbl synced\n"])
-async def test_notes_that_are_no_text_or_another_one(bench: Bench, name: str, content: bytes) -> None:
+async def test_start_refuses_a_damaged_dirty_file_or_cookie(bench: Bench, name: str, content: bytes) -> None:
     image = await killed(bench, "notes")
     path = image.directory / "ledgers/current" / name
     path.write_bytes(content)
@@ -291,17 +292,17 @@ async def test_notes_that_are_no_text_or_another_one(bench: Bench, name: str, co
         image.open()
 
 
-def test_the_note_has_two_places(tmp_path: Path) -> None:
-    """A torn one leaves the one before."""
+def test_durable_mark_survives_a_torn_write_by_its_older_copy(tmp_path: Path) -> None:
+    """A torn write of one copy leaves the mark before it."""
     from bookie_stub.base.file_system import FileSystem
     from bookie_stub.journal.durable_mark import DurableMarkFile
 
-    note = DurableMarkFile(tmp_path, FileSystem())
-    note.open(NO_MARK)
+    mark_file = DurableMarkFile(tmp_path, FileSystem())
+    mark_file.open(NO_MARK)
     for number in range(1, 4):
-        note.write(Mark(7, number * 512), sync=number == 1)
+        mark_file.write(Mark(7, number * 512), sync=number == 1)
         assert read_durable_mark(tmp_path) == Mark(7, number * 512)
-    note.close()
+    mark_file.close()
     path = tmp_path / "durable"
     whole = path.read_bytes()
     found = set()
@@ -315,7 +316,7 @@ def test_the_note_has_two_places(tmp_path: Path) -> None:
         read_durable_mark(tmp_path)
 
 
-def test_older_journals_are_not_asked_for_those_before_them(tmp_path: Path) -> None:
+def test_chain_ignores_missing_journals_before_the_mark(tmp_path: Path) -> None:
     (tmp_path / "7.txn").write_bytes(header(7, Mark(6, 4096)))
     assert flaws_of(tmp_path, Mark(7, HEADER_BYTES)) == []
     (missing,) = flaws_of(tmp_path, Mark(5, HEADER_BYTES))[1:]

@@ -1,4 +1,4 @@
-"""What a reader believes of a journal file: cut at every length, damaged, written by BookKeeper."""
+"""JournalReader: which records of a file count when it is cut, damaged, or written by BookKeeper."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from bookie_stub.journal.journal_file import (
     CLOSING_BYTES_MIN,
     HEADER_BYTES,
     NO_MARK,
-    JournalReader,
     closing,
     header,
 )
+from bookie_stub.journal.journal_reader import JournalReader
 from tests.bookie_stub.conftest import record_of
 
 ALIGNMENT = 512
@@ -52,7 +52,7 @@ GROUPS = [
 ALL = [record for group in GROUPS for record in group]
 
 
-def test_groups_end_on_the_boundary() -> None:
+def test_group_ends_on_the_alignment_boundary() -> None:
     data, ends = journal_of(GROUPS)
     assert all(end % ALIGNMENT == 0 for end in ends)
     assert len(data) == ends[-1]
@@ -65,8 +65,8 @@ def test_padding_takes_another_block_when_it_does_not_fit(left: int) -> None:
     assert len(padding) >= 24
 
 
-def test_every_cut_gives_the_complete_records_before_it(tmp_path: Path) -> None:
-    """A group ends behind its trailer, the rest of its padding is nothing."""
+def test_reader_returns_the_complete_records_before_any_cut(tmp_path: Path) -> None:
+    """A group ends behind its trailer; the rest of its padding may be missing."""
     data, ends = journal_of(GROUPS)
     path = tmp_path / "1.txn"
     starts = [HEADER_BYTES, *ends]
@@ -87,7 +87,7 @@ def test_every_cut_gives_the_complete_records_before_it(tmp_path: Path) -> None:
         assert reader.end == starts[whole]
 
 
-def test_every_cut_followed_by_preallocated_zeros(tmp_path: Path) -> None:
+def test_reader_returns_the_complete_groups_when_zeros_follow_a_cut(tmp_path: Path) -> None:
     data, ends = journal_of(GROUPS)
     path = tmp_path / "1.txn"
     for cut in range(ends[1] + 1, len(data)):
@@ -99,7 +99,7 @@ def test_every_cut_followed_by_preallocated_zeros(tmp_path: Path) -> None:
             assert found == ALL[:5], cut
 
 
-def test_a_torn_page_in_the_last_group_is_not_replayed(tmp_path: Path) -> None:
+def test_reader_drops_the_last_group_when_a_page_of_it_is_torn(tmp_path: Path) -> None:
     data, ends = journal_of(GROUPS)
     path = tmp_path / "1.txn"
     torn = bytearray(data[: ends[1]])
@@ -108,7 +108,7 @@ def test_a_torn_page_in_the_last_group_is_not_replayed(tmp_path: Path) -> None:
     assert read(path) == GROUPS[0]
 
 
-def test_damage_before_acknowledged_records_is_an_error(tmp_path: Path) -> None:
+def test_reader_refuses_damage_before_an_intact_group(tmp_path: Path) -> None:
     data, ends = journal_of(GROUPS)
     path = tmp_path / "1.txn"
     for position in range(ends[0], ends[0] + 200, 7):
@@ -120,7 +120,7 @@ def test_damage_before_acknowledged_records_is_an_error(tmp_path: Path) -> None:
         assert read(path, skip_invalid=True) == GROUPS[0] + GROUPS[2]
 
 
-def test_a_file_of_bookkeeper_is_taken_record_by_record(tmp_path: Path) -> None:
+def test_reader_returns_every_record_of_a_bookkeeper_file(tmp_path: Path) -> None:
     records = [record_of(5, entry, b"y" * entry) for entry in range(4)]
     padding = (-0x100).to_bytes(4, "big", signed=True) + (100).to_bytes(4, "big") + bytes(100)
     data = JAVA_HEADER + records[0] + records[1] + padding + records[2] + records[3]
@@ -136,7 +136,7 @@ def test_a_file_of_bookkeeper_is_taken_record_by_record(tmp_path: Path) -> None:
     assert read(path) == records
 
 
-def test_a_negative_length_in_a_file_of_bookkeeper_is_an_error(tmp_path: Path) -> None:
+def test_reader_refuses_a_negative_length_in_a_bookkeeper_file(tmp_path: Path) -> None:
     path = tmp_path / "1.txn"
     path.write_bytes(JAVA_HEADER + record_of(1, 0) + b"\xff\xff\xff\xf0" + bytes(20))
     with pytest.raises(CorruptJournal):
@@ -147,7 +147,7 @@ def test_a_negative_length_in_a_file_of_bookkeeper_is_an_error(tmp_path: Path) -
 @pytest.mark.parametrize(
     "content", [b"", b"BKLG", b"BKLG" + (4).to_bytes(4, "big") + bytes(600), b"junk" * 300]
 )
-def test_what_is_no_journal(tmp_path: Path, content: bytes) -> None:
+def test_reader_refuses_a_file_that_is_no_journal(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "1.txn"
     path.write_bytes(content)
     if len(content) < HEADER_BYTES:
@@ -157,7 +157,7 @@ def test_what_is_no_journal(tmp_path: Path, content: bytes) -> None:
             read(path)
 
 
-def test_a_file_that_was_only_allocated_is_empty(tmp_path: Path) -> None:
+def test_reader_returns_no_record_of_an_allocated_file(tmp_path: Path) -> None:
     path = tmp_path / "1.txn"
     path.write_bytes(bytes(1 << 14))
     assert read(path) == []
@@ -165,7 +165,7 @@ def test_a_file_that_was_only_allocated_is_empty(tmp_path: Path) -> None:
     assert read(path) == []
 
 
-def test_reading_begins_at_the_mark(tmp_path: Path) -> None:
+def test_reader_begins_at_the_mark(tmp_path: Path) -> None:
     data, ends = journal_of(GROUPS)
     path = tmp_path / "1.txn"
     path.write_bytes(data)
@@ -173,7 +173,7 @@ def test_reading_begins_at_the_mark(tmp_path: Path) -> None:
     assert list(JournalReader(path, ends[2])) == []
 
 
-def test_a_group_with_a_foreign_record_inside_is_whole(tmp_path: Path) -> None:
+def test_reader_takes_padding_bytes_inside_an_entry_for_payload(tmp_path: Path) -> None:
     """The bytes of a padding record inside an entry are not taken for the end of the group."""
     inner = frame(record_of(9, 9)[4:] + closing(1, 512, (b"",), ALIGNMENT))
     data, _ = journal_of([[inner, record_of(1, 1)]])
@@ -182,7 +182,7 @@ def test_a_group_with_a_foreign_record_inside_is_whole(tmp_path: Path) -> None:
     assert read(path) == [inner, record_of(1, 1)]
 
 
-def test_a_group_of_another_file_or_place_is_none(tmp_path: Path) -> None:
+def test_reader_drops_a_group_copied_from_another_file_or_place(tmp_path: Path) -> None:
     data, ends = journal_of(GROUPS)
     (tmp_path / "2.txn").write_bytes(header(2, NO_MARK) + data[HEADER_BYTES:])
     assert read(tmp_path / "2.txn") == []
@@ -190,14 +190,14 @@ def test_a_group_of_another_file_or_place_is_none(tmp_path: Path) -> None:
     assert read(tmp_path / "1.txn") == GROUPS[0]
 
 
-def test_a_group_inside_a_torn_entry_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
+def test_reader_drops_a_group_inside_a_torn_entry(tmp_path: Path) -> None:
     forged = group_of([record_of(6, 6)], 0)
     data, ends = journal_of([GROUPS[0], [record_of(1, 1, b"..." + forged * 8)]])
     (tmp_path / "1.txn").write_bytes(data[: ends[1] - 600] + bytes(4096))
     assert read(tmp_path / "1.txn") == GROUPS[0]
 
 
-def test_every_cut_of_a_file_of_bookkeeper_gives_its_complete_records(tmp_path: Path) -> None:
+def test_reader_returns_the_complete_records_of_a_cut_bookkeeper_file(tmp_path: Path) -> None:
     """Without checksums a record counts as soon as it is complete, and a cut one ends the file without an error."""
     records = [record_of(1, entry, b"x" * 20) for entry in range(4)]
     start = b"BKLG" + (6).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Adds that come together: stored, refused, held and answered by the run, each as if it had come alone."""
+"""Runs of adds are stored, refused, held and answered as a whole, with the results of single adds."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from protocol.bookie_frame import (
     encode_fence_request,
     encode_read_request,
 )
-from tests.bookie_stub.compose.test_bookie import crash
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of, record_of
+from tests.bookie_stub.files import crash
 
 OK, IO_ERROR, UNAUTHORIZED, FENCED, READ_ONLY, TOO_MANY = 0, 101, 102, 104, 105, 106
 
@@ -41,7 +41,7 @@ def start_run(
     answered: asyncio.Future[int] = bench.loop.create_future()
     starts = tuple(accumulate(map(len, records[:-1]), initial=0))
     done = lambda rc, _: answered.set_result(rc)  # noqa: E731 - as in the bench
-    bench.bookie.add_run(EntryRun(ledger, ids, b"".join(records), starts, key, False, done))
+    bench.bookie.adds.add_run(EntryRun(ledger, ids, b"".join(records), starts, key, False, done))
     return answered
 
 
@@ -54,7 +54,7 @@ async def add_run(
 # The bookie.
 
 
-async def test_a_run_is_there_after_a_crash(bench: Bench, tmp_path: Path) -> None:
+async def test_run_survives_a_crash(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     for _ in range(2):  # the long way, then the short one
         assert await add_run(bench, 1, range(50)) == OK
@@ -65,7 +65,7 @@ async def test_a_run_is_there_after_a_crash(bench: Bench, tmp_path: Path) -> Non
     after.close()
 
 
-async def test_of_two_versions_in_a_run_the_later_one_counts(bench: Bench) -> None:
+async def test_run_keeps_the_later_of_two_versions(bench: Bench) -> None:
     bench.open()
     await add_run(bench, 1, range(10), b"old")
     await bench.checkpoint()
@@ -78,7 +78,7 @@ async def test_of_two_versions_in_a_run_the_later_one_counts(bench: Bench) -> No
     assert await bench.read(1, -1) == (OK, b"new 1")
 
 
-async def test_a_run_in_a_failed_group_is_an_io_error_as_a_whole(bench: Bench, tmp_path: Path) -> None:
+async def test_run_is_answered_io_error_as_a_whole_when_its_group_fails(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     assert await add_run(bench, 1, range(10), b"before") == OK
     bench.file_system.fails["sync_data"] = errno.EIO
@@ -93,7 +93,7 @@ async def test_a_run_in_a_failed_group_is_an_io_error_as_a_whole(bench: Bench, t
     after.close()
 
 
-async def test_a_run_for_a_fenced_ledger_is_refused_as_a_whole(bench: Bench) -> None:
+async def test_run_is_refused_as_a_whole_when_its_ledger_is_fenced(bench: Bench) -> None:
     bookie = bench.open()
     await add_run(bench, 1, range(10))
     fenced = bench.fence(1)
@@ -105,21 +105,21 @@ async def test_a_run_for_a_fenced_ledger_is_refused_as_a_whole(bench: Bench) -> 
     assert await bench.read(1, 10) == (2, b"")
 
 
-async def test_a_run_with_another_key_is_refused(bench: Bench) -> None:
+async def test_run_is_refused_when_its_key_is_another_one(bench: Bench) -> None:
     bench.open()
     await add_run(bench, 1, range(10))
     assert await add_run(bench, 1, range(10, 20), key=b"?" * 20) == UNAUTHORIZED
     assert await bench.read(1, -1) == (OK, b"payload 9")
 
 
-async def test_a_read_only_bookie_takes_no_run(bench: Bench) -> None:
+async def test_run_is_refused_by_a_read_only_bookie(bench: Bench) -> None:
     bench.open()
     await add_run(bench, 1, range(10))
     bench.reopen(read_only=True)
     assert await add_run(bench, 1, range(10, 20)) == READ_ONLY
 
 
-async def test_runs_without_room_are_held_in_order_and_none_is_lost(bench: Bench) -> None:
+async def test_runs_are_held_in_order_when_the_write_caches_are_full(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=40_000)
     answered: list[int] = []
     runs = [start_run(bench, 1, range(first, first + 20), b"x" * 50) for first in range(0, 1000, 20)]
@@ -133,7 +133,7 @@ async def test_runs_without_room_are_held_in_order_and_none_is_lost(bench: Bench
         got += len((await bench.batch(1, got, 1000))[1])
 
 
-async def test_a_later_add_overtakes_none_that_is_held(bench: Bench) -> None:
+async def test_later_add_waits_behind_the_held_ones(bench: Bench) -> None:
     """Held adds go on in slices; what comes between two of them writes an entry again, and is the last."""
     bookie = bench.open(write_cache_bytes=400_000)
     bench.file_system.fails["create"] = errno.ENOSPC
@@ -141,7 +141,7 @@ async def test_a_later_add_overtakes_none_that_is_held(bench: Bench) -> None:
     await bench.until(lambda: bookie.stats.adds_held > 2000)
     bench.file_system.fails.clear()
     async with asyncio.timeout(10):
-        while bookie.write_cache.full:  # noqa: ASYNC110 - each turn of the loop counts
+        while bookie.state.write_caches.full:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)  # the first slice is to be seen before the next ones
     assert not runs[-1].done()
     again = bench.start_add(1, 11_999, b"again")
@@ -149,7 +149,7 @@ async def test_a_later_add_overtakes_none_that_is_held(bench: Bench) -> None:
     assert await bench.read(1, 11_999) == (OK, b"again")
 
 
-async def test_held_runs_are_judged_anew(bench: Bench) -> None:
+async def test_held_run_is_checked_again_before_it_is_stored(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=10_000)
     bench.file_system.fails["create"] = errno.ENOSPC  # no entry log: the first checkpoint cannot end
     runs = [start_run(bench, 1, range(first, first + 20), b"x" * 50) for first in range(0, 200, 20)]
@@ -162,7 +162,7 @@ async def test_held_runs_are_judged_anew(bench: Bench) -> None:
     assert set(answers) == {OK, FENCED}
 
 
-async def test_runs_that_wait_too_long_are_too_many(bench: Bench) -> None:
+async def test_held_run_is_answered_too_many_requests_after_its_limit(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=4000, throttle_s_max=0.05)
     bench.file_system.fails["create"] = errno.ENOSPC
     runs = [start_run(bench, 1, range(first, first + 10)) for first in range(0, 100, 10)]
@@ -172,7 +172,7 @@ async def test_runs_that_wait_too_long_are_too_many(bench: Bench) -> None:
     bench.file_system.fails.clear()
 
 
-async def test_a_close_refuses_held_runs(bench: Bench) -> None:
+async def test_close_refuses_held_runs(bench: Bench) -> None:
     bookie = bench.open(write_cache_bytes=4000)
     bench.file_system.fails["create"] = errno.ENOSPC
     runs = [start_run(bench, 1, range(first, first + 10)) for first in range(0, 100, 10)]
@@ -182,13 +182,13 @@ async def test_a_close_refuses_held_runs(bench: Bench) -> None:
     assert set(await asyncio.gather(*runs)) == {OK, IO_ERROR}
 
 
-async def test_who_waits_for_the_lac_is_woken_once_by_a_run(bench: Bench) -> None:
+async def test_run_wakes_a_watcher_of_the_lac_once(bench: Bench) -> None:
     bookie = bench.open()
     await add_run(bench, 1, range(3))
     found: list[int] = []
     bookie.last_confirmed.find(1, lambda _, lac: found.append(lac))
     woken: list[int] = []
-    bookie.last_confirmed.watch(1, 1, lambda: woken.append(bookie._ledgers[1].lac))
+    bookie.last_confirmed.watch(1, 1, lambda: woken.append(bookie.state.ledgers.by_id[1].lac))
     assert await add_run(bench, 1, (3, 9, 4)) == OK  # each entry's LAC is its id less one
     assert found == [1]
     assert woken == [8]
@@ -238,7 +238,7 @@ def frames(ledger: int, entries: Iterable[int], *, key: bytes = MASTER_KEY, flag
     return b"".join([encode_add_request(entry_of(ledger, entry), key, flags) for entry in entries])
 
 
-async def test_answers_come_in_the_order_of_the_adds(connection: Connection) -> None:
+async def test_adds_are_answered_in_their_order(connection: Connection) -> None:
     rng = random.Random(5)
     asked: list[tuple[int, int]] = []
     data = b""
@@ -258,7 +258,7 @@ async def test_answers_come_in_the_order_of_the_adds(connection: Connection) -> 
     assert answers == [AddResponse(OK, *add) for add in asked]
 
 
-async def test_a_fence_between_two_runs_stands_between_them(connection: Connection) -> None:
+async def test_fence_applies_between_the_runs_around_it(connection: Connection) -> None:
     connection.writer.write(
         frames(1, range(20))
         + encode_fence_request(1, MASTER_KEY)
@@ -275,7 +275,7 @@ async def test_a_fence_between_two_runs_stands_between_them(connection: Connecti
     assert await connection.answer() == ReadResponse(2, 1, 20, b"")
 
 
-async def test_a_run_ends_where_the_key_changes(connection: Connection) -> None:
+async def test_run_ends_when_the_key_changes(connection: Connection) -> None:
     connection.writer.write(frames(1, range(20)) + frames(1, range(20, 40), key=b"?" * 20))
     answers = await connection.answers(40)
     assert sorted(answers) == [
@@ -284,7 +284,7 @@ async def test_a_run_ends_where_the_key_changes(connection: Connection) -> None:
     ]
 
 
-async def test_a_failed_sync_answers_every_add(connection: Connection, disk: FaultyFileSystem) -> None:
+async def test_failed_sync_answers_every_add_of_a_run(connection: Connection, disk: FaultyFileSystem) -> None:
     disk.fails["sync_data"] = errno.EIO
     connection.writer.write(frames(1, range(200)))
     assert await connection.answers(200) == [AddResponse(IO_ERROR, 1, entry) for entry in range(200)]
@@ -293,7 +293,9 @@ async def test_a_failed_sync_answers_every_add(connection: Connection, disk: Fau
     assert await connection.answers(200) == [AddResponse(OK, 1, entry) for entry in range(200)]
 
 
-async def test_what_is_in_hand_is_counted_by_the_add(server: BookieServer, connection: Connection) -> None:
+async def test_adds_in_progress_counts_each_add_of_a_run(
+    server: BookieServer, connection: Connection
+) -> None:
     connection.writer.write(frames(1, range(200)))
     async with asyncio.timeout(10):
         while server.adds_in_progress < 2:  # noqa: ASYNC110 - the other side is a socket
@@ -311,7 +313,7 @@ async def read(connection: Connection, ledger: int, entry: int) -> Response:
 
 
 @pytest.mark.parametrize("piece", [1, 27, 28, 29, 5000, 70_000, 1 << 20])
-async def test_large_adds_in_pieces_of_any_size(
+async def test_large_adds_are_stored_when_received_in_pieces_of_any_size(
     connection: Connection, server: BookieServer, piece: int
 ) -> None:
     small = frames(1, (100,))
@@ -332,15 +334,15 @@ async def test_large_adds_in_pieces_of_any_size(
     assert answers == [AddResponse(OK, 1, entry) for entry in entries]
     for entry in range(5):
         assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))
-    server.bookie.checkpoint()
+    server.bookie.checkpoints.start()
     async with asyncio.timeout(10):
-        while server.bookie.checkpoint_running:  # noqa: ASYNC110 - each turn of the loop counts
+        while server.bookie.checkpoints.running:  # noqa: ASYNC110 - each turn of the loop counts
             await asyncio.sleep(0)
     for entry in range(5):
         assert await read(connection, 1, entry) == ReadResponse(OK, 1, entry, entry_of(1, entry, LARGE))
 
 
-async def test_a_large_add_behind_a_fence_is_refused(connection: Connection) -> None:
+async def test_large_add_is_refused_behind_a_fence(connection: Connection) -> None:
     large = [encode_add_request(entry_of(1, entry, LARGE), MASTER_KEY) for entry in range(4)]
     connection.writer.write(large[0] + large[1])
     await connection.answers(2)
@@ -350,7 +352,7 @@ async def test_a_large_add_behind_a_fence_is_refused(connection: Connection) -> 
     assert await connection.answers(2) == [AddResponse(FENCED, 1, 2), AddResponse(FENCED, 1, 3)]
 
 
-async def test_a_frame_behind_large_adds_that_is_too_long_closes_the_connection(
+async def test_connection_closes_when_a_frame_behind_large_adds_is_too_long(
     connection: Connection,
 ) -> None:
     connection.writer.write(encode_add_request(entry_of(1, 0, LARGE), MASTER_KEY))
@@ -360,7 +362,7 @@ async def test_a_frame_behind_large_adds_that_is_too_long_closes_the_connection(
         assert await connection.reader.read() == b""
 
 
-async def test_who_leaves_in_the_middle_of_a_large_add_harms_nobody(
+async def test_other_connections_work_when_a_peer_leaves_inside_a_large_add(
     connection: Connection, server: BookieServer
 ) -> None:
     other = Connection(*await asyncio.open_connection("127.0.0.1", server.port))

@@ -1,4 +1,4 @@
-"""Adds that wait for room: no longer than they may, and one timer for all of them. The clock is the test's."""
+"""Held adds expire at their limit, and one timer serves all of them. The tests set the clock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_nobody_waits_longer_than_the_limit(clock: Clock) -> None:
+def test_held_adds_expire_at_their_limit(clock: Clock) -> None:
     held = Held(clock)
     began = clock.now
     for number in range(10):
@@ -79,7 +79,7 @@ def test_nobody_waits_longer_than_the_limit(clock: Clock) -> None:
     assert max(waited) == pytest.approx(LIMIT_S, abs=0.02)
 
 
-def test_many_that_come_close_together_do_not_cost_a_timer_each(clock: Clock) -> None:
+def test_held_adds_share_one_timer(clock: Clock) -> None:
     held = Held(clock)
     began = clock.now
     for number in range(1000):
@@ -94,7 +94,7 @@ def test_many_that_come_close_together_do_not_cost_a_timer_each(clock: Clock) ->
     assert max(held.refused.values()) < began + 0.1 + LIMIT_S + 0.02
 
 
-def test_room_that_comes_and_goes_starts_no_second_timer(clock: Clock) -> None:
+def test_held_adds_start_no_second_timer_after_a_release(clock: Clock) -> None:
     held = Held(clock)
     for number in range(100):
         held.hold(number)

@@ -1,4 +1,4 @@
-"""Explicit LACs across crashes and stops, and what a bookie answers that may have lost entries."""
+"""Explicit LACs across crashes and stops, and the answers of a bookie that may have lost entries."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from bookie_stub.base.record import explicit_lac_record, master_key_record
 from bookie_stub.disk import directories
 from bookie_stub.journal.journal_file import HEADER_BYTES
 from bookie_stub.wire.server import BookieServer
+from protocol.bookie_frame import RC_FENCED as FENCED
+from protocol.bookie_frame import RC_IO_ERROR as IO_ERROR
+from protocol.bookie_frame import RC_NO_ENTRY as NO_ENTRY
+from protocol.bookie_frame import RC_NO_LEDGER as NO_LEDGER
+from protocol.bookie_frame import RC_OK as OK
 from protocol.bookie_frame import (
     BatchReadResponse,
     ReadResponse,
@@ -22,9 +27,9 @@ from protocol.bookie_frame import (
     encode_read_request,
 )
 from protocol.bookkeeper_api_pb2 import EOK, EUNKNOWNLEDGERSTATE
-from tests.bookie_stub.compose.test_bookie import FENCED, IO_ERROR, NO_ENTRY, NO_LEDGER, OK, crash
-from tests.bookie_stub.compose.test_process import answer
+from tests.bookie_stub.bookie_process import answer
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem
+from tests.bookie_stub.files import crash
 from tests.bookie_stub.v3_client import V3Client, explicit_lac
 
 UNKNOWN = 107
@@ -33,7 +38,9 @@ UNKNOWN = 107
 async def write_lac(bench: Bench, ledger: int, lac: int, key: bytes = MASTER_KEY) -> int:
     assert bench.bookie is not None
     answered: asyncio.Future[int] = bench.loop.create_future()
-    bench.bookie.write_lac(ledger, key, explicit_lac(ledger, lac), lambda rc, _: answered.set_result(rc))
+    bench.bookie.records.write_lac(
+        ledger, key, explicit_lac(ledger, lac), lambda rc, _: answered.set_result(rc)
+    )
     return await asyncio.wait_for(answered, 10)
 
 
@@ -56,14 +63,14 @@ async def lac(bench: Bench, ledger: int) -> tuple[int, int]:
 async def list_entries(bench: Bench, ledger: int) -> int:
     assert bench.bookie is not None
     answered: asyncio.Future[int] = bench.loop.create_future()
-    bench.bookie.list_entries(ledger, lambda rc, _: answered.set_result(rc))
+    bench.bookie.lists.find(ledger, lambda rc, _: answered.set_result(rc))
     return await asyncio.wait_for(answered, 10)
 
 
 @pytest.mark.parametrize("flush", ["no checkpoint", "checkpoint before", "checkpoint after", "both"])
 @pytest.mark.parametrize("stop", ["crash", "clean"])
 @pytest.mark.parametrize("entries", [0, 3])
-async def test_an_explicit_lac_survives(
+async def test_explicit_lac_survives_a_restart(
     bench: Bench, tmp_path: Path, flush: str, stop: str, entries: int
 ) -> None:
     """Also without entries, and also when the checkpoint after it finds the write cache empty."""
@@ -88,7 +95,7 @@ async def test_an_explicit_lac_survives(
     after.close()
 
 
-async def test_an_explicit_lac_waits_for_its_record(bench: Bench, tmp_path: Path) -> None:
+async def test_explicit_lac_is_answered_after_its_record_is_synced(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     bench.file_system.fails["sync_data"] = 5
     assert await write_lac(bench, 1, 4) == IO_ERROR
@@ -99,13 +106,13 @@ async def test_an_explicit_lac_waits_for_its_record(bench: Bench, tmp_path: Path
     after.close()
 
 
-async def test_a_read_only_bookie_takes_no_explicit_lac(bench: Bench) -> None:
+async def test_read_only_bookie_refuses_an_explicit_lac(bench: Bench) -> None:
     bench.open(read_only=True)
     assert await write_lac(bench, 1, 4) == 105
     assert (await read_lac(bench, 1))[0] == NO_LEDGER
 
 
-async def test_an_older_explicit_lac_in_a_journal_of_bookkeeper_changes_nothing(bench: Bench) -> None:
+async def test_replay_ignores_a_lower_explicit_lac_in_a_bookkeeper_journal(bench: Bench) -> None:
     bench.open()
     bench.close()
     records = [explicit_lac_record(7, explicit_lac(7, number)) for number in (3, 1)]
@@ -116,7 +123,7 @@ async def test_an_older_explicit_lac_in_a_journal_of_bookkeeper_changes_nothing(
     assert await read_lac(bench, 7) == (OK, explicit_lac(7, 3), b"")
 
 
-async def test_a_rewritten_last_entry_brings_its_lac(bench: Bench) -> None:
+async def test_rewritten_last_entry_raises_the_lac(bench: Bench) -> None:
     bench.open()
     assert await bench.add(1, 4) == OK
     assert await lac(bench, 1) == (OK, 3)
@@ -138,7 +145,7 @@ def went_down(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, boot: str) -> Non
 
 
 async def unsynced_crash(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """What is left of two ledgers when the machine goes down on a journal that was not synced."""
+    """Returns a copy of two ledgers after the machine went down on a journal that was not synced."""
     went_down(monkeypatch, tmp_path, "first")
     bench.open(journal_sync_data=False)
     for ledger in (1, 2):
@@ -151,7 +158,7 @@ async def unsynced_crash(bench: Bench, tmp_path: Path, monkeypatch: pytest.Monke
     return image
 
 
-async def test_in_limbo_yes_is_yes_and_no_is_unknown(
+async def test_ledger_in_limbo_serves_entries_and_answers_unknown_for_missing_ones(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = await unsynced_crash(bench, tmp_path, monkeypatch)
@@ -180,7 +187,7 @@ async def test_in_limbo_yes_is_yes_and_no_is_unknown(
         image.close()
 
 
-async def test_each_wire_says_unknown_in_its_own_words(
+async def test_unknown_is_107_on_v3_and_io_error_on_v2(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = await unsynced_crash(bench, tmp_path, monkeypatch)
@@ -201,7 +208,7 @@ async def test_each_wire_says_unknown_in_its_own_words(
     await server.close()
 
 
-async def test_a_ledger_made_after_the_loss_is_like_any_other(
+async def test_ledger_created_after_a_loss_is_not_in_limbo(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = await unsynced_crash(bench, tmp_path, monkeypatch)
@@ -238,7 +245,7 @@ class Cluster:
         return nullcontext(True)
 
 
-async def test_a_ledger_that_was_lost_as_a_whole_is_in_limbo_when_the_cluster_names_it(
+async def test_lost_ledger_is_in_limbo_when_the_cluster_names_it(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     image = await unsynced_crash(bench, tmp_path, monkeypatch)
@@ -264,7 +271,7 @@ async def test_a_ledger_that_was_lost_as_a_whole_is_in_limbo_when_the_cluster_na
 
 
 @pytest.mark.parametrize("what", ["the cluster", "the disk"])
-async def test_a_loss_is_not_forgotten_when_the_start_fails(
+async def test_loss_is_noticed_again_when_the_start_fails(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     image = await unsynced_crash(bench, tmp_path, monkeypatch)
@@ -304,7 +311,7 @@ def fail_the_sync(bench: Bench, number: int) -> None:
     bench.file_system.sync_data = sync_data  # type: ignore[method-assign]
 
 
-async def test_a_loss_without_a_cluster_to_ask(
+async def test_lossy_bookie_without_metadata_accepts_new_ledgers_with_entry_0_only(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any ledger may have been here: only one that begins is taken as new."""
@@ -331,7 +338,7 @@ async def test_a_loss_without_a_cluster_to_ask(
 
 
 @pytest.mark.parametrize("why", ["the machine stayed up", "the journal was synced", "the stop was clean"])
-async def test_no_limbo_where_nothing_can_be_lost(
+async def test_ledgers_are_not_in_limbo_when_nothing_can_be_lost(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     went_down(monkeypatch, tmp_path, "first")
@@ -349,7 +356,7 @@ async def test_no_limbo_where_nothing_can_be_lost(
     assert await bench.add(1, 1) == OK
 
 
-async def test_without_the_check_a_loss_is_only_said(
+async def test_loss_is_only_logged_without_the_integrity_check(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     image = await unsynced_crash(bench, tmp_path, monkeypatch)
@@ -361,9 +368,7 @@ async def test_without_the_check_a_loss_is_only_said(
     image.close()
 
 
-async def test_records_of_the_journal_that_were_given_up_put_ledgers_in_limbo(
-    bench: Bench, tmp_path: Path
-) -> None:
+async def test_damaged_records_that_are_given_up_put_ledgers_in_limbo(bench: Bench, tmp_path: Path) -> None:
     bench.open()
     for entry in range(3):
         assert await bench.add(1, entry, b"payload %d" % entry) == OK

@@ -1,4 +1,4 @@
-"""Reads beside everything else: loads that are shared, never a stale entry, adds that do not wait, a stop in between."""
+"""Reads share loads, never serve an old version, delay no add, and end with a stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def reader_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("bookie-read")]
 
 
-async def test_a_hundred_requests_at_once_are_one_load(bench: Bench) -> None:
+async def test_hundred_reads_at_once_share_one_load(bench: Bench) -> None:
     bookie = bench.open()
     await bench.add_all(1, range(300))
     await bench.checkpoint()
@@ -35,18 +35,18 @@ async def test_a_hundred_requests_at_once_are_one_load(bench: Bench) -> None:
     assert bookie.stats.read_cache_hits == 199
 
 
-async def test_requests_at_once_are_one_load_whatever_the_cache_keeps_of_it(bench: Bench) -> None:
+async def test_reads_at_once_share_one_load_when_the_cache_keeps_none_of_it(bench: Bench) -> None:
     """A cache that has no room for any of them: half of it is more than one, so each load brings two."""
     bookie = bench.open(read_cache_bytes=800, readahead_entries=1, read_cache_policy="ring")
     await bench.add_all(1, range(6), b"x" * 400)
     await bench.checkpoint()
     answers = await asyncio.gather(*(bench.start_read(1, entry) for entry in range(6)))
     assert answers == [(OK, b"%d " % entry + b"x" * 400) for entry in range(6)]
-    assert bookie.read_cache.count == 0
+    assert bookie.state.read_cache.count == 0
     assert bookie.stats.read_cache_misses == 3
 
 
-async def test_requests_of_a_batch_each_are_one_load_too(bench: Bench) -> None:
+async def test_batch_reads_at_once_share_one_load(bench: Bench) -> None:
     bookie = bench.open(readahead_entries=1000)
     await bench.add_all(1, range(300))
     await bench.checkpoint()
@@ -59,7 +59,7 @@ async def test_requests_of_a_batch_each_are_one_load_too(bench: Bench) -> None:
     assert bookie.stats.read_entries.ok.count == 300
 
 
-async def test_what_a_batch_was_given_counts_as_served(bench: Bench) -> None:
+async def test_batch_read_marks_its_entries_as_served(bench: Bench) -> None:
     """A cache for 8 entries and loads of 6: those that were handed out make room, not those that wait."""
     bookie = bench.open(read_cache_policy="served-first", read_cache_bytes=8 * 448)
     await bench.add_all(1, range(40), b"x" * 400)
@@ -72,7 +72,7 @@ async def test_what_a_batch_was_given_counts_as_served(bench: Bench) -> None:
     assert bookie.stats.read_cache_misses == 3
 
 
-async def test_who_waits_for_a_load_that_fails_is_not_failed_by_it(bench: Bench) -> None:
+async def test_waiting_read_is_served_when_the_load_before_it_fails(bench: Bench) -> None:
     bench.open(readahead_entries=3)
     await bench.add_all(1, range(9))
     await bench.checkpoint()
@@ -86,7 +86,7 @@ async def test_who_waits_for_a_load_that_fails_is_not_failed_by_it(bench: Bench)
     assert await bench.read(1, 0) == (OK, b"0 payload")
 
 
-async def test_a_ledger_that_is_being_loaded_from_holds_up_no_other_and_no_hit(bench: Bench) -> None:
+async def test_running_load_delays_neither_other_ledgers_nor_hits(bench: Bench) -> None:
     bench.open(readahead_entries=3)
     for ledger in (1, 2):
         await bench.add_all(ledger, range(9))
@@ -104,7 +104,7 @@ async def test_a_ledger_that_is_being_loaded_from_holds_up_no_other_and_no_hit(b
     assert await asyncio.gather(*slow, other) == [(OK, b"%d payload" % entry) for entry in (5, 6, 5)]
 
 
-async def test_reads_one_after_the_other_need_one_thread_and_hits_none(bench: Bench) -> None:
+async def test_read_pool_starts_one_thread_for_sequential_reads_and_none_for_hits(bench: Bench) -> None:
     bench.open(readahead_entries=3)
     await bench.add_all(1, range(40))
     await bench.read(1, 7)
@@ -115,7 +115,7 @@ async def test_reads_one_after_the_other_need_one_thread_and_hits_none(bench: Be
     assert len(reader_threads()) == 1
 
 
-async def test_adds_do_not_wait_for_readers(bench: Bench) -> None:
+async def test_adds_are_answered_while_loads_run(bench: Bench) -> None:
     """All reader threads stand still at the disk: adds, fences and checkpoints go on."""
     bookie = bench.open(read_threads=2)
     for ledger in range(1, 6):
@@ -124,7 +124,7 @@ async def test_adds_do_not_wait_for_readers(bench: Bench) -> None:
     bench.file_system.may_read.clear()
     reads = [bench.start_read(ledger, entry) for ledger in range(1, 6) for entry in (0, 3)]
     await begun(bench, 2)
-    assert bookie.read_queue_length == 3
+    assert bookie.state.read_pool.queue_length == 3
     await bench.add_all(7, range(100))
     assert (await bench.fence(7))[0] == OK
     await bench.checkpoint()
@@ -135,7 +135,7 @@ async def test_adds_do_not_wait_for_readers(bench: Bench) -> None:
 
 @pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_an_entry_rewritten_during_a_load_is_not_kept_in_its_old_version(
+async def test_read_cache_drops_an_entry_rewritten_during_its_load(
     bench: Bench, policy: str, flushed: bool
 ) -> None:
     """With a flush the write cache no longer has the new version when the load comes back with the old one."""
@@ -153,13 +153,13 @@ async def test_an_entry_rewritten_during_a_load_is_not_kept_in_its_old_version(
     assert await first == (OK, b"0 old")
     assert await waiting == (OK, b"new")
     if not flushed:
-        assert bookie.read_cache.count == 5
+        assert bookie.state.read_cache.count == 5
         await bench.checkpoint()
     assert await bench.read(1, 2) == (OK, b"new")
     assert (await bench.batch(1, 1, 3))[1] == [b"1 old", b"new", b"3 old"]
 
 
-async def test_a_batch_takes_the_newer_version_that_came_during_its_load(bench: Bench) -> None:
+async def test_batch_read_serves_the_version_added_during_its_load(bench: Bench) -> None:
     bench.open()
     await bench.add_all(1, range(4), b"old")
     await bench.checkpoint()
@@ -173,7 +173,7 @@ async def test_a_batch_takes_the_newer_version_that_came_during_its_load(bench: 
     assert [entry[36:] for entry in await answered] == [b"0 old", b"1 old", b"new", b"3 old"]
 
 
-async def test_a_batch_that_is_asked_for_after_a_rewrite_never_gets_the_old_version(bench: Bench) -> None:
+async def test_batch_read_after_a_rewrite_serves_the_new_version(bench: Bench) -> None:
     """The new version is in memory when the load begins, and its flush ends before the load does."""
     bookie = bench.open()
     await bench.add_all(1, range(6), b"old")
@@ -191,7 +191,7 @@ async def test_a_batch_that_is_asked_for_after_a_rewrite_never_gets_the_old_vers
     assert bookie.stats.read_cache_misses == 2
 
 
-async def test_a_batch_goes_on_though_a_flush_overtakes_each_of_its_loads(
+async def test_batch_read_completes_when_a_flush_overtakes_each_of_its_loads(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.open()
@@ -214,9 +214,7 @@ async def test_a_batch_goes_on_though_a_flush_overtakes_each_of_its_loads(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_a_cached_entry_that_is_rewritten_is_served_new_also_after_the_flush(
-    bench: Bench, policy: str
-) -> None:
+async def test_rewritten_cached_entry_is_served_new_after_the_flush(bench: Bench, policy: str) -> None:
     bench.open(read_cache_policy=policy)
     await bench.add_all(1, range(4), b"old")
     bench.reopen(read_cache_policy=policy)  # so that the ledger's last entry is not known
@@ -231,7 +229,7 @@ async def test_a_cached_entry_that_is_rewritten_is_served_new_also_after_the_flu
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
-async def test_a_ledger_deleted_during_a_load_shows_nothing_of_its_past(
+async def test_read_answers_no_ledger_when_it_is_deleted_during_the_load(
     bench: Bench, checkpoint: bool
 ) -> None:
     bookie = bench.open()
@@ -253,7 +251,7 @@ async def test_a_ledger_deleted_during_a_load_shows_nothing_of_its_past(
     assert await bench.batch(1, 0, 9) == (NO_LEDGER, [])
 
 
-async def test_a_stop_answers_who_waits_for_a_load(bench: Bench) -> None:
+async def test_close_answers_reads_that_wait_for_a_load(bench: Bench) -> None:
     bookie = bench.open(readahead_entries=0)
     await bench.add_all(1, range(6))
     await bench.checkpoint()
@@ -268,7 +266,7 @@ async def test_a_stop_answers_who_waits_for_a_load(bench: Bench) -> None:
     assert not reader_threads()
 
 
-async def test_no_answer_comes_inside_the_call(bench: Bench) -> None:
+async def test_read_is_never_answered_inside_the_call(bench: Bench) -> None:
     bookie = bench.open()
     await bench.add_all(1, range(4))
     await bench.checkpoint()
@@ -284,7 +282,9 @@ async def test_no_answer_comes_inside_the_call(bench: Bench) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(3))
-async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy: str, seed: int) -> None:
+async def test_reads_serve_the_newest_version_in_random_histories(
+    bench: Bench, policy: str, seed: int
+) -> None:
     """Adds alone and in runs, rewrites, reads, checkpoints and deletions at random, with caches far too small for it
     all, and flushes that end at any time."""
     rng = random.Random(seed)
@@ -312,7 +312,7 @@ async def test_whatever_happens_the_newest_version_is_read(bench: Bench, policy:
             assert await add_run(bench, ledger, entries, payload) == OK
             newest |= {(ledger, each): payload + b" %d" % place for place, each in enumerate(entries)}
         elif what < 0.35:
-            bookie.checkpoint()  # it ends while others go on
+            bookie.checkpoints.start()  # it ends while others go on
         elif what < 0.4:
             await bench.checkpoint()
         elif what < 0.41:

@@ -15,7 +15,8 @@ import pytest
 from bookie_stub.base.errors import BookieError
 from bookie_stub.disk.entry_log import LogScan
 from bookie_stub.disk.rocks import Rocks
-from bookie_stub.journal.journal_file import JournalReader, journal_ids
+from bookie_stub.journal.journal_file import journal_ids
+from bookie_stub.journal.journal_reader import JournalReader
 from broker.ledger_client.digest import check as check_digest
 from broker.model.errors import PersistenceError
 from tests.bookie_stub.conftest import Bench
@@ -31,7 +32,7 @@ def payload_of(ledger: int) -> bytes:
 
 @pytest.fixture
 async def killed(bench: Bench, tmp_path: Path) -> Iterator[Bench]:
-    """What a kill leaves: finished logs and one that is not, a deleted ledger, entries in the journal alone."""
+    """The files behind a kill: finished logs and one that grows, a deleted ledger, entries in the journal alone."""
     bench.open(entry_log_bytes_max=15_000)
     for ledger in LEDGERS:
         await bench.add_signed(ledger, range(ENTRIES), payload_of(ledger))
@@ -258,7 +259,7 @@ TABLE = (
 
 
 @pytest.mark.parametrize("damage", TABLE, ids=[damage.name for damage in TABLE])
-async def test_damage_is_found_and_no_wrong_bytes_are_served(
+async def test_check_finds_damage_and_the_bookie_serves_no_wrong_bytes(
     killed: Bench, capsys: pytest.CaptureFixture[str], damage: Damage
 ) -> None:
     """The bookie does not start, or answers with the entry, an error, or bytes that the client's digest refuses."""
@@ -280,7 +281,7 @@ async def test_damage_is_found_and_no_wrong_bytes_are_served(
 
 
 async def answer_is_honest(bench: Bench, ledger: int, entry: int) -> bool:
-    """The entry as it was added, an error other than "there is none", or what a client does not take."""
+    """Returns whether the answer is the entry as added, an error but "no entry", or bytes whose digest does not fit."""
     assert bench.bookie is not None
     answered = bench.loop.create_future()
     bench.bookie.read(ledger, entry, lambda rc, found: answered.set_result((rc, found)))
@@ -294,7 +295,9 @@ async def answer_is_honest(bench: Bench, ledger: int, entry: int) -> bool:
     return bytes(found[36:]) == payload_of(ledger)
 
 
-async def test_what_a_crash_has_torn_is_no_damage(killed: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_check_reports_no_damage_for_torn_ends(
+    killed: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = killed.directory / CURRENT / "2.log"
     log.write_bytes(log.read_bytes() + (300).to_bytes(4, "big") + bytes(7) + b"torn")
     path = journal(killed.directory)

@@ -21,8 +21,10 @@ from tests.bookie_stub.ledgers.test_ledger_records import Cluster
 KEY_TEXT = MASTER_KEY.hex()
 
 
-async def test_an_index_is_rebuilt(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
-    """With rewritten entries and a deleted ledger; the rebuilt index is the lost one."""
+async def test_rebuild_equals_the_lost_location_index(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The ledgers have rewritten entries, and one is deleted; the rebuilt index equals the lost one."""
     written.open(entry_log_bytes_max=20_000)
     await written.add_signed(3, range(10), b"c" * 100)
     await written.add_signed(1, range(4, 6), b"rewritten")
@@ -44,7 +46,7 @@ async def test_an_index_is_rebuilt(written: Bench, capsys: pytest.CaptureFixture
     assert await written.read(2, 29) == (0, b"b" * 300)
 
 
-async def test_a_lost_ledger_index_comes_back_fenced(
+async def test_rebuild_fences_every_ledger_of_a_lost_ledger_index(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.rmtree(written.directory / "ledgers/current/ledgers")
@@ -57,7 +59,7 @@ async def test_a_lost_ledger_index_comes_back_fenced(
     assert await written.add(1, 30, recovery=True) == 0
 
 
-async def test_a_rebuilt_ledger_index_forgets_no_limbo(
+async def test_rebuild_of_the_ledger_index_keeps_limbo(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--ledgers` has the old rows; where these are gone, whatever may have been in limbo is."""
@@ -83,10 +85,10 @@ async def test_a_rebuilt_ledger_index_forgets_no_limbo(
 
 
 @pytest.mark.parametrize("journal", ["kept", "gone"])
-async def test_a_ledger_index_that_is_lost_forgets_no_fence(
+async def test_rebuild_of_a_lost_ledger_index_keeps_fences(
     written: Bench, capsys: pytest.CaptureFixture[str], journal: str
 ) -> None:
-    """Of a ledger without entries the journal knows, or nobody: then the next start asks the cluster."""
+    """The journal knows a ledger without entries, or no file does; then the next start asks the cluster."""
     written.open()
     assert (await written.fence(5))[0] == 2
     await written.add_signed(6, range(2), b"x")
@@ -128,7 +130,7 @@ def damage_size(log: Path, mark: bytes) -> None:
 
 @pytest.mark.parametrize("locations", ["kept", "gone"])
 @pytest.mark.parametrize("journal", ["kept", "gone"])
-async def test_entries_behind_damage_are_not_forgotten(
+async def test_rebuild_keeps_entries_behind_damage(
     written: Bench, capsys: pytest.CaptureFixture[str], locations: str, journal: str
 ) -> None:
     """The old index finds them; without it the log's map says which ledger it may have lost; the journal has them all."""
@@ -151,10 +153,10 @@ async def test_entries_behind_damage_are_not_forgotten(
     assert found == wanted.get((locations, journal), {0})
 
 
-async def test_a_log_that_is_gone_is_not_forgotten(
+async def test_rebuild_keeps_the_rows_of_a_missing_log(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nor is it by the next rebuild, which has the index of this one; a start says it, and `check` lists it."""
+    """The next rebuild keeps them too; a start logs the missing log, and `check` lists it."""
     current = written.directory / "ledgers/current"
     (log,) = current.glob("*.log")
     log.unlink()
@@ -172,7 +174,7 @@ async def test_a_log_that_is_gone_is_not_forgotten(
         assert (await written.read(ledger, 30))[0] == 2
 
 
-async def test_an_older_version_is_not_served_in_place_of_a_lost_one(
+async def test_rebuild_serves_no_older_version_of_a_lost_entry(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     written.open()
@@ -189,10 +191,10 @@ async def test_an_older_version_is_not_served_in_place_of_a_lost_one(
 
 
 @pytest.mark.parametrize("damaged", [True, False])
-async def test_the_journals_have_the_newest_version_or_none(
+async def test_rebuild_restores_only_the_newest_version_from_journals(
     written: Bench, capsys: pytest.CaptureFixture[str], damaged: bool
 ) -> None:
-    """What comes before a damaged place of the journals may be old, and is not taken."""
+    """Versions before a damaged place of the journals may be old, and are not used."""
     written.open()
     await written.add_signed(1, [4], b"rewritten")
     await written.add_signed(1, [30], b"later")
@@ -224,7 +226,7 @@ async def killed(bench: Bench, tmp_path: Path) -> Bench:
 
 
 @pytest.mark.parametrize("locations", ["kept", "gone"])
-async def test_damage_in_a_log_without_a_map_hides_no_entry(
+async def test_rebuild_hides_no_entry_when_a_log_without_a_map_is_damaged(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], locations: str
 ) -> None:
     """Without the old location index any ledger may be hit."""
@@ -246,7 +248,7 @@ async def test_damage_in_a_log_without_a_map_hides_no_entry(
 
 
 @pytest.mark.parametrize("locations", ["kept", "gone"])
-async def test_a_torn_end_that_nobody_was_told_of_puts_nothing_in_limbo(
+async def test_rebuild_puts_no_ledger_in_limbo_for_a_torn_end(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], locations: str
 ) -> None:
     after = await killed(bench, tmp_path)
@@ -260,10 +262,10 @@ async def test_a_torn_end_that_nobody_was_told_of_puts_nothing_in_limbo(
     assert (log.parent / "nothingLost").exists()
 
 
-async def test_a_directory_without_an_inventory_proves_little(
+async def test_rebuild_without_an_inventory_puts_unproven_ledgers_in_limbo(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """BookKeeper's have none, and its last log has no map: with the location index gone nobody knows where it ended.
+    """BookKeeper's directories have none, and its last log has no map, so its end is unknown without the location index.
     What the cluster says is closed and is all here is beyond doubt."""
     after = await killed(bench, tmp_path)
     current = after.directory / "ledgers/current"
@@ -293,10 +295,10 @@ async def test_a_directory_without_an_inventory_proves_little(
     assert limbo_of(current) == {1: False, 2: True}
 
 
-async def test_a_missing_log_is_known_without_an_index(
+async def test_rebuild_reports_a_missing_log_by_the_inventory(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The inventory has it; of the others, that were collected as garbage, nothing is said."""
+    """The inventory lists it; logs that were collected as garbage are not reported."""
     current = written.directory / "ledgers/current"
     written.open(entry_log_bytes_max=20_000)
     await written.add_signed(5, range(3), b"x" * 20_000)
@@ -319,7 +321,7 @@ async def test_a_missing_log_is_known_without_an_index(
 
 @pytest.mark.parametrize("database", ["locations", "ledgers"])
 @pytest.mark.parametrize("damage", ["a bit", "a cut", "zeros", "gone"])
-async def test_rows_that_a_write_ahead_log_lost_are_noticed(
+async def test_start_refuses_an_index_whose_write_ahead_log_lost_rows(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], database: str, damage: str
 ) -> None:
     """RocksDB itself takes them for never written."""
@@ -357,7 +359,7 @@ async def test_rows_that_a_write_ahead_log_lost_are_noticed(
     after.close()
 
 
-async def test_a_ledger_index_that_is_half_made_is_not_believed(
+async def test_start_refuses_a_ledger_index_that_a_rebuild_left_incomplete(
     written: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No bookie starts on it, and the next rebuild begins again."""
@@ -368,7 +370,7 @@ async def test_a_ledger_index_that_is_half_made_is_not_believed(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("bookie_stub.tools.index_rebuild._Rebuild.build", stop)
+        patch.setattr("bookie_stub.tools.location_index_rebuild.LocationIndexRebuild.scan", stop)
         with pytest.raises(KeyboardInterrupt):
             run(written, capsys, "index", "rebuild")
     assert (current / "ledgers/CURRENT").exists()
@@ -382,7 +384,7 @@ async def test_a_ledger_index_that_is_half_made_is_not_believed(
     assert await written.add(2, 30) == 104
 
 
-async def test_a_ledger_index_that_cannot_be_read_is_made_anew(
+async def test_rebuild_replaces_an_unreadable_ledger_index(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     current = written.directory / "ledgers/current"
@@ -398,7 +400,7 @@ async def test_a_ledger_index_that_cannot_be_read_is_made_anew(
     assert await written.add(1, 30) == 104
 
 
-async def test_a_rebuild_that_was_interrupted_is_run_again(
+async def test_start_refuses_an_interrupted_rebuild_until_it_is_run_again(
     written: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     current = written.directory / "ledgers/current"

@@ -18,7 +18,7 @@ import pytest
 from bookie_stub.disk.entry_log import LogScan, file_name, log_ids
 from magnetar.commands.bookie_command import main
 from protocol.bookie_frame import AddResponse, ReadResponse, encode_add_request, encode_read_request
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, signed
 from tests.bookie_stub.files import cut
 
@@ -52,7 +52,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
 
 async def add_all(process: Process) -> None:
-    """Until every entry is acknowledged, and in an entry log."""
+    """Adds until every entry is acknowledged and in an entry log."""
     reader, writer = await process.connect()
     for entry in range(ENTRIES):
         for ledger in LEDGERS:
@@ -122,7 +122,7 @@ DAMAGES = (
     ("end", "index"), [("killed", "index kept"), ("killed", "index gone"), ("stopped", "index gone")]
 )
 @pytest.mark.parametrize("what", DAMAGES)
-async def test_no_acknowledged_entry_is_absent(
+async def test_rebuild_answers_no_acknowledged_entry_as_absent_when_logs_are_lost(
     recorded: Recorded, process: Process, what: str, end: str, index: str
 ) -> None:
     shutil.copytree(getattr(recorded, end), process.directory)
@@ -146,7 +146,7 @@ async def test_no_acknowledged_entry_is_absent(
 
 
 async def ask_for_all(process: Process) -> Counter[int]:
-    """How often each result code was answered."""
+    """Returns how often each result code was answered."""
     codes: Counter[int] = Counter()
     reader, writer = await process.connect()
     for ledger in LEDGERS:
@@ -160,7 +160,7 @@ async def ask_for_all(process: Process) -> Counter[int]:
     return codes
 
 
-async def test_journals_that_are_kept_bring_them_back(recorded: Recorded, process: Process) -> None:
+async def test_rebuild_restores_lost_entries_from_kept_journals(recorded: Recorded, process: Process) -> None:
     shutil.copytree(recorded.killed, process.directory)
     (logs,) = {path.parent for path in process.directory.rglob("lastId")}
     for log_id in log_ids(logs):

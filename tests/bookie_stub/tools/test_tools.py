@@ -18,14 +18,14 @@ from tests.bookie_stub.files import flip, run
 KEY_TEXT = MASTER_KEY.hex()
 
 
-async def test_a_journal_as_text(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_dump_prints_a_journal(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.open()
     await bench.add_all(7, range(2))
     assert (await bench.fence(8))[0] == 2
     assert bench.bookie is not None
     body = explicit_lac_record(7, KEY.pack(7, 1))[24:]
     answered = bench.loop.create_future()
-    bench.bookie.write_lac(7, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
+    bench.bookie.records.write_lac(7, MASTER_KEY, body, lambda rc, _: answered.set_result(rc))
     assert await answered == 0
     bench.bookie.delete_ledger(8)
     bench.close()
@@ -48,7 +48,9 @@ async def test_a_journal_as_text(bench: Bench, capsys: pytest.CaptureFixture[str
     assert len(lines) == 5
 
 
-async def test_a_damaged_journal_says_where(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_dump_prints_where_a_journal_is_damaged(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     directory = written.directory / "journal/current"
     (journal_id,) = journal_ids(directory)
     path = directory / f"{journal_id:x}.txn"
@@ -60,7 +62,7 @@ async def test_a_damaged_journal_says_where(written: Bench, capsys: pytest.Captu
     assert any(line.startswith("damaged:") and "intact records follow" in line for line in lines)
 
 
-async def test_logs_and_indexes_as_text(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_dump_prints_logs_and_indexes(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     _, lines, _ = run(written, capsys, "dump", "entrylog", str(written.directory / "ledgers/current/0.log"))
     assert lines[0] == "0.log: entry log, version 1, ledgers map of 2 at 18424, 18480 bytes"
     assert lines[1] == "        1024  entry         ledger 1  entry 0  LAC -1  length 200  236 bytes"
@@ -75,21 +77,23 @@ async def test_logs_and_indexes_as_text(written: Bench, capsys: pytest.CaptureFi
     ]
 
 
-def test_a_place_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_refuses_a_directory_without_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump", "journal", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"magnetar bookie dump: {tmp_path}: no *.txn in it\n"
     assert main(["check", "--data", str(tmp_path)]) == 1
     assert "there is no" in capsys.readouterr().err
 
 
-async def test_a_whole_bookie_passes(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_check_passes_a_whole_bookie(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines, errors = run(written, capsys, "check")
     assert (code, lines) == (0, ["60 entries, 0 damaged; digest fits 60, not verifiable 0"])
     assert errors[-1].startswith("check ")
     assert not list(written.directory.rglob("rocksdict-config.json.*"))
 
 
-async def test_a_running_bookie_is_left_alone(written: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_rebuild_and_compact_refuse_a_running_bookie(
+    written: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     written.open()
     for words in (("index", "rebuild"), ("compact",)):
         code, _, errors = run(written, capsys, *words)
@@ -97,7 +101,9 @@ async def test_a_running_bookie_is_left_alone(written: Bench, capsys: pytest.Cap
         assert "is open in another bookie" in errors[-1]
 
 
-async def test_compaction_of_a_bookie_that_is_down(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_compact_works_on_a_bookie_that_is_down(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     bookie = bench.open(collection=CollectionSettings(minor_interval_s=0, major_interval_s=0))
     for ledger in range(10):
         await bench.add_signed(ledger, range(20), b"x" * 500)
@@ -116,7 +122,7 @@ async def test_compaction_of_a_bookie_that_is_down(bench: Bench, capsys: pytest.
 
 
 @pytest.mark.parametrize("words", [("check",), ("compact",), ("index", "rebuild")])
-def test_a_folder_that_is_not_there_is_not_made(
+def test_tools_make_no_missing_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     code = main([*words, "--data", str(tmp_path / "typo")])
@@ -125,7 +131,7 @@ def test_a_folder_that_is_not_there_is_not_made(
     assert not (tmp_path / "typo").exists()
 
 
-def test_a_journal_without_an_id_is_no_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dump_refuses_a_journal_without_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "zz.txn").write_bytes(b"junk" * 300)
     code = main(["dump", "journal", str(tmp_path / "zz.txn")])
     assert code != 0

@@ -1,4 +1,4 @@
-"""Compaction: living entries move, space comes back, nothing that is read or written meanwhile goes wrong."""
+"""Compaction: living entries move, space is freed, and reads and writes go on rightly meanwhile."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from bookie_stub.base.errors import BookieError
 from bookie_stub.compose.bookie import Bookie
 from bookie_stub.config.settings import CollectionSettings
 from bookie_stub.disk.entry_log import file_name, log_ids
-from bookie_stub.upkeep.compaction import CompactionStopped, Throttler, compact_log, is_named
+from bookie_stub.upkeep.compaction import EntryLogCompactor, is_named
 from bookie_stub.upkeep.directory_compactions import ForcedRound
-from tests.bookie_stub.compose.test_bookie import crash
+from bookie_stub.upkeep.throttler import CompactionStopped, Throttler
 from tests.bookie_stub.conftest import Bench
+from tests.bookie_stub.files import crash
 
 OK, NO_ENTRY, IO_ERROR = 0, 2, 101
 FAST = CollectionSettings(rate=0)
@@ -45,8 +46,8 @@ async def mostly_dead(bench: Bench, **settings: object) -> Bookie:
 
 async def compact(bench: Bench, force: ForcedRound = ForcedRound(minor=True)) -> None:  # noqa: B008 - immutable
     assert bench.bookie is not None
-    bench.bookie.collection.force(force)
-    await bench.until(lambda: bench.bookie is not None and not bench.bookie.collection.forced)
+    bench.bookie.upkeep.collector.force(force)
+    await bench.until(lambda: bench.bookie is not None and not bench.bookie.upkeep.collector.forced)
 
 
 async def all_of(bench: Bench, ledger: int) -> Sequence[tuple[int, bytes]]:
@@ -56,7 +57,7 @@ async def all_of(bench: Bench, ledger: int) -> Sequence[tuple[int, bytes]]:
 EVERYTHING = [(OK, b"%d " % entry + b"x" * 500) for entry in range(ENTRIES)]
 
 
-async def test_living_entries_move_and_the_old_log_goes(bench: Bench) -> None:
+async def test_compaction_moves_living_entries_and_removes_the_old_log(bench: Bench) -> None:
     bookie = await mostly_dead(bench)
     (old,) = log_ids(logs_of(bench))
     size = (logs_of(bench) / file_name(old)).stat().st_size
@@ -75,7 +76,7 @@ async def test_living_entries_move_and_the_old_log_goes(bench: Bench) -> None:
     assert await bench.read(2, 0) == (1, b"")
 
 
-async def test_a_log_with_more_life_waits_for_a_major_one(bench: Bench) -> None:
+async def test_minor_compaction_leaves_a_half_living_log_to_a_major_one(bench: Bench) -> None:
     settings = replace(FAST, minor_threshold=0.05, major_threshold=0.5)
     bookie = await mostly_dead(bench, collection=settings)
     (old,) = log_ids(logs_of(bench))
@@ -87,13 +88,13 @@ async def test_a_log_with_more_life_waits_for_a_major_one(bench: Bench) -> None:
     assert await all_of(bench, 1) == EVERYTHING
 
 
-async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
+async def test_compaction_keeps_the_new_version_of_a_rewritten_entry(bench: Bench) -> None:
     """Rewritten before the compaction and flushed; rewritten and not flushed; rewritten while it runs."""
     bookie = await mostly_dead(bench)
     assert await bench.add(1, 0, b"flushed") == OK
     await bench.checkpoint()
     assert await bench.add(1, 1, b"cached") == OK
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     old = log_ids(logs_of(bench))[0]
 
     def pace(_size: int) -> None:
@@ -107,7 +108,7 @@ async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
         return rc
 
     done: list[int] = []
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, pace)
+    await asyncio.to_thread(EntryLogCompactor(storage, lambda ledger: ledger == 1, pace).compact, old)
     assert done == [OK]
     expected = [(OK, b"flushed"), (OK, b"cached"), (OK, b"while it runs"), *EVERYTHING[3:]]
     assert await all_of(bench, 1) == expected
@@ -115,10 +116,12 @@ async def test_a_rewritten_entry_keeps_its_new_version(bench: Bench) -> None:
     assert await all_of(bench, 1) == expected
 
 
-async def test_an_entry_rewritten_between_its_copy_and_the_index_keeps_its_new_version(bench: Bench) -> None:
+async def test_compaction_keeps_the_new_version_when_an_entry_is_rewritten_before_the_index_changes(
+    bench: Bench,
+) -> None:
     """The copy is complete and has its name; then another version is flushed, before the index names the copy."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     link = bench.file_system.link
 
@@ -133,7 +136,9 @@ async def test_an_entry_rewritten_between_its_copy_and_the_index_keeps_its_new_v
 
     done: list[int] = []
     bench.file_system.link = link_late  # type: ignore[method-assign]
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    await asyncio.to_thread(
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
+    )
     assert done == [OK]
     expected = [*EVERYTHING[:2], (OK, b"new"), *EVERYTHING[3:]]
     assert await all_of(bench, 1) == expected
@@ -141,22 +146,24 @@ async def test_an_entry_rewritten_between_its_copy_and_the_index_keeps_its_new_v
     assert await all_of(bench, 1) == expected
 
 
-async def test_what_is_flushed_after_the_copy_began_is_in_a_newer_log(bench: Bench) -> None:
-    """So that of two logs with one entry the newer log has the newer version: an index is rebuilt by that rule."""
+async def test_flush_during_a_compaction_writes_to_a_newer_log(bench: Bench) -> None:
+    """Of two logs with one entry the newer log then has the newer version, the rule by which an index is rebuilt."""
     bookie = await mostly_dead(bench)
     old = log_ids(logs_of(bench))[0]
     await bench.add_all(3000, range(5))
     await bench.checkpoint()
     current = log_ids(logs_of(bench))[-1]
-    (storage,) = bookie._disk.storages.all
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    (storage,) = bookie.state.storages.all
+    await asyncio.to_thread(
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
+    )
     copied = log_ids(logs_of(bench))[-1]
     await bench.add_all(3000, range(5, 10))
     await bench.checkpoint()
     assert old < current < copied < log_ids(logs_of(bench))[-1]
 
 
-async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
+async def test_reads_return_the_right_entries_while_logs_are_compacted(bench: Bench) -> None:
     settings = {"entry_log_bytes_max": 30_000, "read_cache_bytes": 0}
     bookie = bench.open(collection=replace(FAST, minor_threshold=0.9), **settings)
     wrong: list[object] = []
@@ -168,8 +175,8 @@ async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
         for ledger in range(2, 8):
             bookie.delete_ledger(100 * round_number + ledger)
         await bench.checkpoint()
-        bookie.collection.force(ForcedRound(minor=True))
-        while bookie.collection.forced:
+        bookie.upkeep.collector.force(ForcedRound(minor=True))
+        while bookie.upkeep.collector.forced:
             for ledger in range(1, 100 * round_number + 2, 100):
                 found = await asyncio.gather(*(bench.start_read(ledger, entry) for entry in range(ENTRIES)))
                 reads += ENTRIES
@@ -181,10 +188,10 @@ async def test_readers_are_right_while_logs_are_compacted(bench: Bench) -> None:
         assert await all_of(bench, ledger) == EVERYTHING
 
 
-async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> None:
+async def test_read_looks_into_the_index_again_when_its_log_is_removed(bench: Bench) -> None:
     """The log is compacted and removed between the look into the index and the log's opening."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     open_to_read = bench.file_system.open_to_read
     done: list[int] = []
@@ -192,7 +199,7 @@ async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> Non
     def late(path: Path) -> int:
         if path.name == file_name(old) and not done:
             done.append(1)
-            compact_log(storage, old, lambda ledger: ledger == 1, lambda _: None)
+            EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact(old)
         return open_to_read(path)
 
     bench.file_system.open_to_read = late
@@ -201,7 +208,7 @@ async def test_a_reader_whose_log_goes_asks_the_index_again(bench: Bench) -> Non
     assert not (logs_of(bench) / file_name(old)).exists()
 
 
-async def test_a_compaction_breathes_where_nothing_lives_and_its_rate_counts_what_it_looks_up(
+async def test_compaction_pauses_among_dead_entries_and_paces_entries_it_looks_up(
     bench: Bench,
 ) -> None:
     bookie = bench.open()
@@ -210,39 +217,41 @@ async def test_a_compaction_breathes_where_nothing_lives_and_its_rate_counts_wha
     await bench.checkpoint()
     await bench.add_all(2, range(290), b"again")  # all but ten entries are dead by that
     await bench.checkpoint()
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     first, *_ = log_ids(logs_of(bench))
     with storage.flushing:
         storage.logs.finish()
-    breaths: list[int] = []
+    pauses: list[int] = []
     paced: list[int] = []
 
     def pause() -> None:
-        breaths.append(len(paced))
+        pauses.append(len(paced))
 
-    compact_log(storage, first, lambda ledger: ledger == 2, paced.append, pause)
-    assert breaths[:7] == [0] * 7  # over ledger 1
-    assert len(breaths) == (1000 + 300 + 290) // 128
+    EntryLogCompactor(storage, lambda ledger: ledger == 2, paced.append, pause).compact(first)
+    assert pauses[:7] == [0] * 7  # over ledger 1
+    assert len(pauses) == (1000 + 300 + 290) // 128
     assert len(paced) == 300 + 290
     assert (await bench.batch(2, 289, 9))[1][:2] == [b"289 again", b"290 payload"]
 
 
-async def test_a_stop_ends_a_scan_that_finds_nothing_alive(bench: Bench) -> None:
+async def test_compaction_stops_while_it_scans_dead_entries(bench: Bench) -> None:
     bookie = bench.open()
     await bench.add_all(1, range(1000))
     await bench.checkpoint()
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (log_id,) = log_ids(logs_of(bench))
     with storage.flushing:
         storage.logs.finish()
     stopping = Event()
     stopping.set()
     with pytest.raises(CompactionStopped):
-        compact_log(storage, log_id, lambda _: False, lambda _: None, Throttler(0, stopping).pause)
+        EntryLogCompactor(storage, lambda _: False, lambda _: None, Throttler(0, stopping).pause).compact(
+            log_id
+        )
     assert log_ids(logs_of(bench)) == [log_id]
 
 
-async def test_a_deleted_ledger_is_not_copied(bench: Bench) -> None:
+async def test_log_is_removed_when_its_last_ledger_is_deleted(bench: Bench) -> None:
     bookie = await mostly_dead(bench)
     bookie.delete_ledger(1)
     await bench.checkpoint()
@@ -253,7 +262,7 @@ OPERATIONS = ("create", "write", "sync_data")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-async def test_a_disk_that_fails_leaves_the_old_log(bench: Bench, operation: str) -> None:
+async def test_compaction_leaves_the_old_log_when_the_disk_fails(bench: Bench, operation: str) -> None:
     await mostly_dead(bench)
     (old,) = log_ids(logs_of(bench))
     bench.file_system.fails[operation] = errno.ENOSPC
@@ -281,12 +290,12 @@ async def test_a_disk_that_fails_leaves_the_old_log(bench: Bench, operation: str
         ("sync_directory", 5),
     ],
 )
-async def test_a_crash_at_any_step_is_finished_by_the_next_start(
+async def test_start_finishes_a_compaction_killed_at_any_step(
     bench: Bench, tmp_path: Path, stop: str, count: int
 ) -> None:
     """The files as they were before the named operation, opened elsewhere."""
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     (old,) = log_ids(logs_of(bench))
     image = tmp_path.with_name(tmp_path.name + "-image")
     real = getattr(bench.file_system, stop)
@@ -300,7 +309,9 @@ async def test_a_crash_at_any_step_is_finished_by_the_next_start(
         return real(*arguments)
 
     setattr(bench.file_system, stop, stopping)
-    await asyncio.to_thread(compact_log, storage, old, lambda ledger: ledger == 1, lambda _: None)
+    await asyncio.to_thread(
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, lambda _: None).compact, old
+    )
     assert image.exists(), f"no {count}. {stop} in a compaction"
     after = Bench(image)
     complete = list(logs_of(after).glob("*.compacted"))
@@ -311,11 +322,11 @@ async def test_a_crash_at_any_step_is_finished_by_the_next_start(
     await compact(after)
     assert await all_of(after, 1) == EVERYTHING
     assert after.bookie is not None
-    assert not is_named(after.bookie._disk.storages.all[0], old, None) or old in log_ids(logs_of(after))
+    assert not is_named(after.bookie.state.storages.all[0], old, None) or old in log_ids(logs_of(after))
     after.close()
 
 
-async def test_a_damaged_log_is_kept(bench: Bench) -> None:
+async def test_compaction_keeps_a_damaged_log(bench: Bench) -> None:
     """Its scan breaks off, but entries behind the damage can still be read by the index."""
     await mostly_dead(bench)
     (old,) = log_ids(logs_of(bench))
@@ -331,9 +342,9 @@ async def test_a_damaged_log_is_kept(bench: Bench) -> None:
     assert [await bench.read(1, entry) for entry in range(1, ENTRIES)] == EVERYTHING[1:]
 
 
-async def test_a_stop_does_not_wait_for_a_slow_compaction(bench: Bench) -> None:
+async def test_close_gives_up_a_slow_compaction(bench: Bench) -> None:
     bookie = await mostly_dead(bench, collection=replace(FAST, rate=0.5))
-    bookie.collection.force(ForcedRound(minor=True))
+    bookie.upkeep.collector.force(ForcedRound(minor=True))
     await bench.until(lambda: bool(list(logs_of(bench).glob("*.compacting"))))
     bench.close()
     assert not list(logs_of(bench).glob("*.compacting"))
@@ -341,9 +352,9 @@ async def test_a_stop_does_not_wait_for_a_slow_compaction(bench: Bench) -> None:
     assert await all_of(bench, 1) == EVERYTHING
 
 
-async def test_the_pace_is_asked_for_every_record(bench: Bench) -> None:
+async def test_compaction_paces_every_record(bench: Bench) -> None:
     bookie = await mostly_dead(bench)
-    (storage,) = bookie._disk.storages.all
+    (storage,) = bookie.state.storages.all
     sizes: list[int] = []
 
     def stop_late(size: int) -> None:
@@ -353,12 +364,14 @@ async def test_the_pace_is_asked_for_every_record(bench: Bench) -> None:
 
     (old,) = log_ids(logs_of(bench))
     with pytest.raises(BookieError, match="enough"):
-        compact_log(storage, old, lambda ledger: ledger == 1, stop_late)
+        EntryLogCompactor(storage, lambda ledger: ledger == 1, stop_late).compact(old)
     assert sizes == [542, 542, 542, 542, 542]
     assert await all_of(bench, 1) == EVERYTHING
 
 
-async def test_several_directories(bench: Bench, tmp_path: Path) -> None:
+async def test_ledgers_in_several_directories_survive_crash_stop_and_compaction(
+    bench: Bench, tmp_path: Path
+) -> None:
     """Entries, fences and deletions of ledgers at home in each of them; crash, clean stop, compaction."""
     names = {
         "journal_directories": tuple(tmp_path / f"journal{index}" for index in range(2)),
@@ -394,7 +407,7 @@ async def test_several_directories(bench: Bench, tmp_path: Path) -> None:
         assert await bench.read(ledger, ENTRIES + 1) == (OK, b"21 payload")
 
 
-async def test_a_crash_with_several_directories_loses_nothing(bench: Bench, tmp_path: Path) -> None:
+async def test_crash_with_several_directories_loses_no_entry(bench: Bench, tmp_path: Path) -> None:
     def names(root: Path) -> dict[str, object]:
         return {
             "journal_directories": tuple(root / f"journal{index}" for index in range(2)),
@@ -417,7 +430,7 @@ async def test_a_crash_with_several_directories_loses_nothing(bench: Bench, tmp_
 
 
 @pytest.mark.parametrize("change", [(1, 0), (0,), (0, 1, 2)])
-async def test_directories_that_changed_places_are_refused(
+async def test_start_refuses_directories_that_changed_places(
     bench: Bench, tmp_path: Path, change: tuple[int, ...]
 ) -> None:
     def names(places: Sequence[int]) -> dict[str, object]:
@@ -433,7 +446,7 @@ async def test_directories_that_changed_places_are_refused(
     assert await bench.read(1, 0) == (OK, b"payload")
 
 
-async def test_crashes_leave_nothing_of_a_compaction_behind(bench: Bench, tmp_path: Path) -> None:
+async def test_start_removes_the_files_of_killed_compactions(bench: Bench, tmp_path: Path) -> None:
     await mostly_dead(bench)
     (logs_of(bench) / "7f.log.compacting").write_bytes(b"cut short")
     after = crash(bench, tmp_path)

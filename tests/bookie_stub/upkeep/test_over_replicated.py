@@ -1,4 +1,4 @@
-"""Over-replicated ledgers: what no ensemble names goes, and nothing else, and it can come back."""
+"""Over-replicated ledgers: entries go only where no ensemble names the bookie, and they can come back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bookie_stub.disk.entry_log import log_ids
 from protocol.ledger_metadata import LedgerMetadata, LedgerState, Segment, encode
 from protocol.ledger_path import ledger_path
 from tests.bookie_stub.conftest import Bench
-from tests.bookie_stub.upkeep.test_collection import Store
 from tests.bookie_stub.upkeep.test_compaction import compact
+from tests.bookie_stub.upkeep.test_garbage_collector import Store
 from zookeeper.nodes import ZookeeperNodes
 
 OK, NO_LEDGER, NO_ENTRY, FENCED, UNAUTHORIZED = 0, 1, 2, 104, 102
@@ -44,7 +44,7 @@ ackQuorumSize: 1
 LINES = b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\tb:3181\n7\tCLOSED"
 
 
-def test_who_is_named() -> None:
+def test_members_of_closed_returns_the_bookies_of_a_closed_ledger() -> None:
     assert members_of_closed(closed((B, C), (C, HERE))) == {B, C, HERE}
     assert members_of_closed(TEXT) == {C}
     assert members_of_closed(closed((B,), state=LedgerState.OPEN)) is None
@@ -69,7 +69,7 @@ DOUBTFUL = [
 
 
 @pytest.mark.parametrize("value", DOUBTFUL)
-def test_what_cannot_be_told_is_said(value: bytes) -> None:
+def test_members_of_closed_raises_for_doubtful_metadata(value: bytes) -> None:
     with pytest.raises(ValueError, match="metadata"):
         members_of_closed(value)
 
@@ -109,7 +109,7 @@ class World:
         return self.bookie
 
     async def kept(self) -> set[int]:
-        """The ledgers that have their entries, after a round."""
+        """Returns the ledgers that still have their entries after a round."""
         await compact(self.bench)
         return await self.with_entries()
 
@@ -128,17 +128,17 @@ async def world(bench: Bench) -> World:
     return world
 
 
-async def test_what_no_ensemble_names_is_given_up(world: World) -> None:
+async def test_round_gives_up_entries_of_ledgers_that_no_ensemble_places_here(world: World) -> None:
     assert await world.kept() == set(STAYS)
     assert world.bookie.stats.deleted_ledgers == len(ELSEWHERE)
     assert not [node for node in world.store.nodes if "locks" in node], "the locks are given back"
-    assert set(world.bookie._ledgers) == set(EVERY), "they stay known"
+    assert set(world.bookie.state.ledgers.by_id) == set(EVERY), "they stay known"
     world.open()
     assert await world.with_entries() == set(STAYS)
     assert await world.kept() == set(STAYS)
 
 
-async def test_its_writer_from_before_is_refused_for_ever(world: World) -> None:
+async def test_emptied_ledger_refuses_its_old_writer_for_ever(world: World) -> None:
     bench = world.bench
     await world.kept()
     assert await bench.add(1, 3) == FENCED
@@ -147,7 +147,7 @@ async def test_its_writer_from_before_is_refused_for_ever(world: World) -> None:
     assert await bench.read(1, -1) == (NO_ENTRY, b"")
 
 
-async def test_it_comes_back_by_re_replication(world: World) -> None:
+async def test_emptied_ledger_takes_entries_of_re_replication(world: World) -> None:
     """Right behind the removal, before a checkpoint, and for good."""
     bench = world.bench
     await world.kept()
@@ -163,17 +163,19 @@ async def test_it_comes_back_by_re_replication(world: World) -> None:
     assert await bench.add(1, 3) == FENCED
 
 
-async def test_entries_that_come_while_the_old_ones_go_stay(world: World) -> None:
+async def test_entries_added_during_the_removal_stay(world: World) -> None:
     """Added between the removal and the checkpoint that takes the old rows out."""
     bench, bookie = world.bench, world.bookie
     done: list[bool] = []
     bench.file_system.may_sync.clear()
-    bookie.checkpoint()
+    bookie.checkpoints.start()
     answered = bench.start_add(777, 0)
-    bookie._removals.empty_all([4], lambda: done.append(True))
+    bookie.removals.empty_all([4], lambda: done.append(True))
     bench.file_system.may_sync.set()
     assert await answered == OK
-    await bench.until(lambda: bookie._ledgers[4].fenced and not bookie._ledgers[4].needs_logs)
+    await bench.until(
+        lambda: bookie.state.ledgers.by_id[4].fenced and not bookie.state.ledgers.by_id[4].needs_logs
+    )
     assert await bench.add(4, 1, b"new", recovery=True) == OK
     await bench.until(lambda: bool(done))
     await bench.checkpoint()
@@ -182,15 +184,15 @@ async def test_entries_that_come_while_the_old_ones_go_stay(world: World) -> Non
     assert await bench.read(4, -1) == (OK, b"new")
 
 
-async def test_a_read_that_meets_the_removal_is_answered_as_missing(world: World) -> None:
-    """One is loading, others wait for it: none of them is told that there is no such ledger."""
+async def test_read_during_the_removal_is_answered_no_entry(world: World) -> None:
+    """One read is loading and others wait for it; each is answered "no entry", not "no ledger"."""
     bench, done = world.bench, []
     world.open()
     bench.file_system.may_read.clear()
     before = bench.file_system.reads
     reads = [bench.start_read(4, entry) for entry in (0, 2, 1)]
     await bench.until(lambda: bench.file_system.reads > before)
-    world.bookie._removals.empty_all([4], lambda: done.append(True))
+    world.bookie.removals.empty_all([4], lambda: done.append(True))
     await bench.until(lambda: bool(done))
     bench.file_system.may_read.set()
     assert {(await read)[0] for read in reads} <= {OK, NO_ENTRY}
@@ -198,7 +200,7 @@ async def test_a_read_that_meets_the_removal_is_answered_as_missing(world: World
     assert await bench.read(4, 1) == (NO_ENTRY, b"")
 
 
-async def test_the_space_comes_back(bench: Bench) -> None:
+async def test_emptied_ledgers_free_their_entry_logs(bench: Bench) -> None:
     world = World(bench)
     for ledger_id in ELSEWHERE:
         await bench.add_all(ledger_id, range(3))
@@ -208,10 +210,10 @@ async def test_the_space_comes_back(bench: Bench) -> None:
     await compact(bench)
     assert not log_ids(directory)
     assert world.bookie.stats.collection.reclaimed_by_deletion > 0
-    assert world.bookie._disk.storages.all[0].locations.count() == 0
+    assert world.bookie.state.storages.all[0].locations.count() == 0
 
 
-async def test_one_that_is_deleted_then_is_gone_for_good(world: World) -> None:
+async def test_emptied_ledger_that_is_deleted_refuses_all_adds(world: World) -> None:
     bench = world.bench
     await world.kept()
     world.store.remove(1)
@@ -221,7 +223,7 @@ async def test_one_that_is_deleted_then_is_gone_for_good(world: World) -> None:
 
 
 @pytest.mark.parametrize("call", ["sync", "get", "create"])
-async def test_an_error_removes_nothing(world: World, call: str) -> None:
+async def test_round_keeps_entries_when_the_store_fails(world: World, call: str) -> None:
     world.store.fails = {call}
     assert await world.kept() == set(EVERY)
     world.store.fails = set()
@@ -229,17 +231,17 @@ async def test_an_error_removes_nothing(world: World, call: str) -> None:
 
 
 @pytest.mark.parametrize("node", ["INSTANCEID", "LAYOUT"])
-async def test_another_cluster_removes_nothing(world: World, node: str) -> None:
+async def test_round_keeps_entries_for_another_cluster(world: World, node: str) -> None:
     world.store.nodes[f"/ledgers/{node}"] = b"another"
     assert await world.kept() == set(EVERY)
 
 
-async def test_without_a_connection_nothing_is_removed(world: World) -> None:
+async def test_round_keeps_entries_without_a_connection(world: World) -> None:
     world.store.connected = False
     assert await world.kept() == set(EVERY)
 
 
-async def test_one_that_is_being_replicated_stays(world: World) -> None:
+async def test_round_keeps_a_ledger_whose_lock_is_taken(world: World) -> None:
     lock = "/ledgers/underreplication/locks/urL0000000001"
     world.store.nodes[lock] = b"another bookie"
     assert await world.kept() == {*STAYS, 1}
@@ -248,7 +250,7 @@ async def test_one_that_is_being_replicated_stays(world: World) -> None:
     assert await world.kept() == set(STAYS)
 
 
-async def test_one_that_comes_back_before_the_lock_stays(world: World) -> None:
+async def test_round_keeps_a_ledger_re_replicated_before_the_lock(world: World) -> None:
     """Re-replication was done between the first look and the lock."""
     create = world.store.create
 
@@ -260,34 +262,34 @@ async def test_one_that_comes_back_before_the_lock_stays(world: World) -> None:
     assert await world.kept() == {*STAYS, 2}
 
 
-async def test_entries_that_were_just_added_stay(world: World) -> None:
-    """Somebody copies them here and has not told the metadata yet."""
+async def test_round_keeps_a_ledger_with_entries_in_the_write_cache(world: World) -> None:
+    """Re-replication may be copying them here before it changes the metadata."""
     await world.bench.add_all(1, [7])
     assert await world.kept() == {*STAYS, 1}
 
 
-async def test_without_a_durable_fence_it_stays(world: World) -> None:
+async def test_round_keeps_a_ledger_whose_fence_is_not_durable(world: World) -> None:
     """The journal's disk fails while the fences are written."""
     bench = world.bench
     done: list[bool] = []
     bench.file_system.fails["write"] = errno.EIO
     bench.file_system.fails_once = True
-    world.bookie._removals.empty_all([1, 2], lambda: done.append(True))
+    world.bookie.removals.empty_all([1, 2], lambda: done.append(True))
     await bench.until(lambda: bool(done))
     assert await world.with_entries() == set(EVERY)
 
 
-async def test_a_key_that_nobody_knows_keeps_its_entries(world: World) -> None:
+async def test_round_keeps_a_ledger_without_a_known_key(world: World) -> None:
     done: list[bool] = []
-    world.bookie._ledgers[1].key_open = True
-    world.bookie._removals.empty_all([1, 2], lambda: done.append(True))
+    world.bookie.state.ledgers.by_id[1].key_open = True
+    world.bookie.removals.empty_all([1, 2], lambda: done.append(True))
     await world.bench.until(lambda: bool(done))
     assert await world.with_entries() == set(EVERY) - {2}
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 3600.0])
-async def test_it_waits_for_its_time(world: World, wait_s: float) -> None:
-    looked = world.bookie.collection._over_replicated
+async def test_look_waits_for_its_interval(world: World, wait_s: float) -> None:
+    looked = world.bookie.upkeep.collector._over_replicated
     assert looked is not None
     looked._wait_s = wait_s
     assert await world.kept() == set(EVERY)

@@ -1,4 +1,4 @@
-"""Peers that ask for more than they take: the bookie's memory is bounded, and others are served meanwhile."""
+"""Peers that read fewer answers than they request: memory stays bounded, other peers are served."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from protocol.bookie_frame import (
 )
 from protocol.bookie_frame_v3 import encode_message
 from protocol.bookkeeper_api_pb2 import EOK, READ_ENTRY
-from tests.bookie_stub.compose.test_process import Process, answer
+from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, FaultyFileSystem, entry_of
 from tests.bookie_stub.v3_client import V3Client
 
@@ -52,7 +52,7 @@ def read_v3(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["v2", "v2 batch", "v3"])
-async def test_a_slow_reader_costs_a_bounded_amount_of_memory(process: Process, kind: str) -> None:
+async def test_slow_reader_costs_a_bounded_amount_of_memory(process: Process, kind: str) -> None:
     """It asks for 8 GiB and takes nothing of it."""
     reader, writer = await process.connect()
     for entry in range(8):
@@ -100,7 +100,7 @@ async def server(tmp_path: Path) -> AsyncIterator[BookieServer]:
     await server.close()
 
 
-async def test_small_adds_count_for_what_they_take(tmp_path: Path) -> None:
+async def test_small_adds_are_charged_with_their_memory(tmp_path: Path) -> None:
     """20,000 of them are 0.6 MB of entries, and 3 MB more that hold them."""
     post = asyncio.get_running_loop().call_soon_threadsafe
     file_system = FaultyFileSystem()
@@ -126,7 +126,7 @@ async def test_small_adds_count_for_what_they_take(tmp_path: Path) -> None:
     await server.close()
 
 
-async def test_long_polls_that_wake_together_wait_for_room(server: BookieServer) -> None:
+async def test_woken_long_polls_wait_until_the_connection_is_unblocked(server: BookieServer) -> None:
     client, writer = await V3Client.connect(server.port), await V3Client.connect(server.port)
     await writer.answer(writer.add(1, 0, bytes(900_000)))
     polls = [client.long_poll(1, -1) for _ in range(200)]
@@ -146,7 +146,7 @@ async def test_long_polls_that_wake_together_wait_for_room(server: BookieServer)
     writer.close()
 
 
-async def test_a_peer_that_leaves_its_woken_polls_behind_is_forgotten(server: BookieServer) -> None:
+async def test_woken_long_polls_end_when_their_peer_leaves(server: BookieServer) -> None:
     client, writer = await V3Client.connect(server.port), await V3Client.connect(server.port)
     await writer.answer(writer.add(1, 0, bytes(900_000)))
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Cold reads through the socket: golden numbers, many readers beside a writer, and one that never reads."""
+"""Cold reads through the socket: golden numbers, many readers beside a writer, and a reader that reads no answers."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_golden_misses_over_the_wire(service: Service) -> None:
+async def test_golden_read_cache_misses_over_the_wire(service: Service) -> None:
     """Four clients, a ledger each, one entry in turn: 8 misses of 2,048 reads with a limit of 2 MiB."""
     await service.start(write_cache_bytes=64 * MIB)
     writer = await service.client()
@@ -121,7 +121,7 @@ async def test_golden_misses_over_the_wire(service: Service) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_cold_readers_beside_a_writer_all_get_what_was_written(service: Service, policy: str) -> None:
+async def test_cold_readers_beside_a_writer_get_the_written_entries(service: Service, policy: str) -> None:
     """Readers that pipeline single reads and batches through a cache that is too small, while adds go on."""
     await service.start(write_cache_bytes=16 * MIB)
     first = await service.client()
@@ -164,10 +164,10 @@ async def test_cold_readers_beside_a_writer_all_get_what_was_written(service: Se
     )
     assert server.bookie.stats.read_entries.ok.count == 6 * 300
     assert server.bookie.stats.checkpoints > 0
-    assert server.bookie.read_cache.size <= MIB
+    assert server.bookie.state.read_cache.size <= MIB
 
 
-async def test_a_cold_reader_that_never_reads_costs_no_memory_and_nobody_else(service: Service) -> None:
+async def test_cold_reader_that_reads_no_answers_costs_bounded_memory(service: Service) -> None:
     """It asks for 300 MB in batches from the logs; the bookie stops asking the disk for it early on."""
     await service.start(write_cache_bytes=64 * MIB)
     writer = await service.client()
@@ -184,7 +184,7 @@ async def test_a_cold_reader_that_never_reads_costs_no_memory_and_nobody_else(se
         assert (await other.read(2, entry)).rc == 0
     assert server.blocked == 1
     assert bookie.stats.read_bytes < 100e6
-    assert bookie.read_cache.size <= 4 * MIB
+    assert bookie.state.read_cache.size <= 4 * MIB
     for _ in range(60):
         answer = await sleeper.answer()
         assert isinstance(answer, BatchReadResponse)

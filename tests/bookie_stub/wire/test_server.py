@@ -1,4 +1,4 @@
-"""The TCP side: any fragmentation, peers that lie or never read, and an orderly stop."""
+"""The TCP side: any fragmentation, bad frames, peers that read no answers, and an orderly stop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def answer(reader: asyncio.StreamReader) -> Response:
         return decode_response(await reader.readexactly(length))
 
 
-async def test_frames_in_any_fragmentation(server: BookieServer) -> None:
+async def test_requests_are_answered_in_any_fragmentation(server: BookieServer) -> None:
     reader, writer = await connect(server)
     data = b"".join(encode_add_request(entry_of(1, entry, b"x" * entry), MASTER_KEY) for entry in range(60))
     rng = random.Random(2)
@@ -72,7 +72,9 @@ async def test_frames_in_any_fragmentation(server: BookieServer) -> None:
 @pytest.mark.parametrize(
     "bad", [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"]
 )
-async def test_a_peer_that_speaks_something_else_harms_no_other(server: BookieServer, bad: bytes) -> None:
+async def test_other_connections_work_when_a_peer_sends_no_bookkeeper_frames(
+    server: BookieServer, bad: bytes
+) -> None:
     good_reader, good_writer = await connect(server)
     reader, writer = await connect(server)
     writer.write(bad)
@@ -83,7 +85,7 @@ async def test_a_peer_that_speaks_something_else_harms_no_other(server: BookieSe
         each.close()
 
 
-async def test_what_was_asked_before_the_bad_frame_is_answered_or_not_but_stored(
+async def test_adds_before_a_bad_frame_are_stored(
     server: BookieServer,
 ) -> None:
     _, writer = await connect(server)
@@ -99,7 +101,7 @@ async def test_what_was_asked_before_the_bad_frame_is_answered_or_not_but_stored
                 break
 
 
-async def test_a_peer_that_never_reads_is_not_read_from(server: BookieServer) -> None:
+async def test_connection_stops_reading_when_its_peer_reads_no_answers(server: BookieServer) -> None:
     reader, writer = await connect(server)
     writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
     assert await answer(reader) == AddResponse(0, 1, 0)
@@ -123,7 +125,7 @@ async def test_a_peer_that_never_reads_is_not_read_from(server: BookieServer) ->
     other_writer.close()
 
 
-async def test_a_peer_that_leaves_while_it_is_blocked_is_forgotten(server: BookieServer) -> None:
+async def test_blocked_connection_is_not_counted_after_its_peer_leaves(server: BookieServer) -> None:
     reader, writer = await connect(server)
     writer.write(encode_add_request(entry_of(1, 0, b"x" * 500_000), MASTER_KEY))
     assert await answer(reader) == AddResponse(0, 1, 0)
@@ -136,7 +138,7 @@ async def test_a_peer_that_leaves_while_it_is_blocked_is_forgotten(server: Booki
             await asyncio.sleep(0.001)
 
 
-async def test_many_adds_at_once_are_all_answered(server: BookieServer) -> None:
+async def test_server_answers_many_adds_at_once(server: BookieServer) -> None:
     reader, writer = await connect(server)
     total = 3000
     writer.write(
@@ -152,7 +154,7 @@ async def test_many_adds_at_once_are_all_answered(server: BookieServer) -> None:
     writer.close()
 
 
-async def test_a_fencing_batch_read_fences(server: BookieServer) -> None:
+async def test_fencing_batch_read_fences_its_ledger(server: BookieServer) -> None:
     reader, writer = await connect(server)
     frame = bytearray(encode_batch_read_request(3, 0, 1, 10, 1000) + MASTER_KEY)
     frame[3] += len(MASTER_KEY)
@@ -166,7 +168,7 @@ async def test_a_fencing_batch_read_fences(server: BookieServer) -> None:
     writer.close()
 
 
-async def test_a_stop_answers_what_is_outstanding(server: BookieServer) -> None:
+async def test_stop_answers_outstanding_requests(server: BookieServer) -> None:
     reader, writer = await connect(server)
     writer.write(b"".join(encode_add_request(entry_of(4, entry), MASTER_KEY) for entry in range(200)))
     async with asyncio.timeout(10):

@@ -1,4 +1,4 @@
-"""TLS on the data port: a connection goes over to it when its client asks, and no other one is touched by that."""
+"""TLS on the data port: a connection switches to it when its client asks; other connections stay as they are."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ async def secured(bookie: BookieProcess, tls: ssl.SSLContext) -> V3Client:
 
 
 async def serves(client: V3Client, ledger: int) -> bool:
-    """Whether an add and a read do what they should."""
+    """Returns True when an add and a read succeed."""
     added = await client.answer(client.add(ledger, 0))
     found = await client.answer(client.read(ledger, 0))
     return (added.status, found.status, found.readResponse.body) == (EOK, EOK, entry_of(ledger, 0))
 
 
-async def test_entries_of_all_sizes_go_both_ways(bookie: BookieProcess, certificates: Certificates) -> None:
+async def test_tls_carries_entries_of_all_sizes(bookie: BookieProcess, certificates: Certificates) -> None:
     client = await secured(bookie, context(certificates))
     payloads = [os.urandom(size) for size in (0, 1, 20_000, LARGE)] * 3
     adds = [client.add(1, entry, payload) for entry, payload in enumerate(payloads)]
@@ -89,7 +89,9 @@ async def test_entries_of_all_sizes_go_both_ways(bookie: BookieProcess, certific
     client.close()
 
 
-async def test_v2_follows_the_handshake(bookie: BookieProcess, certificates: Certificates) -> None:
+async def test_v2_requests_work_after_the_tls_handshake(
+    bookie: BookieProcess, certificates: Certificates
+) -> None:
     """The way of BookKeeper's client with useV2WireProtocol: it asks for TLS with v3, the rest is v2."""
     client = await secured(bookie, context(certificates))
     count = 500
@@ -108,13 +110,13 @@ async def frame(client: V3Client) -> bytes:
     return await client.reader.readexactly(int.from_bytes(await client.reader.readexactly(4), "big"))
 
 
-async def test_who_does_not_ask_stays_in_the_clear(bookie: BookieProcess) -> None:
+async def test_connection_stays_in_clear_text_when_it_does_not_ask_for_tls(bookie: BookieProcess) -> None:
     client = await V3Client.connect(port_of(bookie))
     assert await serves(client, 3)
     client.close()
 
 
-async def test_adds_under_way_are_answered_behind_the_handshake(
+async def test_outstanding_adds_are_answered_after_the_tls_handshake(
     bookie: BookieProcess, certificates: Certificates
 ) -> None:
     client = await V3Client.connect(port_of(bookie))
@@ -130,7 +132,7 @@ async def test_adds_under_way_are_answered_behind_the_handshake(
     client.close()
 
 
-async def test_tls_is_asked_for_once(bookie: BookieProcess, certificates: Certificates) -> None:
+async def test_second_request_for_tls_is_refused(bookie: BookieProcess, certificates: Certificates) -> None:
     client = await secured(bookie, context(certificates))
     assert (await client.answer(client.send(client.request(START_TLS)))).status == EBADREQ
     assert await serves(client, 5)
@@ -138,10 +140,10 @@ async def test_tls_is_asked_for_once(bookie: BookieProcess, certificates: Certif
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_bytes_behind_the_request_are_not_taken_for_later_ones(
+async def test_clear_text_behind_the_tls_request_ends_the_connection(
     bookie: BookieProcess, whole: bool
 ) -> None:
-    """Whoever can put bytes in front of the handshake could otherwise speak in the client's name."""
+    """A third party that can insert bytes before the handshake could otherwise speak in the client's name."""
     client, other = await V3Client.connect(port_of(bookie)), await V3Client.connect(port_of(bookie))
     add = encode_message(client.add_request(66, 0))
     client.writer.write(encode_message(client.request(START_TLS)) + (add if whole else add[:9]))
@@ -152,7 +154,7 @@ async def test_bytes_behind_the_request_are_not_taken_for_later_ones(
     other.close()
 
 
-async def test_a_handshake_that_fails_ends_its_connection_only(bookie: BookieProcess) -> None:
+async def test_failed_tls_handshake_ends_its_connection_only(bookie: BookieProcess) -> None:
     client, other = await V3Client.connect(port_of(bookie)), await V3Client.connect(port_of(bookie))
     assert (await client.answer(client.send(client.request(START_TLS)))).status == EOK
     client.writer.write(b"this is no handshake of TLS, whatever the version")
@@ -169,7 +171,7 @@ async def ended(client: V3Client) -> bool:
         return True
 
 
-async def test_clients_show_a_certificate_where_that_is_asked_for(
+async def test_tls_refuses_a_client_without_the_required_certificate(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     trust = {
@@ -193,7 +195,7 @@ async def is_let_in(bookie: BookieProcess, tls: ssl.SSLContext) -> bool:
         return False
 
 
-async def test_a_key_behind_a_password(certificates: Certificates, tmp_path: Path) -> None:
+async def test_tls_key_is_read_with_its_password(certificates: Certificates, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("swordfish\n")
     locked = {"tlsKeyStore": certificates.locked_key("swordfish"), "tlsKeyStorePasswordPath": password}
@@ -215,7 +217,7 @@ async def test_a_key_behind_a_password(certificates: Certificates, tmp_path: Pat
         ({"tlsKeyStore": "locked.key"}, "locked.key"),
     ],
 )
-def test_what_does_not_serve_is_refused_at_the_start(
+def test_start_refuses_unusable_tls_settings(
     certificates: Certificates, tmp_path: Path, changes: dict[str, str], said: str
 ) -> None:
     certificates.locked_key("swordfish")

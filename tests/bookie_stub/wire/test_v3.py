@@ -1,4 +1,4 @@
-"""The v3 wire over real sockets: entries, last add confirmed, long polls, lists, and what is refused."""
+"""The v3 wire over real sockets: entries, last add confirmed, long polls, lists and refusals."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ class Setup:
 
     async def checkpoint(self) -> None:
         bookie = self.server.bookie
-        bookie.checkpoint()
+        bookie.checkpoints.start()
         async with asyncio.timeout(10):
-            while bookie.checkpoint_running:  # noqa: ASYNC110 - it happens in another thread
+            while bookie.checkpoints.running:  # noqa: ASYNC110 - it happens in another thread
                 await asyncio.sleep(0.001)
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
 # Last add confirmed.
 
 
-async def test_a_read_brings_the_lac_of_the_last_entry(setup: Setup) -> None:
+async def test_v3_read_carries_the_lac_of_the_last_entry(setup: Setup) -> None:
     """Also when the last entry has left the memory, and when another one has come since."""
     client = await setup.with_entries(1, 5)
     await setup.checkpoint()
@@ -97,7 +97,7 @@ async def test_a_read_brings_the_lac_of_the_last_entry(setup: Setup) -> None:
     assert (found.entryId, found.body, found.maxLAC) == (-1, entry_of(1, 5), 4)
 
 
-async def test_an_explicit_lac_is_kept_and_never_goes_back(setup: Setup) -> None:
+async def test_explicit_lac_never_decreases(setup: Setup) -> None:
     client = await setup.with_entries(1, 5)
     assert (await client.answer(client.write_lac(1, 4))).writeLacResponse.status == EOK
     assert (await client.answer(client.write_lac(1, 2))).writeLacResponse.status == EOK
@@ -108,7 +108,7 @@ async def test_an_explicit_lac_is_kept_and_never_goes_back(setup: Setup) -> None
     assert (await client.answer(client.write_lac(1, 5))).status == EOK
 
 
-async def test_a_ledger_with_an_explicit_lac_and_no_entry_is_no_error(setup: Setup) -> None:
+async def test_read_lac_works_for_a_ledger_without_entries(setup: Setup) -> None:
     client = await setup.client()
     assert (await client.answer(client.write_lac(7, 0))).status == EOK
     found = (await client.answer(client.read_lac(7))).readLacResponse
@@ -127,7 +127,7 @@ async def test_a_ledger_with_an_explicit_lac_and_no_entry_is_no_error(setup: Set
         (MASTER_KEY, b"short", EBADREQ),
     ],
 )
-async def test_an_explicit_lac_that_does_not_fit_is_refused(
+async def test_explicit_lac_is_refused_when_its_body_does_not_fit(
     setup: Setup, key: bytes, body: bytes, status: int
 ) -> None:
     client = await setup.with_entries(1, 2)
@@ -138,7 +138,7 @@ async def test_an_explicit_lac_that_does_not_fit_is_refused(
 # Long polls.
 
 
-async def test_a_long_poll_is_answered_before_the_add_that_wakes_it(setup: Setup) -> None:
+async def test_long_poll_is_answered_before_the_add_that_wakes_it(setup: Setup) -> None:
     client = await setup.with_entries(1, 3)
     poll = client.long_poll(1, 1)
     await setup.until_waiting(client)
@@ -151,7 +151,7 @@ async def test_a_long_poll_is_answered_before_the_add_that_wakes_it(setup: Setup
     assert (await client.answer(add)).status == EOK
 
 
-async def test_a_long_poll_waits_until_the_lac_passes_what_it_knows(setup: Setup) -> None:
+async def test_long_poll_waits_until_the_lac_passes_previous_lac(setup: Setup) -> None:
     """Not every move of the LAC is news: the reader may have heard of it from another bookie."""
     client = await setup.with_entries(1, 3)
     poll = client.long_poll(1, 3)
@@ -165,7 +165,7 @@ async def test_a_long_poll_waits_until_the_lac_passes_what_it_knows(setup: Setup
     assert (found.entryId, found.maxLAC) == (4, 4)
 
 
-async def test_a_long_poll_is_woken_by_an_explicit_lac(setup: Setup) -> None:
+async def test_explicit_lac_wakes_a_long_poll(setup: Setup) -> None:
     client = await setup.with_entries(1, 3)
     poll = client.long_poll(1, 1)
     await setup.until_waiting(client)
@@ -173,11 +173,11 @@ async def test_a_long_poll_is_woken_by_an_explicit_lac(setup: Setup) -> None:
     assert (await client.answer(poll)).readResponse.body == entry_of(1, 2)
 
 
-async def test_a_ledger_without_entries_is_watched_after_a_restart(bench: Bench) -> None:
+async def test_long_poll_waits_on_a_ledger_without_entries_after_a_restart(bench: Bench) -> None:
     """It has an explicit LAC alone; the first entries that say more wake who waits."""
     bookie = bench.open()
     answered = bench.loop.create_future()
-    bookie.write_lac(7, MASTER_KEY, KEY.pack(7, -1), lambda rc, _: answered.set_result(rc))
+    bookie.records.write_lac(7, MASTER_KEY, KEY.pack(7, -1), lambda rc, _: answered.set_result(rc))
     assert await answered == 0
     confirmed = bench.reopen().last_confirmed
     found = bench.loop.create_future()
@@ -193,7 +193,7 @@ async def test_a_ledger_without_entries_is_watched_after_a_restart(bench: Bench)
 
 
 @pytest.mark.parametrize("piggyback", [True, False])
-async def test_a_long_poll_ends_with_the_fence(setup: Setup, piggyback: bool) -> None:
+async def test_fence_ends_a_long_poll(setup: Setup, piggyback: bool) -> None:
     client = await setup.with_entries(1, 3)
     poll = client.long_poll(1, 1, piggyback=piggyback)
     await setup.until_waiting(client)
@@ -203,7 +203,7 @@ async def test_a_long_poll_ends_with_the_fence(setup: Setup, piggyback: bool) ->
     assert found.body == (b"" if piggyback else entry_of(1, 2))
 
 
-async def test_a_long_poll_ends_with_its_time(setup: Setup) -> None:
+async def test_long_poll_ends_after_its_time(setup: Setup) -> None:
     client = await setup.with_entries(1, 3)
     found = (await client.answer(client.long_poll(1, 1, timeout_ms=20))).readResponse
     assert (found.status, found.entryId, found.maxLAC, found.HasField("body")) == (EOK, -1, 1, False)
@@ -211,7 +211,7 @@ async def test_a_long_poll_ends_with_its_time(setup: Setup) -> None:
     assert (found.body, found.maxLAC) == (entry_of(1, 2), 1)
 
 
-async def test_a_long_poll_of_a_deleted_ledger_ends(setup: Setup) -> None:
+async def test_deletion_ends_a_long_poll(setup: Setup) -> None:
     client = await setup.with_entries(1, 3)
     poll = client.long_poll(1, 1)
     await setup.until_waiting(client)
@@ -220,9 +220,7 @@ async def test_a_long_poll_of_a_deleted_ledger_ends(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("entries", [0, 3])
-async def test_a_ledger_that_is_deleted_while_its_lac_is_looked_up_is_watched_by_nobody(
-    bench: Bench, entries: int
-) -> None:
+async def test_lac_of_a_ledger_deleted_during_the_lookup_is_no_ledger(bench: Bench, entries: int) -> None:
     """After a restart the index alone knows the last entry, or that there is none. Nothing would end the watch."""
     bench.open()
     for entry in range(entries):
@@ -235,7 +233,7 @@ async def test_a_ledger_that_is_deleted_while_its_lac_is_looked_up_is_watched_by
     assert await asyncio.wait_for(found, 10) == (RC_NO_LEDGER, -1)
 
 
-async def test_a_long_poll_on_a_flushed_ledger_wakes(setup: Setup) -> None:
+async def test_long_poll_wakes_on_a_flushed_ledger(setup: Setup) -> None:
     """Its LAC comes from the disk first."""
     client = await setup.with_entries(1, 3)
     await setup.checkpoint()
@@ -245,7 +243,7 @@ async def test_a_long_poll_on_a_flushed_ledger_wakes(setup: Setup) -> None:
     assert (await client.answer(poll)).readResponse.body == entry_of(1, 2)
 
 
-async def test_an_entry_that_another_bookie_has_is_not_missed_by_a_long_poll(setup: Setup) -> None:
+async def test_long_poll_answers_the_lac_alone_when_another_bookie_has_the_entry(setup: Setup) -> None:
     client = await setup.client()
     await client.answer(client.add(1, 0))
     await client.answer(client.add(1, 4))  # entries 1 to 3 went elsewhere
@@ -253,12 +251,12 @@ async def test_an_entry_that_another_bookie_has_is_not_missed_by_a_long_poll(set
     assert (found.status, found.entryId, found.maxLAC, found.HasField("body")) == (EOK, -1, 3, False)
 
 
-async def test_who_leaves_waits_no_more(setup: Setup) -> None:
+async def test_long_polls_end_when_their_connection_closes(setup: Setup) -> None:
     client = await setup.with_entries(1, 3)
     for _ in range(20):
         client.long_poll(1, 1)
     await setup.until_waiting(client)
-    ledger = setup.server.bookie._ledgers[1]
+    ledger = setup.server.bookie.state.ledgers.by_id[1]
     assert len(ledger.watchers) == 20
     client.writer.transport.abort()
     async with asyncio.timeout(10):
@@ -268,7 +266,9 @@ async def test_who_leaves_waits_no_more(setup: Setup) -> None:
     assert (await other.answer(other.add(1, 3))).status == EOK
 
 
-async def test_there_is_a_limit_of_long_polls(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_poll_is_refused_above_the_limit_of_a_connection(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(v3_requests, "LONG_POLLS_MAX", 3)
     client = await setup.with_entries(1, 3)
     polls = [client.long_poll(1, 1) for _ in range(4)]
@@ -281,7 +281,7 @@ async def test_there_is_a_limit_of_long_polls(setup: Setup, monkeypatch: pytest.
 # Lists, syncs, information.
 
 
-async def test_the_list_of_entries_has_logs_and_memory(setup: Setup) -> None:
+async def test_list_of_entries_merges_logs_and_write_cache(setup: Setup) -> None:
     client = await setup.client()
     for ledger in (1, 2, 3):
         for entry in (0, 1, 2, 5 * ledger):
@@ -296,7 +296,7 @@ async def test_the_list_of_entries_has_logs_and_memory(setup: Setup) -> None:
     assert (await client.answer(client.list_entries(4))).status == ENOLEDGER
 
 
-async def test_adds_that_come_together_are_answered_one_by_one(setup: Setup) -> None:
+async def test_each_add_of_a_v3_run_gets_its_answer(setup: Setup) -> None:
     """Among them some that are no part of a run, and a fence that stands between two of them."""
     client = await setup.client()
     txns = [client.add(1, entry) for entry in range(200)]
@@ -318,7 +318,7 @@ async def test_adds_that_come_together_are_answered_one_by_one(setup: Setup) -> 
     assert (await client.answer(client.read(1, 300))).status == ENOENTRY
 
 
-async def test_a_force_waits_for_the_sync_of_what_was_added(setup: Setup) -> None:
+async def test_force_is_answered_after_the_sync_of_earlier_adds(setup: Setup) -> None:
     client = await setup.client()
     assert (await client.answer(client.force(1))).forceLedgerResponse.status == EOK
     setup.file_system.fails["sync_data"] = 5
@@ -327,7 +327,7 @@ async def test_a_force_waits_for_the_sync_of_what_was_added(setup: Setup) -> Non
     assert (await client.answer(force)).status == EIO
 
 
-async def test_bookie_info_is_what_was_asked_for(setup: Setup) -> None:
+async def test_bookie_info_has_the_requested_fields_only(setup: Setup) -> None:
     client = await setup.client()
     for requested, total, free in ((1, True, False), (2, False, True), (3, True, True), (0, False, False)):
         request = client.request(GET_BOOKIE_INFO)
@@ -340,7 +340,7 @@ async def test_bookie_info_is_what_was_asked_for(setup: Setup) -> None:
 # What is refused.
 
 
-async def test_an_entry_is_stored_under_the_ids_that_are_confirmed_or_not_at_all(setup: Setup) -> None:
+async def test_v3_add_is_refused_when_its_ids_differ_from_the_entry(setup: Setup) -> None:
     client = await setup.with_entries(1, 1)
     assert (await client.answer(client.add(1, 5, body=entry_of(1, 6)))).addResponse.status == EBADREQ
     assert (await client.answer(client.add(1, 5, body=entry_of(2, 5)))).addResponse.status == EBADREQ
@@ -349,14 +349,14 @@ async def test_an_entry_is_stored_under_the_ids_that_are_confirmed_or_not_at_all
     assert (await client.answer(client.read(2, 5))).status == ENOLEDGER
 
 
-async def test_a_key_that_is_none_opens_nothing(setup: Setup) -> None:
+async def test_v3_requests_are_refused_without_a_valid_key(setup: Setup) -> None:
     client = await setup.client()
     assert (await client.answer(client.add(1, 0, key=b"short"))).status == EUA
     assert (await client.answer(client.fence(1, key=b""))).status == EUA
     assert (await client.answer(client.read(1, 0))).status == ENOLEDGER
 
 
-async def test_a_fence_of_an_unknown_ledger_holds(setup: Setup) -> None:
+async def test_fence_of_an_unknown_ledger_refuses_its_first_add(setup: Setup) -> None:
     client = await setup.client()
     assert (await client.answer(client.fence(9))).status == ENOENTRY
     assert (await client.answer(client.add(9, 0))).addResponse.status == EFENCED
@@ -374,7 +374,7 @@ async def test_a_fence_of_an_unknown_ledger_holds(setup: Setup) -> None:
         (GET_BOOKIE_INFO, "getBookieInfoResponse"),
     ],
 )
-async def test_another_version_is_refused_in_the_operations_own_words(
+async def test_v3_request_of_another_version_is_answered_bad_version(
     setup: Setup, operation: int, part: str
 ) -> None:
     client = await setup.client()
@@ -385,7 +385,7 @@ async def test_another_version_is_refused_in_the_operations_own_words(
     assert (await client.answer(client.read(1, 0))).status == ENOLEDGER
 
 
-async def test_v2_after_v3_and_never_back(setup: Setup) -> None:
+async def test_connection_switches_from_v3_to_v2_for_good(setup: Setup) -> None:
     client = await setup.with_entries(1, 1)
     client.writer.write(encode_read_request(1, 0))
     assert (await client.reader.readexactly(28))[4:8] == bytes((2, 2, 0, 0))
@@ -395,7 +395,7 @@ async def test_v2_after_v3_and_never_back(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("bad", ["0a060803104d1805", "ff" * 30, "", "0a06"])
-async def test_what_is_no_request_closes_that_connection_alone(setup: Setup, bad: str) -> None:
+async def test_bytes_that_are_no_request_close_their_connection_only(setup: Setup, bad: str) -> None:
     good = await setup.with_entries(1, 1)
     client = await setup.client()
     packet = bytes.fromhex(bad)
@@ -404,7 +404,7 @@ async def test_what_is_no_request_closes_that_connection_alone(setup: Setup, bad
     assert (await good.answer(good.read(1, 0))).status == EOK
 
 
-async def test_an_oversize_frame_closes_that_connection_alone(setup: Setup) -> None:
+async def test_oversize_frame_closes_its_connection_only(setup: Setup) -> None:
     good = await setup.with_entries(1, 1)
     client = await setup.client()
     largest = setup.server.frame_bytes_max

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession
 
 from broker.compose.broker_service import BrokerService
-from broker.entry_cache import Reason
+from broker.entry_cache.cache_stats import Reason
 from broker.model.position import Position
 from broker.model.topic_name import parse_topic_name
 from broker.service.persistent_topic import PersistentTopic
@@ -46,12 +46,12 @@ def work(url: str) -> tuple[pulsar.Client, list[pulsar.MessageId]]:
 async def test_levels_policy_and_settings(broker: BrokerService, admin: ClientSession) -> None:
     client, _ = await asyncio.to_thread(work, broker.addresses.service_url)
     found = await asked(admin, CACHE)
-    assert (found["policy"], found["profile"]) == (broker.caches.settings.policy, "4.2")
+    assert (found["policy"], found["profile"]) == (broker.cache.manager.settings.policy, "4.2")
     assert found["insertedEntries"] == MESSAGES
     assert found["entries"] + sum(found["evictedEntries"].values()) == MESSAGES
     assert found["hits"] >= MESSAGES
     assert found["topics"] == 2
-    assert found["maxBytes"] == broker.caches.settings.size_bytes_max
+    assert found["maxBytes"] == broker.cache.manager.settings.size_bytes_max
     assert found["settings"]["managedLedgerCacheEvictionTimeThresholdMillis"] == "1000"
     kept = found["decisions"]
     assert (kept["eventsMax"], kept["older"]) == (20_000, "none")
@@ -78,7 +78,7 @@ async def test_topics_by_what_they_hold(broker: BrokerService, admin: ClientSess
 
 
 def set_time_to_live(broker: BrokerService, ns: int) -> None:
-    broker.caches.reconfigure(replace(broker.caches.settings, ttl_ns=ns))
+    broker.cache.manager.reconfigure(replace(broker.cache.manager.settings, ttl_ns=ns))
 
 
 async def test_why_an_entry_is_there(broker: BrokerService, admin: ClientSession) -> None:
@@ -122,7 +122,7 @@ async def test_a_look_at_a_single_entry_does_not_cache_it(
     broker: BrokerService, admin: ClientSession
 ) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
-    broker.caches.clear()
+    broker.cache.manager.clear()
     topic = await broker.registry.get(parse_topic_name("busy"), create=False)
     assert isinstance(topic, PersistentTopic)
     await topic.ledger.read_entry(Position(ids[3].ledger_id(), ids[3].entry_id()))
@@ -185,11 +185,11 @@ async def test_an_entry_from_before_the_decisions_that_are_kept(
     broker: BrokerService, admin: ClientSession
 ) -> None:
     client, ids = await asyncio.to_thread(work, broker.addresses.service_url)
-    broker.caches.decisions.keep(0)
-    broker.caches.clear()
+    broker.cache.decisions.keep(0)
+    broker.cache.manager.clear()
     where = f"{WHY}/busy/{ids[0].ledger_id()}/0"
     assert "entryCacheDecisionsKept=0" in (await asked(admin, where))["conclusion"]
-    broker.caches.decisions.keep(100)
+    broker.cache.decisions.keep(100)
     told = await asked(admin, where)
     assert (told["verdict"], told["events"]) == ("unknown", [])
     assert "before decisions were noted" in told["conclusion"]
@@ -200,7 +200,7 @@ async def test_metrics_of_the_cache_come_out_of_a_scrape(broker: BrokerService, 
     set_time_to_live(broker, 10_000_000)
     client, _ = await asyncio.to_thread(work, broker.addresses.service_url)
     async with asyncio.timeout(20):
-        while broker.caches.entries:  # noqa: ASYNC110 - the broker's own passes empty it
+        while broker.cache.manager.entries:  # noqa: ASYNC110 - the broker's own passes empty it
             await asyncio.sleep(0.01)
     async with admin.get("/metrics") as answer:
         lines = dict(line.rsplit(" ", 1) for line in (await answer.text()).splitlines() if line[0] != "#")
@@ -210,7 +210,7 @@ async def test_metrics_of_the_cache_come_out_of_a_scrape(broker: BrokerService, 
     assert float(lines[f'pulsar_ml_cache_x_evicted_bytes_total{{{cluster},reason="ttl"}}']) > MESSAGES * 1000
     assert float(lines[f'pulsar_ml_cache_x_pass_slice_seconds_count{{{cluster},trigger="periodic"}}']) > 0
     assert float(lines[f'pulsar_ml_cache_x_visits_total{{{cluster},reason="ttl"}}']) >= MESSAGES
-    wanted = broker.caches.stats.evicted_expected_entries[Reason.TTL]
+    wanted = broker.cache.eviction_stats.evicted_expected_entries[Reason.TTL]
     assert float(lines[f'pulsar_ml_cache_x_evicted_expected_total{{{cluster},reason="ttl"}}']) == wanted
     of = f'{cluster},namespace="public/default",topic="persistent://public/default/busy"'
     assert lines[f'pulsar_ml_cache_x_subscription_hits_total{{{of},subscription="quick"}}'] == str(MESSAGES)

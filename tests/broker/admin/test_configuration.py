@@ -32,13 +32,13 @@ async def test_a_change_reaches_the_room_the_store_and_what_is_shown(
     assert await call(admin, f"GET {PATH}/values") == (200, {})
     before = (await runtime(admin))[SIZE]
     assert await call(admin, f"{method} {PATH}/{SIZE}/32") == (200, "")
-    assert broker.caches.settings.size_bytes_max == 32 * MIB
+    assert broker.cache.manager.settings.size_bytes_max == 32 * MIB
     assert await call(admin, f"GET {PATH}/values") == (200, {SIZE: "32"})
     assert (await runtime(admin))[SIZE] == "32"
     assert await load_dynamic_configuration(broker.metadata) == {SIZE: "32"}
 
     assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
-    assert broker.caches.settings.size_bytes_max == int(before) * MIB
+    assert broker.cache.manager.settings.size_bytes_max == int(before) * MIB
     assert await call(admin, f"GET {PATH}/values") == (200, {})
     assert await call(admin, f"DELETE {PATH}/{SIZE}") == (200, "")
 
@@ -52,7 +52,7 @@ async def test_each_room_is_reached(broker: BrokerService, admin: ClientSession)
         "entryCacheDecisionsKept": "0",
     }.items():
         assert await call(admin, f"POST {PATH}/{key}/{value}") == (200, "")
-    assert broker.caches.settings.ttl_ns == 77_000_000
+    assert broker.cache.manager.settings.ttl_ns == 77_000_000
     assert broker.registry.settings.read_entries_max == 9
     assert broker.registry._ledger_settings.backlog_cursors_min_for_caching == 3
     assert broker.net.settings.publish_buffer_bytes_max == MIB

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from broker.entry_cache import EntryCacheManager, EntryCacheSettings, Reader
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Buffer, Entry
+from tests.fakes.whole_cache import WholeCache
 
 SECOND = 1_000_000_000
 READER = Reader("reader", 1)
@@ -19,8 +21,8 @@ def new_manager(
     extend_recently_accessed: bool = True,
     pinned_ratio_max: float = 0.0,
     policy: str = "pip430",
-) -> EntryCacheManager:
-    return EntryCacheManager(
+) -> WholeCache:
+    return WholeCache(
         EntryCacheSettings(
             size_bytes_max=size_bytes_max,
             profile=profile,

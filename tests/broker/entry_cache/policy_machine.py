@@ -13,16 +13,15 @@ from itertools import accumulate
 from hypothesis import strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.entry_cache import (
-    ActiveCursors,
-    Decisions,
-    EntryCacheManager,
-    EntryCacheSettings,
-    Reader,
-    Reason,
-)
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.expected_reads import has_expected_reads
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
+from tests.fakes.whole_cache import Removals, WholeCache
 
 LOGS = 2
 SIZE_MAX = 200
@@ -63,7 +62,7 @@ class PolicyMachine(RuleBasedStateMachine):
         """With what it may pin."""
         self.looked_since_change = True
         """Whether a periodic pass has run since the settings changed: an insert alone asks for none then."""
-        self.manager = EntryCacheManager(
+        self.manager = WholeCache(
             EntryCacheSettings(
                 size_bytes_max=SIZE_MAX,
                 ttl_ns=TTL_NS,
@@ -74,8 +73,8 @@ class PolicyMachine(RuleBasedStateMachine):
                 pinned_ratio_max=PINNED_RATIO_MAX,
             ),
             Decisions(0, lambda: self.now),
+            others=(Removals(self.left),),
         )
-        self.manager.on_evicted = self.left
         self.caches = [self.manager.open(str(number)) for number in range(LOGS)]
         self.cursors = [ActiveCursors(RETURN_NS, 0) for _ in range(LOGS)]
         self.acknowledged: dict[tuple[int, str], Position] = {}
@@ -86,7 +85,7 @@ class PolicyMachine(RuleBasedStateMachine):
             {name: cache.reader(name) for name in NAMES} for cache in self.caches
         ]
         for cache, cursors in zip(self.caches, self.cursors, strict=True):
-            cache.readers = cursors
+            cache.attach_cursors(cursors)
         self.held: dict[tuple[int, int], Entry] = {}
         """What should be cached, by (ledger id, entry id); a log has the ledger of its number."""
         self.inserted = 0
@@ -106,7 +105,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     def is_expected(self, entry: Entry) -> bool:
         """Whether reads of an entry that is leaving were expected: its count says."""
-        return entry.expected_reads > 0
+        return has_expected_reads(entry)
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """What a policy must not do."""
@@ -132,7 +131,8 @@ class PolicyMachine(RuleBasedStateMachine):
         new = 0 if refused else sum((log, entry.entry_id) not in before for entry in offered)
         if new:
             self.last_run_bytes = int(sum(sizes) * PINNED_RATIO_MAX)
-        assert self.caches[log].insert_run(run, expected, self.now) == new
+        count = None if expected < 0 else expected
+        assert self.caches[log].insert_run(run, count, self.now) == new
         self.inserted += new
 
     def refuses(self, log: int, expected: int) -> bool:
@@ -158,7 +158,7 @@ class PolicyMachine(RuleBasedStateMachine):
         if position is None:
             return
         first = position.entry_id
-        taken = self.caches[log].take_run(self.readers[log][name], log, first, first + count - 1, 10**6)
+        taken = self.caches[log].read_run(self.readers[log][name], log, first, first + count - 1, 10**6)
         expected = []
         for entry_id in range(first, first + count):
             entry = self.held.get((log, entry_id))
@@ -168,9 +168,9 @@ class PolicyMachine(RuleBasedStateMachine):
         assert taken == expected
         self.cursors[log].update(name, Position(log, first + max(1, len(taken))))
         if kept:
-            self.put_back(self.manager.kept_back, log, name, taken)
+            self.put_back(self.manager.postpone_delivery, log, name, taken)
         else:
-            self.manager.handed_over(taken)
+            self.manager.delivered(taken)
 
     @rule(log=logs, name=names, entry=entry_ids)
     def go_elsewhere(self, log: int, name: str, entry: int) -> None:
@@ -184,7 +184,7 @@ class PolicyMachine(RuleBasedStateMachine):
     def replay(self, log: int, name: str, entry: int) -> None:
         held = self.held.get((log, entry))
         if held is not None:
-            self.put_back(self.manager.put_back, log, name, [held])
+            self.put_back(self.manager.expect_redelivery, log, name, [held])
 
     def put_back(
         self, tell: Callable[[Reader, list[Entry]], None], log: int, name: str, entries: list[Entry]
@@ -195,7 +195,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(log=logs, name=names, entry=entry_ids)
     def read_again(self, log: int, name: str, entry: int) -> None:
-        found = self.caches[log].get_again(self.readers[log][name], log, entry)
+        found = self.caches[log].get_for_redelivery(self.readers[log][name], log, entry)
         assert found is self.held.get((log, entry))
         if found is not None:
             self.claims.discard((found, self.readers[log][name].number))
@@ -203,7 +203,7 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(log=logs, name=names, places=strategies.lists(entry_ids, max_size=3))
     def give_up(self, log: int, name: str, places: list[int]) -> None:
         reader = self.readers[log][name]
-        self.caches[log].wait_no_longer(reader, [(log, entry_id) for entry_id in places])
+        self.caches[log].drop_redeliveries(reader, [(log, entry_id) for entry_id in places])
         gone = {self.held[log, entry_id] for entry_id in places if (log, entry_id) in self.held}
         self.claims = {claim for claim in self.claims if claim[0] not in gone or claim[1] != reader.number}
 
@@ -242,9 +242,11 @@ class PolicyMachine(RuleBasedStateMachine):
         """Also in the middle of a pass."""
         self.size_max, self.ttl_ns = size, ttl_ns
         self.looked_since_change = False
-        settings = replace(self.manager.settings, size_bytes_max=size, ttl_ns=ttl_ns)
+        before = self.manager.settings
+        settings = replace(before, size_bytes_max=size, ttl_ns=ttl_ns)
         self.manager.reconfigure(settings)
-        self.bound = max(size, self.charged_bytes)
+        if settings != before:  # Equal settings change nothing: the bound then falls with the next look.
+            self.bound = max(size, self.charged_bytes)
 
     @rule(log=logs)
     def delete_and_create(self, log: int) -> None:
@@ -255,7 +257,8 @@ class PolicyMachine(RuleBasedStateMachine):
         assert not [key for key in self.held if key[0] == log]
         self.caches[log] = self.manager.open(str(log))
         self.readers[log] = {name: self.caches[log].reader(name) for name in NAMES}
-        self.cursors[log] = self.caches[log].readers = ActiveCursors(RETURN_NS, self.now)
+        self.cursors[log] = ActiveCursors(RETURN_NS, self.now)
+        self.caches[log].attach_cursors(self.cursors[log])
         self.departed = {key: value for key, value in self.departed.items() if key[0] != log}
 
     @rule(visits=strategies.sampled_from([None, 1, 2]))
@@ -284,7 +287,7 @@ class PolicyMachine(RuleBasedStateMachine):
         assert manager.used_bytes == sum(cache.size_bytes for cache in self.caches)
         assert manager.inserted_entries == self.inserted
         assert sum(manager.stats.evicted_entries.values()) == len(self.gone)
-        assert sum(manager.stats.evicted_expected_entries.values()) == self.expected_gone
+        assert sum(manager.eviction_stats.evicted_expected_entries.values()) == self.expected_gone
 
     @property
     def charged_bytes(self) -> int:

@@ -6,35 +6,36 @@ import weakref
 
 import pytest
 
-from broker.entry_cache.active_cursors import GONE_KEPT, LOOKS_PER_VIEW, ActiveCursors
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.bounds.pinned_bytes import COPIED_PER_SLICE
+from broker.entry_cache.bounds.strict_size import VISITS_OF_INSERTS, entries_share
 from broker.entry_cache.cache_stats import Reason
-from broker.entry_cache.charge import entries_share
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache_manager import VISITS_OF_INSERTS, EntryCacheManager
-from broker.entry_cache.pinned_bytes import COPIED_PER_SLICE
-from broker.entry_cache.policies.policy import NO_LIMIT
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.policies.magnetar.log_readers import LOOKS_PER_VIEW, REMOVED_KEPT, LogReaders
+from broker.entry_cache.policy import NO_LIMIT
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
 from broker.model.position import EARLIEST, LATEST, Position
 from tests.broker.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager
 from tests.broker.entry_cache.test_replay import MS, Recording, replay_of
+from tests.fakes.whole_cache import WholeCache
 
 MOST_OF_A_SEGMENT = 200
 """Visits by which the last segment may go over."""
 
 
-def full_of_topics(topics: int) -> EntryCacheManager:
-    manager = EntryCacheManager(EntryCacheSettings(topics * 100, policy="magnetar", ttl_ns=SECOND))
+def full_of_topics(topics: int) -> WholeCache:
+    manager = WholeCache(EntryCacheSettings(topics * 100, policy="magnetar", ttl_ns=SECOND))
     for topic in range(1, topics + 1):
         insert_topic(manager, topic)
     return manager
 
 
-def insert_topic(manager: EntryCacheManager, topic: int) -> None:
+def insert_topic(manager: WholeCache, topic: int) -> None:
     cache = manager.open(f"t{topic}")
-    cache.readers = ActiveCursors(0, 0)
-    cache.readers.add("s", Position(topic, 0), lambda: Position(topic, -1))
+    cache.attach_cursors(ActiveCursors(0, 0))
+    cache.cursors.add("s", Position(topic, 0), lambda: Position(topic, -1))
     cache.insert_run([Entry(topic, 0, b"", bytes(100), 1)], 1, 0)
 
 
@@ -43,7 +44,7 @@ def test_all_inserts_of_a_turn_look_at_no_more_than_they_may_and_the_size_holds(
     for topic in range(3001, 3101):
         insert_topic(manager, topic)
         assert manager.used_bytes <= 3000 * 100
-    visits = manager.stats.passes[Reason.SIZE].visits
+    visits = manager.eviction_stats.passes[Reason.SIZE].visits
     assert VISITS_OF_INSERTS <= visits <= VISITS_OF_INSERTS + MOST_OF_A_SEGMENT + 100 * 40
     assert manager.stats.evicted_entries[Reason.SIZE] == 100
     manager.run_pending(1)
@@ -67,7 +68,7 @@ def test_what_inserts_evict_at_once_is_repeated_from_a_record() -> None:
         recording.now += 60 * MS  # Each entry is a segment.
         recording.append([new_entry(entry_id, memoryview(bytearray(14))[:10])])
     manager = recording.manager
-    assert manager.stats.passes[Reason.SIZE].visits > VISITS_OF_INSERTS
+    assert manager.eviction_stats.passes[Reason.SIZE].visits > VISITS_OF_INSERTS
     recording.manager.run_pending(recording.now)
     replay = replay_of(recording.record(), settings)
     assert str(replay.difference) == "None"
@@ -77,8 +78,20 @@ def test_what_inserts_evict_at_once_is_repeated_from_a_record() -> None:
 # Readers
 
 
+def watched(continue_caching_ns: int) -> ActiveCursors:
+    """Active cursors that a `LogReaders` watches, as under the policy `magnetar`."""
+    cursors = ActiveCursors(continue_caching_ns, 0)
+    cursors.watcher = LogReaders(cursors)
+    return cursors
+
+
+def watching(cursors: ActiveCursors) -> LogReaders:
+    assert isinstance(cursors.watcher, LogReaders)
+    return cursors.watcher
+
+
 def crowd(count: int) -> tuple[ActiveCursors, dict[str, Position]]:
-    cursors = ActiveCursors(0, 0)
+    cursors = watched(0)
     acknowledged = {f"c{number}": Position(1, number - 1) for number in range(count)}
     for number, name in enumerate(acknowledged):
         cursors.add(name, Position(1, number), lambda name=name: acknowledged[name])  # type: ignore[misc]
@@ -91,9 +104,9 @@ def test_a_view_looks_at_so_many_cursors_and_knows_where_all_stand() -> None:
     for turn in range(10):
         for number in range(count):
             cursors.update(f"c{number}", Position(1, number + 10 * turn + 10))
-        looks = cursors.looks
-        view = cursors.view(turn * MS, SECOND)
-        assert cursors.looks - looks <= LOOKS_PER_VIEW
+        looks = watching(cursors).looks
+        view = watching(cursors).view(turn * MS, SECOND)
+        assert watching(cursors).looks - looks <= LOOKS_PER_VIEW
         assert view.slowest == Position(1, 10 * turn + 10)
         assert view.due_us((1, 10 * turn + 9)) is None
         assert view.due_us((1, 10 * turn + 10)) is not None
@@ -101,17 +114,17 @@ def test_a_view_looks_at_so_many_cursors_and_knows_where_all_stand() -> None:
 
 def test_what_no_view_has_seen_counts_as_not_acknowledged() -> None:
     cursors, acknowledged = crowd(3 * LOOKS_PER_VIEW)
-    first = cursors.view(0, SECOND)
+    first = watching(cursors).view(0, SECOND)
     assert first.may_return_to((0, 0)), "some have not been seen at all"
     for name in acknowledged:
         acknowledged[name] = Position(1, 9000)
     for now_ns in range(1, 4 * SECOND, SECOND // 5):
-        view = cursors.view(now_ns, SECOND)
+        view = watching(cursors).view(now_ns, SECOND)
         assert view.may_return_to((1, 9001))
     assert not view.may_return_to((1, 9000))
     acknowledged["c7"] = Position(1, 50)
     cursors.update("c7", Position(1, 0))  # A seek: it is seen with the next view.
-    assert cursors.view(4 * SECOND, SECOND).may_return_to((1, 51))
+    assert watching(cursors).view(4 * SECOND, SECOND).may_return_to((1, 51))
 
 
 def test_of_many_cursors_those_that_stopped_protect_no_more() -> None:
@@ -119,29 +132,29 @@ def test_of_many_cursors_those_that_stopped_protect_no_more() -> None:
     cursors, _ = crowd(count)
     for now_ns in range(0, 4 * SECOND, SECOND // 10):
         cursors.update("c1999", Position(1, 5000 + now_ns))
-        view = cursors.view(now_ns, SECOND)
+        view = watching(cursors).view(now_ns, SECOND)
     assert view.slowest == Position(1, 5000 + now_ns)
     assert view.has_stopped_before((1, 0))
     assert cursors.slowest() == Position(1, 0)
     assert cursors.rank("c1999") == count
     cursors.update("c5", Position(1, 6))
-    assert cursors.view(4 * SECOND, SECOND).slowest == Position(1, 6), "it gets on again"
+    assert watching(cursors).view(4 * SECOND, SECOND).slowest == Position(1, 6), "it gets on again"
 
 
 def test_a_cursor_that_left_is_expected_where_it_would_read_again() -> None:
-    cursors = ActiveCursors(100, 0)
+    cursors = watched(100)
     cursors.add("a", Position(1, 8), lambda: Position(1, 4))
     cursors.remove("a", 10)
-    view = cursors.view(11, SECOND)
+    view = watching(cursors).view(11, SECOND)
     assert (view.slowest, view.may_return_to((1, 5)), view.may_return_to((1, 4))) == (
         Position(1, 5),
         True,
         False,
     )
     cursors.add("b", Position(1, 0))
-    assert cursors.view(110, SECOND).slowest == Position(1, 0)
+    assert watching(cursors).view(110, SECOND).slowest == Position(1, 0)
     cursors.remove("b", 110)
-    last = cursors.view(110, SECOND)
+    last = watching(cursors).view(110, SECOND)
     assert (last.slowest, last.may_return_to(LATEST)) == (None, False)
     assert not last.is_expected(EARLIEST)
 
@@ -169,13 +182,13 @@ def churn(cursors: ActiveCursors, times: int) -> list[weakref.ref[Acknowledging]
 
 
 def test_nothing_is_left_of_cursors_that_came_and_went_where_nobody_asks_for_a_view() -> None:
-    cursors = ActiveCursors(100, 0)
+    cursors = watched(100)
     states = churn(cursors, 5000)
     assert not any(state() for state in states)
     cursors.add("a", Position(1, 5), lambda: Position(1, 4))
-    looks = cursors.looks
-    view = cursors.view(SECOND, 5 * SECOND)
-    assert cursors.looks - looks <= 2 * GONE_KEPT
+    looks = watching(cursors).looks
+    view = watching(cursors).view(SECOND, 5 * SECOND)
+    assert watching(cursors).looks - looks <= 2 * REMOVED_KEPT
     assert not view.may_return_to((1, 4))
 
 
@@ -186,49 +199,49 @@ def test_a_round_goes_on_where_it_was_when_those_who_are_gone_leave_the_lines() 
     acknowledged["c4999"] = Position(1, 50)
     times = iter(range(0, 100 * SECOND, SECOND))
     for _ in range(12):  # The first looks are done, and a round has begun that has not come to the last.
-        view = cursors.view(next(times), SECOND)
+        view = watching(cursors).view(next(times), SECOND)
     for number in range(2600):
         cursors.remove(f"c{number}", 0)
     for _ in range(10):
-        view = cursors.view(next(times), SECOND)
+        view = watching(cursors).view(next(times), SECOND)
         assert view.may_return_to((1, 51))
     acknowledged["c4999"] = Position(1, 9000)
     views = 0
     while view.may_return_to((1, 51)):
-        view = cursors.view(next(times), SECOND)
+        view = watching(cursors).view(next(times), SECOND)
         views += 1
     assert views <= 2 * 3, "what is left takes three views a round"
     assert view.may_return_to((1, 9001))
 
 
 def test_a_cursor_that_is_added_twice_is_looked_at_once() -> None:
-    cursors = ActiveCursors(0, 0)
+    cursors = watched(0)
     for _ in range(2):
         cursors.add("a", Position(1, 5), lambda: Position(1, 4))
-    cursors.view(0, SECOND)
-    assert cursors.looks == 1
+    watching(cursors).view(0, SECOND)
+    assert watching(cursors).looks == 1
     for _ in range(500):
         cursors.add("a", Position(1, 5), lambda: Position(1, 4))
-    cursors.view(1, SECOND)
-    assert cursors.looks == 2
+    watching(cursors).view(1, SECOND)
+    assert watching(cursors).looks == 2
 
 
-@pytest.mark.parametrize("policy", ["magnetar", "pip430"])
-def test_losses_forget_cursors_that_nobody_expects_back_and_looking_does_not(policy: str) -> None:
+def test_removals_forget_overdue_cursors_and_questions_do_not() -> None:
     decisions = Decisions(0, lambda: SECOND)
-    manager = EntryCacheManager(EntryCacheSettings(1 << 20, policy=policy, ttl_ns=SECOND), decisions)
+    manager = WholeCache(EntryCacheSettings(1 << 20, policy="magnetar", ttl_ns=SECOND), decisions)
     cache = manager.open("log")
-    cursors = cache.readers = ActiveCursors(100, 0)
+    cursors = ActiveCursors(100, 0)
+    cache.attach_cursors(cursors)
     for number in range(3 * LOOKS_PER_VIEW):
         cursors.add(f"c{number}", Position(1, number), lambda: Position(1, 0))
         cursors.remove(f"c{number}", number // LOOKS_PER_VIEW)
     cache.insert_run([new_entry(entry_id) for entry_id in range(10)], 0, 0)
-    assert cursors.expected_from(1, 101) == 1
-    assert cursors.expected_from(1, SECOND) == NO_LIMIT
-    assert cursors.expected_from(1, 101) == 1, "nothing has changed"
+    assert watching(cursors).expected_from(1, 101) == 1
+    assert watching(cursors).expected_from(1, SECOND) == NO_LIMIT
+    assert watching(cursors).expected_from(1, 101) == 1, "nothing has changed"
     for entry_id in range(1, 4):
         cache.invalidate_before(Position(1, entry_id))
-    assert cursors.expected_from(1, 101) == NO_LIMIT, "all are forgotten"
+    assert watching(cursors).expected_from(1, 101) == NO_LIMIT, "all are forgotten"
 
 
 # Buffers
@@ -257,7 +270,7 @@ def test_buffers_that_cannot_be_copied_in_one_slice_are_before_the_next_one() ->
         whole = memoryview(bytearray(2 * size))
         runs.append([new_entry(2 * number + at, whole[at * size : (at + 1) * size]) for at in (0, 1)])
         cache.insert_run(runs[-1], 0, 0)
-        manager.put_back(READER, runs[-1][1:])
+        manager.expect_redelivery(READER, runs[-1][1:])
     more = manager.tick(2 * SECOND)
     shared = [run[1] for run in runs if type(run[1].body) is memoryview]
     assert more
@@ -286,7 +299,7 @@ def test_of_entries_that_pin_much_no_more_leave_than_make_the_room(slice_bytes: 
     manager = new_manager(100 * BUFFER, policy="magnetar")
     for entry in in_buffers_of_their_own(99, slice_bytes):
         manager.open("log").insert_run([entry], 1, entry.entry_id * SECOND)
-    assert manager.size_checks_due == 1
+    assert manager.eviction.size_checks_due == 1
     while manager.run_pending(100 * SECOND, visits_max):
         pass
     assert 87 <= manager.entries <= 90
@@ -299,7 +312,7 @@ def test_where_the_first_to_leave_pin_nothing_the_check_goes_on_down_to_the_wate
     cache.insert_run([new_entry(entry_id, bytes(100)) for entry_id in range(80)], 0, 0)
     for entry in in_buffers_of_their_own(94, 400, first=80):
         cache.insert_run([entry], 0, entry.entry_id * SECOND)
-    assert manager.size_checks_due == 1
+    assert manager.eviction.size_checks_due == 1
     manager.run_pending(200 * SECOND)
     held = manager.used_bytes + manager.pinned_bytes
     assert 87 * BUFFER <= held <= 90 * BUFFER
@@ -312,7 +325,7 @@ def test_an_insert_that_must_make_room_at_once_takes_no_more_than_that() -> None
     cache = manager.open("log")
     for entry in in_buffers_of_their_own(99, 100):
         cache.insert_run([entry], 0, entry.entry_id * SECOND)
-    manager._visits_of_inserts = 0
+    manager.eviction.bound._visits_left = 0
     cache.insert_run([new_entry(200, bytes(2 * BUFFER))], 0, 100 * SECOND)
     assert manager.used_bytes + manager.pinned_bytes <= 100 * BUFFER
     assert 94 <= manager.entries <= 99

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker.entry_cache import Reason
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.listener import StorageRead
 from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import READER, ids, new_entry, new_manager, new_run
 
@@ -17,20 +18,20 @@ def test_a_run_is_taken_up_to_the_first_gap_and_counts_as_hit_and_accessed() -> 
     first_run, second_run = new_run(0, 2), new_run(4, 5)
     assert cache.insert_run(first_run, 1, now_ns=5) == 3
     assert cache.insert_run(second_run, 1, now_ns=5) == 2
-    assert cache.take_run(READER, 1, 1, 9, NO_LIMIT) == first_run[1:]
+    assert cache.read_run(READER, 1, 1, 9, NO_LIMIT) == first_run[1:]
     assert [entry.accessed for entry in first_run + second_run] == [False, True, True, False, False]
     assert (cache.reads.hit_entries, cache.reads.hit_bytes) == (2, 20)
-    assert cache.take_run(READER, 1, 3, 9, NO_LIMIT) == []
-    assert cache.take_run(READER, 2, 0, 9, NO_LIMIT) == []
+    assert cache.read_run(READER, 1, 3, 9, NO_LIMIT) == []
+    assert cache.read_run(READER, 2, 0, 9, NO_LIMIT) == []
     assert ids(cache.get_present(READER, 1, 0, 10**12)) == [0, 1, 2, 4, 5]
 
 
 def test_the_byte_limit_lets_at_least_one_entry_through() -> None:
     cache = new_manager().open("log")
     cache.insert_run(new_run(0, 4), 1, now_ns=0)
-    assert ids(cache.take_run(READER, 1, 0, 4, bytes_max=1)) == [0]
-    assert ids(cache.take_run(READER, 1, 0, 4, bytes_max=20)) == [0, 1]
-    assert ids(cache.take_run(READER, 1, 0, 4, bytes_max=29)) == [0, 1]
+    assert ids(cache.read_run(READER, 1, 0, 4, bytes_max=1)) == [0]
+    assert ids(cache.read_run(READER, 1, 0, 4, bytes_max=20)) == [0, 1]
+    assert ids(cache.read_run(READER, 1, 0, 4, bytes_max=29)) == [0, 1]
     assert cache.reads.hit_bytes == 50
 
 
@@ -88,10 +89,10 @@ def test_invalidation_before_a_position_goes_through_ledgers_in_order() -> None:
         (2, 0),
     ]
     assert removed.size_bytes == 40
-    assert manager.stats.evicted_expected_entries[Reason.INVALIDATE] == 4
+    assert manager.eviction_stats.evicted_expected_entries[Reason.INVALIDATE] == 4
     assert (cache.entries, cache.size_bytes, manager.used_bytes) == (5, 50, 50)
-    assert cache.take_run(READER, 1, 0, 9, NO_LIMIT) == []
-    assert ids(cache.take_run(READER, 2, 1, 9, NO_LIMIT)) == [1, 2]
+    assert cache.read_run(READER, 1, 0, 9, NO_LIMIT) == []
+    assert ids(cache.read_run(READER, 2, 1, 9, NO_LIMIT)) == [1, 2]
     cache.invalidate_ledger(3)
     cache.clear()
     evicted = manager.stats.evicted_entries
@@ -105,7 +106,7 @@ def test_invalidation_from_the_front_finds_what_was_inserted_below_later() -> No
     cache.invalidate_before(Position(1, 7))
     cache.insert_run(new_run(2, 3), 1, now_ns=0)
     assert ids(cache.invalidate_before(Position(1, 3)).entries) == [2]
-    assert ids(cache._invalidate_range(Position(1, 3), Position(1, 8), 0).entries) == [3, 7]
+    assert ids(cache.invalidate_range(Position(1, 3), Position(1, 8), 0).entries) == [3, 7]
     assert ids(cache.get_present(READER, 1, 0, 100)) == [8, 9]
 
 
@@ -114,11 +115,11 @@ def test_reads_of_a_removed_cache_still_count() -> None:
     cache = manager.open("log")
     cache.insert(new_entry(0), 1, now_ns=0)
     cache.get(READER, 1, 0)
-    cache.count_misses(READER, new_run(0, 2))
-    cache.count_coalesced(READER, new_run(3, 4))
+    cache.count_arrived(StorageRead.MISS, READER, new_run(0, 2))
+    cache.count_arrived(StorageRead.COALESCED, READER, new_run(3, 4))
     manager.remove("log")
     assert manager.open("log") is not cache
-    manager.open("log").count_misses(READER, new_run(5, 5))
+    manager.open("log").count_arrived(StorageRead.MISS, READER, new_run(5, 5))
     reads = manager.reads()
     assert (reads.hit_entries, reads.miss_entries, reads.coalesced_entries) == (1, 4, 2)
     assert (reads.hit_bytes, reads.miss_bytes, reads.coalesced_bytes) == (10, 40, 20)
@@ -130,7 +131,7 @@ def test_without_a_size_nothing_is_cached() -> None:
     cache = manager.open("log")
     assert not cache.insert(entry := new_entry(0), 1, now_ns=0)
     assert not entry.cached
-    assert (manager.entries, manager.queue_length, manager.size_checks_due) == (0, 0, 0)
+    assert (manager.entries, manager.queue_length, manager.eviction.size_checks_due) == (0, 0, 0)
 
 
 def test_emptied_ledgers_do_not_pile_up() -> None:

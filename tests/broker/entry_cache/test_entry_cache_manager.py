@@ -6,27 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from broker.entry_cache import (
-    EntryCacheManager,
-    EntryCacheSettings,
-    Reason,
-)
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.settings import EntryCacheSettings
 from tests.broker.entry_cache.cache_fakes import READER, SECOND, ids, new_entry, new_manager, new_run
+from tests.fakes.whole_cache import Removals, WholeCache
 
 
 def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermark() -> None:
     manager = new_manager(1000)
     asked: list[int] = []
-    manager.on_size_check = lambda: asked.append(manager.used_bytes)
+    manager.eviction.on_size_check = lambda: asked.append(manager.used_bytes)
     cache = manager.open("log")
     cache.insert_run(new_run(0, 97), 0, now_ns=0)
-    assert (asked, manager.size_checks_due) == ([], 0)  # 980 bytes are at the trigger, not above it.
+    assert (asked, manager.eviction.size_checks_due) == ([], 0)  # 980 bytes are at the trigger, not above it.
     cache.insert(new_entry(98), 0, now_ns=0)
     cache.insert(new_entry(99), 0, now_ns=0)
-    assert (manager.size_checks_due, asked) == (1, [990])
+    assert (manager.eviction.size_checks_due, asked) == (1, [990])
     assert manager.run_pending(now_ns=1) is False
     assert (manager.used_bytes, manager.stats.size_evictions) == (900, 1)
-    assert manager.size_checks_due == 0
+    assert manager.eviction.size_checks_due == 0
     assert ids(cache.get_present(READER, 1, 0, 200))[0] == 10
 
 
@@ -47,29 +45,29 @@ def test_expected_reads_extend_the_life_until_they_are_done() -> None:
     manager = new_manager(extend_recently_accessed=False)
     cache = manager.open("log")
     cache.insert_run(run := new_run(0, 1), 2, now_ns=0)
-    manager.handed_over(run)
-    manager.handed_over(run[:1])
+    manager.delivered(run)
+    manager.delivered(run[:1])
     manager.tick(SECOND + 1)
     assert ids(list(manager.policy)) == [1]
     assert manager.policy.requeues["expected_reads"] == 1
-    manager.put_back(READER, run[1:])
+    manager.expect_redelivery(READER, run[1:])
     for round_number in range(2, 6):
         manager.tick(round_number * (SECOND + 1))
     assert manager.entries == 1
     manager.tick(6 * (SECOND + 1))
     assert manager.entries == 0
-    assert manager.stats.evicted_expected_entries[Reason.TTL] == 1
+    assert manager.eviction_stats.evicted_expected_entries[Reason.TTL] == 1
 
 
 @pytest.mark.parametrize("profile", ["4.2", "5.0"])
 @pytest.mark.parametrize("visits_max", [1, 2, 3, 7, 1000])
 def test_slices_decide_as_the_whole_pass_does(profile: str, visits_max: int) -> None:
-    def filled() -> EntryCacheManager:
+    def filled() -> WholeCache:
         manager = new_manager(2000, profile=profile, watermark=0.4)
         cache = manager.open("log")
         for entry_id in range(300):
             cache.insert(new_entry(entry_id), entry_id % 4, now_ns=entry_id)
-        cache.take_run(READER, 1, 50, 120, 1 << 40)
+        cache.read_run(READER, 1, 50, 120, 1 << 40)
         return manager
 
     whole, sliced = filled(), filled()
@@ -93,7 +91,7 @@ def test_a_cut_size_pass_stops_when_invalidations_have_made_the_room() -> None:
     cache = manager.open("log")
     cache.insert_run(new_run(0, 109), 0, now_ns=0)
     assert manager.run_pending(1, visits_max=2) is True
-    cache._invalidate_range(new_entry(50).position, new_entry(80).position, 1)
+    cache.invalidate_range(new_entry(50).position, new_entry(80).position, 1)
     assert manager.run_pending(1, visits_max=2) is False
     assert manager.entries == 110 - 2 - 30
 
@@ -226,9 +224,9 @@ def test_invalidated_bytes_are_let_go_of_before_their_slots_reach_the_head() -> 
 
 
 def test_whoever_records_hears_of_everything_that_leaves() -> None:
-    manager = new_manager()
     told: list[tuple[list[int], Reason]] = []
-    manager.on_evicted = lambda entries, reason: told.append((ids(entries), reason))
+    told_of = Removals(lambda entries, reason: told.append((ids(entries), reason)))
+    manager = WholeCache(EntryCacheSettings(1 << 40, pinned_ratio_max=0), others=(told_of,))
     cache = manager.open("log")
     cache.insert_run(new_run(0, 4), 0, now_ns=0)
     manager.evict_bytes(11, now_ns=0)

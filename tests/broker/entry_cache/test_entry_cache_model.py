@@ -12,15 +12,13 @@ import pytest
 from hypothesis import Phase, settings, strategies
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker.entry_cache import (
-    EntryCacheManager,
-    EntryCacheSettings,
-    Reason,
-)
-from broker.entry_cache.policies.profile import PROFILE_4_2, PROFILE_5_0, Profile
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.profiles import PROFILE_4_2, PROFILE_5_0, Profile
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import READER
+from tests.fakes.whole_cache import Removals, WholeCache
 
 CACHES = 2
 SIZE_MAX = 150
@@ -59,7 +57,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
     )
     def begin(self, requeues_max: int, extend: bool) -> None:
         self.requeues_max, self.extend = requeues_max, extend
-        self.manager = EntryCacheManager(
+        self.manager = WholeCache(
             EntryCacheSettings(
                 size_bytes_max=SIZE_MAX,
                 ttl_ns=50,
@@ -68,9 +66,9 @@ class CacheAgainstModel(RuleBasedStateMachine):
                 extend_recently_accessed=extend,
                 policy="pip430",
                 profile=self.profile.name,
-            )
+            ),
+            others=(Removals(self.left),),
         )
-        self.manager.on_evicted = self.left
         self.now = 0
         self.slots: list[Slot] = []
         self.gone: list[Entry] = []
@@ -101,7 +99,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
             body = memoryview(buffer)[start : start + size] if shared else bytes(size)
             run.append(Entry(ledger, first + number, b"", body, 1))
             start += size
-        count = None if expected < self.profile.counts_from else expected
+        count = self.profile.counts.initial(None if expected < 0 else expected)
         new = 0
         for number, size in enumerate(sizes):
             standing = self.find(cache, ledger, first + number)
@@ -111,7 +109,9 @@ class CacheAgainstModel(RuleBasedStateMachine):
             elif self.profile is PROFILE_5_0:
                 standing.expected = count
         self.inserted += new
-        assert self.manager.open(str(cache)).insert_run(run, expected, self.now) == new
+        assert (
+            self.manager.open(str(cache)).insert_run(run, None if expected < 0 else expected, self.now) == new
+        )
 
     @rule(
         pick=picks,
@@ -124,7 +124,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         """From an entry that is present, or the one before it."""
         cache, ledger, entry = self.pick(pick)
         first, last = entry - before, entry + more
-        taken = self.manager.open(str(cache)).take_run(READER, ledger, first, last, limit)
+        taken = self.manager.open(str(cache)).read_run(READER, ledger, first, last, limit)
         found: list[Slot] = []
         for entry_id in range(first, last + 1):
             slot = self.find(cache, ledger, entry_id)
@@ -135,7 +135,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         for slot in found:
             slot.accessed = True
         for _ in range(readers):
-            self.manager.handed_over(taken)
+            self.manager.delivered(taken)
             for slot in found:
                 slot.expected = self.after_hand_over(slot.expected)
 
@@ -155,7 +155,7 @@ class CacheAgainstModel(RuleBasedStateMachine):
         slot = self.find(cache, ledger, entry)
         assert (cached is None) == (slot is None)
         if cached is not None and slot is not None:
-            self.manager.put_back(READER, [cached])
+            self.manager.expect_redelivery(READER, [cached])
             slot.expected = None if slot.expected is None else slot.expected + 1
 
     @rule(pick=picks, whole_ledger=strategies.booleans())
@@ -239,12 +239,12 @@ class CacheAgainstModel(RuleBasedStateMachine):
                 assert (entry.ledger_id, entry.entry_id) == slot.key[1:]
                 assert (entry.queued_at_ns, entry.accessed) == (slot.at_ns, slot.accessed)
                 assert entry.requeue_count == slot.requeues
-                assert self.profile.count_of(entry) == slot.expected
+                assert entry.expected_reads == slot.expected
 
     @invariant()
     def expected_reads_are_never_negative_in_5_0(self) -> None:
         if self.profile is PROFILE_5_0:
-            assert all(entry.expected_reads >= -1 for entry in self.manager.policy)
+            assert all((entry.expected_reads or 0) >= 0 for entry in self.manager.policy)
 
     @invariant()
     def nothing_leaves_twice(self) -> None:

@@ -8,21 +8,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies
 
-from broker.entry_cache import (
-    ActiveCursors,
-    Decisions,
-    EntryCache,
-    EntryCacheManager,
-    EntryCacheSettings,
-    Op,
-)
-from broker.entry_cache import decisions as decisions_module
-from broker.entry_cache.cache_events import Obstacle
-from broker.entry_cache.explain import Explanation, Kept, Verdict, explain, names
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.listener import Obstacle, StorageRead
+from broker.entry_cache.observe import decision_ring as decision_ring_module
+from broker.entry_cache.observe.cache_events import Op
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.explain import Explanation, Kept, Verdict, explain, names
 from broker.entry_cache.policies.names import POLICY_NAMES
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import SECOND, new_entry, new_run
+from tests.fakes.whole_cache import WholeCache
 
 
 class Room:
@@ -32,9 +30,10 @@ class Room:
         self.now = 100 * SECOND
         self.decisions = Decisions(keep, lambda: self.now)
         settings = EntryCacheSettings(size_bytes_max=size_bytes_max, policy=policy, pinned_ratio_max=0)
-        self.manager = EntryCacheManager(settings, self.decisions)
+        self.manager = WholeCache(settings, self.decisions)
         self.cache: EntryCache = self.manager.open("log")
-        self.cursors = self.cache.readers = ActiveCursors(5 * SECOND, self.now)
+        self.cursors = ActiveCursors(5 * SECOND, self.now)
+        self.cache.attach_cursors(self.cursors)
 
     def after(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
@@ -46,17 +45,24 @@ class Room:
 
     def read(self, name: str, first: int, last: int) -> list[Entry]:
         """By a cursor that hands over what it takes."""
-        taken = self.cache.take_run(self.cache.reader(name), 1, first, last, 1 << 40)
+        taken = self.cache.read_run(self.cache.reader(name), 1, first, last, 1 << 40)
         self.cursors.update(name, Position(1, last + 1))
-        self.manager.handed_over(taken)
+        self.manager.delivered(taken)
         return taken
 
     def pass_over(self) -> None:
         self.manager.tick(self.now)
 
     def why(self, entry_id: int) -> Explanation:
-        events = [event for some in self.decisions.about(1, entry_id) for event in some]
-        return explain(self.cache, Position(1, entry_id), events, Kept.by(self.decisions), self.now)
+        events = [event for some in self.decisions.ring.about(1, entry_id) for event in some]
+        return explain(
+            self.cache,
+            self.manager.eviction_stats.expectations,
+            Position(1, entry_id),
+            events,
+            Kept.by(self.decisions.ring),
+            self.now,
+        )
 
 
 def ops(told: Explanation) -> list[Op]:
@@ -152,12 +158,12 @@ def test_whoever_had_it_read_from_storage_has_read_it() -> None:
     """The read that brings an entry into the cache serves its reader past the cache."""
     room = Room()
     room.cursors.add("late", Position(1, 0))
-    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 5)
-    room.cache.note_asked(Op.COALESCED, room.cache.reader("later"), 1, 0, 5)
+    room.cache.listener.asked_storage(StorageRead.MISS, room.cache, room.cache.reader("late"), 1, 0, 5)
+    room.cache.listener.asked_storage(StorageRead.COALESCED, room.cache, room.cache.reader("later"), 1, 0, 5)
     room.cursors.add("later", Position(1, 0))
     entries = new_run(0, 4)
     room.insert(*entries, expected=2)
-    room.manager.handed_over(entries * 2)
+    room.manager.delivered(entries * 2)
     room.after(30)
     room.manager.evict_bytes(1, room.now)
     told = room.why(0)
@@ -172,9 +178,9 @@ def test_reads_from_storage_after_the_eviction_are_told() -> None:
     room.after(2)
     room.pass_over()
     late = room.cache.reader("late")
-    room.cache.note_asked(Op.MISS, late, 1, 0, 1)
+    room.cache.listener.asked_storage(StorageRead.MISS, room.cache, late, 1, 0, 1)
     assert room.why(0).conclusion.endswith(". Since then it was read from storage by late.")
-    room.cache.note_not_cached(new_run(0, 0), Obstacle.NOBODY_TO_COME, room.now)
+    room.cache.not_cached(new_run(0, 0), Obstacle.NO_READER, room.now)
     assert room.why(0).conclusion.endswith(
         ". Since then it was read from storage by late, and not cached:"
         " no active cursor was known to read it again."
@@ -232,7 +238,7 @@ def test_what_entered_before_the_time_that_is_kept() -> None:
 )
 def test_never_cached(obstacle: Obstacle, words: str) -> None:
     room = Room()
-    room.cache.note_not_cached(new_run(0, 3), obstacle, room.now)
+    room.cache.not_cached(new_run(0, 3), obstacle, room.now)
     room.after(4)
     told = room.why(3)
     assert told.verdict is Verdict.NEVER_CACHED
@@ -241,9 +247,9 @@ def test_never_cached(obstacle: Obstacle, words: str) -> None:
 
 def test_never_cached_and_asked_of_storage_since() -> None:
     room = Room()
-    room.cache.note_not_cached(new_run(3, 3), Obstacle.NO_ACTIVE_CURSOR, room.now)
+    room.cache.not_cached(new_run(3, 3), Obstacle.NO_ACTIVE_CURSOR, room.now)
     room.after(4)
-    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 9)
+    room.cache.listener.asked_storage(StorageRead.MISS, room.cache, room.cache.reader("late"), 1, 0, 9)
     assert room.why(3).conclusion == (
         "Never cached: it was published 4.0 s ago, when no cursor was active, nor had one been shortly before."
         " Since then it was asked of storage by late."
@@ -252,9 +258,9 @@ def test_never_cached_and_asked_of_storage_since() -> None:
 
 def test_never_cached_when_a_replay_read_it() -> None:
     room = Room()
-    room.cache.note_asked(Op.MISS, room.cache.reader("shared"), 1, 3, 1)
+    room.cache.listener.asked_storage(StorageRead.MISS, room.cache, room.cache.reader("shared"), 1, 3, 1)
     room.after(1)
-    room.cache.note_not_cached(new_run(3, 3), Obstacle.NOBODY_TO_COME, room.now)
+    room.cache.not_cached(new_run(3, 3), Obstacle.NO_READER, room.now)
     assert room.why(3).conclusion == (
         "Never cached: it was read from storage by shared under 1 ms ago, when no active cursor was known to read it"
         " again."
@@ -264,7 +270,7 @@ def test_never_cached_when_a_replay_read_it() -> None:
 def test_a_cache_that_is_switched_off_says_so_whatever_else_there_was() -> None:
     room = Room(size_bytes_max=0)
     room.insert(new_entry(0))
-    room.cache.note_not_cached(new_run(1, 1), Obstacle.NO_ACTIVE_CURSOR, room.now)
+    room.cache.not_cached(new_run(1, 1), Obstacle.NO_ACTIVE_CURSOR, room.now)
     for entry_id in (0, 1):
         assert "there was no cache (managedLedgerCacheSizeMB=0)" in room.why(entry_id).conclusion
 
@@ -304,9 +310,9 @@ def test_silence_is_told_as_what_it_is() -> None:
 
 def test_a_read_under_way_and_one_that_failed() -> None:
     room = Room()
-    room.cache.note_asked(Op.MISS, room.cache.reader("late"), 1, 0, 5)
+    room.cache.listener.asked_storage(StorageRead.MISS, room.cache, room.cache.reader("late"), 1, 0, 5)
     assert room.why(4).conclusion == "Not cached yet: it is being read from storage by late."
-    room.cache.note_asked(Op.FAILED, room.cache.reader("late"), 1, 0, 5)
+    room.cache.listener.asked_storage(StorageRead.FAILED, room.cache, room.cache.reader("late"), 1, 0, 5)
     room.after(2)
     assert room.why(4).conclusion == "Not cached: reading it from storage failed 2.0 s ago."
 
@@ -317,21 +323,27 @@ def test_a_smaller_ring_keeps_the_newest_and_knows_since_when() -> None:
     for entry_id in range(5):
         room.after(1)
         room.insert(new_entry(entry_id))
-    assert (room.decisions.since_ns, room.decisions.forgets, room.decisions.kept) == (began, False, 5)
+    assert (room.decisions.ring.since_ns, room.decisions.ring.forgets, room.decisions.ring.kept) == (
+        began,
+        False,
+        5,
+    )
     room.decisions.keep(2)
-    assert (room.decisions.since_ns, room.decisions.forgets) == (began + 4 * SECOND, True)
+    assert (room.decisions.ring.since_ns, room.decisions.ring.forgets) == (began + 4 * SECOND, True)
     room.decisions.keep(100)
-    assert (room.decisions.since_ns, room.decisions.forgets) == (began + 4 * SECOND, False)
+    assert (room.decisions.ring.since_ns, room.decisions.ring.forgets) == (began + 4 * SECOND, False)
     assert ops(room.why(3)) == [Op.INSERT]
 
 
 def test_looking_back_is_cut_into_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decisions_module, "ROWS_PER_SLICE", 2)
+    monkeypatch.setattr(decision_ring_module, "ROWS_PER_SLICE", 2)
     room = Room()
     for entry_id in (0, 1, 0, 2, 0):
-        room.cache.note_asked(Op.MISS, room.cache.reader("r"), 1, entry_id, 1)
-    assert [len(some) for some in room.decisions.about(1, 0)] == [1, 1, 1]
-    assert [len(some) for some in room.decisions.about(2, 0)] == [0, 0, 0]
+        room.cache.listener.asked_storage(
+            StorageRead.MISS, room.cache, room.cache.reader("r"), 1, entry_id, 1
+        )
+    assert [len(some) for some in room.decisions.ring.about(1, 0)] == [1, 1, 1]
+    assert [len(some) for some in room.decisions.ring.about(2, 0)] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -384,13 +396,13 @@ def step(room: Room, what: str, entry_id: int, count: int) -> None:
         case "free":
             room.manager.evict_bytes(1 + 10 * entry_id, room.now)
         case "put back":
-            room.manager.put_back(
+            room.manager.expect_redelivery(
                 room.cache.reader("s"), room.cache.get_present(room.cache.reader("s"), 1, entry_id, 9)
             )
         case "invalidate":
             room.cache.invalidate_before(Position(1, entry_id))
         case "refuse":
-            room.cache.note_not_cached(new_run(entry_id, entry_id), Obstacle.NO_ACTIVE_CURSOR, room.now)
+            room.cache.not_cached(new_run(entry_id, entry_id), Obstacle.NO_ACTIVE_CURSOR, room.now)
 
 
 def is_cached_after(events: list[Op]) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker.entry_cache import Op
 from broker.entry_cache.active_cursors import NAMES_KEPT
-from broker.entry_cache.expected_level import count_expected
+from broker.entry_cache.observe.cache_events import Op
+from broker.entry_cache.observe.expected_level import count_expected
 from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import new_entry
 from tests.broker.entry_cache.test_explain import Room
@@ -39,7 +39,7 @@ def test_a_cached_entry_names_who_left_and_is_expected_back(policy: str) -> None
 
 
 def level_of(room: Room) -> int:
-    walk = count_expected(room.manager.caches, room.now)
+    walk = count_expected(room.manager.caches, room.manager.eviction_stats.expectations, room.now)
     with pytest.raises(StopIteration) as end:
         next(walk)
     return end.value.value.entries

@@ -6,27 +6,23 @@ from collections.abc import Generator
 
 import pytest
 
-from broker.entry_cache import (
-    ActiveCursors,
-    Decisions,
-    EntryCache,
-    EntryCacheManager,
-    EntryCacheSettings,
-    Op,
-    Reader,
-    Reason,
-)
-from broker.entry_cache import expected_level as expected_level_module
-from broker.entry_cache import range_cache as range_cache_module
-from broker.entry_cache.cache_events import HIT_STAYS, REASONS, STILL_EXPECTED
-from broker.entry_cache.expected_level import ExpectedLevel, count_expected
-from broker.entry_cache.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
-from broker.entry_cache.policies.pip430 import Pip430
-from broker.entry_cache.runs import left_runs_of
-from broker.entry_cache.usage import SORTS, usage_of
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.entry_cache import EntryCache
+from broker.entry_cache.listener import StorageRead
+from broker.entry_cache.observe import expected_level as expected_level_module
+from broker.entry_cache.observe.cache_events import HIT_STAYS, REASONS, STILL_EXPECTED, Op
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.expectations import CountedReads, Expectations
+from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
+from broker.entry_cache.observe.pass_stats import AGE_BOUNDS_NS, PassStats, TimeHistogram
+from broker.entry_cache.observe.usage import SORTS, usage_of
+from broker.entry_cache.reader import Reader
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import READER, SECOND, new_entry, new_manager, new_run
+from tests.fakes.whole_cache import WholeCache
 
 
 def ages(histogram: TimeHistogram) -> dict[float, int]:
@@ -51,7 +47,7 @@ def test_ages_of_a_run_that_was_inserted_over_a_while() -> None:
     for entry in entries:
         entry.inserted_at_ns = entry.entry_id * SECOND // 2
         entry.queued_at_ns = 4 * SECOND
-    stats.removed(entries, left_runs_of(entries, lambda _: 0), now_ns=5 * SECOND)
+    stats.removed(entries, [len(entries)], now_ns=5 * SECOND)
     assert ages(stats.age) == {0.5: 1, 1: 1, 2: 2, 5: 6}
     assert stats.age.sum_ns == sum(5 * SECOND - entry.inserted_at_ns for entry in entries)
     assert ages(stats.idle) == {1: 10}
@@ -64,13 +60,13 @@ def test_a_requeue_renews_the_idle_time_and_not_the_age() -> None:
     cache.insert_run(new_run(3, 3), 0, now_ns=0)
     for now in (2, 4):
         manager.tick(now * SECOND)
-    manager.handed_over(cache.get_present(READER, 1, 0, 9))
+    manager.delivered(cache.get_present(READER, 1, 0, 9))
     manager.tick(int(5.5 * SECOND))
-    stats = manager.stats.passes[Reason.TTL]
+    stats = manager.eviction_stats.passes[Reason.TTL]
     assert ages(stats.age) == {2: 1, 10: 3}
     assert ages(stats.idle) == {2: 4}
     assert (stats.passes, stats.visits) == (3, 4 + 3 + 3)
-    assert manager.stats.passes[Reason.SIZE].passes == 0
+    assert manager.eviction_stats.passes[Reason.SIZE].passes == 0
 
 
 def test_an_entry_that_returns_is_young_again() -> None:
@@ -81,7 +77,7 @@ def test_an_entry_that_returns_is_young_again() -> None:
     manager.evict_bytes(1, 100 * SECOND)
     cache.insert(entry, 0, now_ns=100 * SECOND)
     manager.evict_bytes(1, 101 * SECOND)
-    assert ages(manager.stats.passes[Reason.SIZE].age) == {1: 1, 600: 1}
+    assert ages(manager.eviction_stats.passes[Reason.SIZE].age) == {1: 1, 600: 1}
 
 
 def test_what_was_still_expected_is_counted_in_entries_and_bytes() -> None:
@@ -90,30 +86,28 @@ def test_what_was_still_expected_is_counted_in_entries_and_bytes() -> None:
     sizes = (10, 20, 30, 40)
     run = [new_entry(number, b"x" * size) for number, size in enumerate(sizes)]
     cache.insert_run(run, 1, now_ns=0)
-    manager.handed_over(run[:2])
+    manager.delivered(run[:2])
     manager.evict_bytes(100, 1)
-    assert manager.stats.evicted_expected_entries[Reason.SIZE] == 2
-    assert manager.stats.evicted_expected_bytes[Reason.SIZE] == 70
+    assert manager.eviction_stats.evicted_expected_entries[Reason.SIZE] == 2
+    assert manager.eviction_stats.evicted_expected_bytes[Reason.SIZE] == 70
     cache.insert_run([new_entry(9, b"x" * 7)], 1, now_ns=2)
     cache.invalidate_ledger(1)
-    assert manager.stats.evicted_expected_entries[Reason.LEDGER] == 1
-    assert manager.stats.evicted_expected_bytes[Reason.LEDGER] == 7
+    assert manager.eviction_stats.evicted_expected_entries[Reason.LEDGER] == 1
+    assert manager.eviction_stats.evicted_expected_bytes[Reason.LEDGER] == 7
 
 
 @pytest.fixture
-def by_position() -> EntryCacheManager:
+def by_position() -> WholeCache:
     """Of the policy that keeps no counts, with entries 0 to 3 of 10, 20, 30 and 40 bytes."""
-    manager = EntryCacheManager(
-        EntryCacheSettings(size_bytes_max=1000, policy="magnetar", pinned_ratio_max=0)
-    )
+    manager = WholeCache(EntryCacheSettings(size_bytes_max=1000, policy="magnetar", pinned_ratio_max=0))
     cache = manager.open("log")
-    cache.readers = ActiveCursors(SECOND, 0)
+    cache.attach_cursors(ActiveCursors(SECOND, 0))
     cache.insert_run([new_entry(number, b"x" * (10 * number + 10)) for number in range(4)], 1, now_ns=0)
     return manager
 
 
-def expected_in(manager: EntryCacheManager, reason: Reason) -> tuple[int, int]:
-    stats = manager.stats
+def expected_in(manager: WholeCache, reason: Reason) -> tuple[int, int]:
+    stats = manager.eviction_stats
     return stats.evicted_expected_entries[reason], stats.evicted_expected_bytes[reason]
 
 
@@ -121,14 +115,20 @@ def expected_in(manager: EntryCacheManager, reason: Reason) -> tuple[int, int]:
     ("stands", "expected"), [(Position(1, 2), (2, 70)), (Position(1, 4), (0, 0)), (Position(0, 9), (4, 100))]
 )
 def test_by_position_what_a_cursor_was_to_read_was_expected(
-    by_position: EntryCacheManager, stands: Position, expected: tuple[int, int]
+    by_position: WholeCache, stands: Position, expected: tuple[int, int]
 ) -> None:
     """Whether a pass removes it or an invalidation, and up to the entry: not by segments."""
     cache = by_position.open("log")
-    assert cache.readers is not None
-    cache.readers.add("tail", stands)
-    assert walked([cache])[0] == expected
-    assert sum(bool(cache.reads_left(entry, 0)) for entry in by_position.policy) == expected[0]
+    assert cache.cursors is not None
+    cache.cursors.add("tail", stands)
+    assert walked([cache], by_position.eviction_stats.expectations)[0] == expected
+    assert (
+        sum(
+            bool(by_position.eviction_stats.expectations.reads_left(cache, entry, 0))
+            for entry in by_position.policy
+        )
+        == expected[0]
+    )
     by_position.evict_bytes(100, 1)
     assert expected_in(by_position, Reason.SIZE) == expected
     cache.insert_run([new_entry(number, b"x" * (10 * number + 10)) for number in range(4)], 1, now_ns=2)
@@ -136,38 +136,42 @@ def test_by_position_what_a_cursor_was_to_read_was_expected(
     assert expected_in(by_position, Reason.INVALIDATE) == expected
 
 
-def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: EntryCacheManager) -> None:
+def test_by_position_one_that_left_is_expected_back_for_a_while(by_position: WholeCache) -> None:
     cache = by_position.open("log")
-    assert cache.readers is not None
-    cache.readers.add("tail", Position(1, 4), lambda: Position(1, 1))
-    cache.readers.remove("tail", 0)
-    assert walked([cache])[0] == (2, 70), "it begins behind what it has acknowledged"
-    assert end_of(count_expected([cache], SECOND))[0] == (0, 0)
+    assert cache.cursors is not None
+    cache.cursors.add("tail", Position(1, 4), lambda: Position(1, 1))
+    cache.cursors.remove("tail", 0)
+    assert walked([cache], by_position.eviction_stats.expectations)[0] == (2, 70), (
+        "it begins behind what it has acknowledged"
+    )
+    assert end_of(count_expected([cache], by_position.eviction_stats.expectations, SECOND))[0] == (0, 0)
     by_position.evict_bytes(100, SECOND - 1)
     assert expected_in(by_position, Reason.SIZE) == (2, 70)
 
 
-def test_by_position_what_a_replay_waits_for_is_expected(by_position: EntryCacheManager) -> None:
+def test_by_position_what_a_replay_waits_for_is_expected(by_position: WholeCache) -> None:
     cache = by_position.open("log")
+    reads_left = by_position.eviction_stats.expectations.reads_left
     entries = list(by_position.policy)
-    by_position.put_back(READER, entries[1:3])
-    by_position.put_back(READER, entries[2:3])
-    by_position.put_back(Reader("other", 2), entries[1:2])
-    assert [cache.reads_left(entry, 0) for entry in entries] == [0, 2, 1, 0]
-    cache.wait_no_longer(READER, [(1, 1), (1, 2)])
-    cache.wait_no_longer(READER, [(1, 1), (1, 2)])
-    assert [cache.reads_left(entry, 0) for entry in entries] == [0, 1, 0, 0]
+    by_position.expect_redelivery(READER, entries[1:3])
+    by_position.expect_redelivery(READER, entries[2:3])
+    by_position.expect_redelivery(Reader("other", 2), entries[1:2])
+    assert [reads_left(cache, entry, 0) for entry in entries] == [0, 2, 1, 0]
+    cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
+    cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
+    assert [reads_left(cache, entry, 0) for entry in entries] == [0, 1, 0, 0]
     cache.invalidate_ledger(1)
     assert expected_in(by_position, Reason.LEDGER) == (1, 20)
 
 
 def test_an_order_of_an_earlier_lap_does_not_say_who_is_expected_now() -> None:
     """What was expected when the order was made is taken by it later, when its reader has read it."""
-    manager = EntryCacheManager(
+    manager = WholeCache(
         EntryCacheSettings(size_bytes_max=10_000, policy="magnetar", pinned_ratio_max=0, requeues_max=5)
     )
     cache = manager.open("log")
-    cursors = cache.readers = ActiveCursors(0, 0)
+    cursors = ActiveCursors(0, 0)
+    cache.attach_cursors(cursors)
     cursors.add("tail", Position(1, 0))
     cache.insert_run([new_entry(number) for number in range(640)], 1, now_ns=0)
     manager.evict_bytes(10, 1)
@@ -188,7 +192,10 @@ def test_each_topic_knows_what_left_it_and_why() -> None:
     manager.evict_older(3, 10)
     two.invalidate_before(Position(2, 5))
     one.invalidate_ledger(1)
-    by_reason = {reason: (one.evicted_entries[n], two.evicted_entries[n]) for n, reason in enumerate(REASONS)}
+    by_reason = {
+        reason: (manager.eviction_stats.of_log("one")[n], manager.eviction_stats.of_log("two")[n])
+        for n, reason in enumerate(REASONS)
+    }
     assert by_reason == {
         Reason.TTL: (2, 3),
         Reason.SIZE: (2, 1),
@@ -202,14 +209,14 @@ def test_each_topic_knows_what_left_it_and_why() -> None:
 def test_usage_of_a_topic() -> None:
     manager = new_manager(extend_recently_accessed=False)
     cache = manager.open("log")
-    assert usage_of(cache).hit_ratio is None
+    assert usage_of(cache, manager.eviction_stats).hit_ratio is None
     cache.insert_run(new_run(0, 9), 0, now_ns=0)
-    cache.take_run(READER, 1, 0, 9, 1000)
-    cache.count_misses(READER, new_run(20, 23))
-    cache.count_coalesced(READER, new_run(24, 29))
+    cache.read_run(READER, 1, 0, 9, 1000)
+    cache.count_arrived(StorageRead.MISS, READER, new_run(20, 23))
+    cache.count_arrived(StorageRead.COALESCED, READER, new_run(24, 29))
     manager.evict_older(SECOND, SECOND)
     cache.insert_run(new_run(10, 11), 0, now_ns=0)
-    usage = usage_of(cache)
+    usage = usage_of(cache, manager.eviction_stats)
     assert (usage.log, usage.size_bytes, usage.entries) == ("log", 20, 2)
     assert (usage.hits, usage.misses, usage.coalesced, usage.hit_ratio) == (10, 4, 6, 0.5)
     assert usage.evictions == {"ttl": 10, "size": 0, "ledger": 0, "invalidate": 0}
@@ -234,9 +241,9 @@ def test_coalesced_reads_outlive_their_topic() -> None:
 # The level of what is expected
 
 
-def walked(caches: list[EntryCache]) -> tuple[ExpectedLevel, int]:
+def walked(caches: list[EntryCache], expectations: Expectations | None = None) -> tuple[ExpectedLevel, int]:
     """The level, and how often the loop could turn while it was counted."""
-    return end_of(count_expected(caches, 0))
+    return end_of(count_expected(caches, expectations or CountedReads(), 0))
 
 
 def end_of(walk: Generator[None, None, ExpectedLevel]) -> tuple[ExpectedLevel, int]:
@@ -251,49 +258,48 @@ def end_of(walk: Generator[None, None, ExpectedLevel]) -> tuple[ExpectedLevel, i
 
 @pytest.mark.parametrize("copied_max", [0, 200_000])
 def test_what_has_expected_reads_left(copied_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_cache_module, "COPIED_MAX", copied_max)
+    monkeypatch.setattr(expected_level_module, "COPIED_MAX", copied_max)
     manager = new_manager()
     one, two = manager.open("one"), manager.open("two")
     one.insert_run(new_run(5, 14, ledger_id=1), 1, now_ns=0)
     one.insert_run(new_run(0, 4, ledger_id=3), 0, now_ns=0)
     run = new_run(100, 109, ledger_id=2)
     two.insert_run(run, 2, now_ns=0)
-    manager.handed_over(run)
-    manager.handed_over(run[:4])
+    manager.delivered(run)
+    manager.delivered(run[:4])
     assert walked([one, two])[0] == ExpectedLevel(16, 160)
-    assert isinstance(manager.policy, Pip430)
-    assert manager.policy.count_wanted()[0] == 16 + 5  # Which counts what nobody counts as well.
 
 
 @pytest.mark.parametrize("copied_max", [0, 200_000])
 def test_by_position_an_entry_is_expected_from_the_slowest_cursor_on(
     copied_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_cache_module, "COPIED_MAX", copied_max)
-    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30, policy="magnetar"))
+    monkeypatch.setattr(expected_level_module, "COPIED_MAX", copied_max)
+    manager = WholeCache(EntryCacheSettings(size_bytes_max=1 << 30, policy="magnetar"))
     cache = manager.open("log")
     for ledger_id in (1, 2, 3):
         cache.insert_run(new_run(0, 9, ledger_id), 1, now_ns=0)
-    assert walked([cache])[0].entries == 0
-    cursors = cache.readers = ActiveCursors(0, 0)
+    assert walked([cache], manager.eviction_stats.expectations)[0].entries == 0
+    cursors = ActiveCursors(0, 0)
+    cache.attach_cursors(cursors)
     cursors.add("quick", Position(3, 9))
     cursors.add("slow", Position(2, 4))
-    assert walked([cache])[0] == ExpectedLevel(16, 160)
-    manager.put_back(READER, cache.get_present(READER, 1, 0, 2))
-    assert walked([cache])[0].entries == 19
+    assert walked([cache], manager.eviction_stats.expectations)[0] == ExpectedLevel(16, 160)
+    manager.expect_redelivery(READER, cache.get_present(READER, 1, 0, 2))
+    assert walked([cache], manager.eviction_stats.expectations)[0].entries == 19
 
 
 def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(range_cache_module, "COPIED_MAX", 0)
+    monkeypatch.setattr(expected_level_module, "COPIED_MAX", 0)
     monkeypatch.setattr(expected_level_module, "LOOKS_PER_SLICE", 10)
     manager = new_manager()
     cache = manager.open("log")
     for first in range(0, 100, 10):
         cache.insert_run(new_run(first, first + 9), 1, now_ns=first)
     assert walked([cache]) == (ExpectedLevel(100, 1000), 10)
-    walk = count_expected([cache], 0)
+    walk = count_expected([cache], CountedReads(), 0)
     next(walk)
     cache.invalidate_before(Position(1, 50))
     cache.insert_run(new_run(100, 109), 1, now_ns=100)
@@ -301,7 +307,7 @@ def test_the_walk_is_cut_into_slices_between_which_entries_come_and_go(
 
 
 def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_cache_module, "COPIED_MAX", 0)
+    monkeypatch.setattr(expected_level_module, "COPIED_MAX", 0)
     monkeypatch.setattr(expected_level_module, "LOOKS_PER_SLICE", 10)
     manager = new_manager()
     cache = manager.open("log")
@@ -317,12 +323,12 @@ def test_ids_that_are_gone_for_good_are_walked_once(monkeypatch: pytest.MonkeyPa
 def test_decisions_are_noted_in_the_order_of_one_entrys_life() -> None:
     """A read since the last look is spent first, then expected reads, then the entry goes."""
     decisions = Decisions(100, lambda: 0)
-    manager = EntryCacheManager(EntryCacheSettings(size_bytes_max=1 << 30, policy="pip430"), decisions)
+    manager = WholeCache(EntryCacheSettings(size_bytes_max=1 << 30, policy="pip430"), decisions)
     cache = manager.open("log")
     cache.insert_run([entry := Entry(1, 0, b"", b"x", 1)], 1, now_ns=0)
     cache.get(READER, 1, 0)
     manager.evict_bytes(1, 1)
-    told = [(event.op, event.detail) for event in decisions.events()]
+    told = [(event.op, event.detail) for event in decisions.ring.events()]
     assert told == [
         (Op.INSERT, 1),
         (Op.HIT, HIT_STAYS),

@@ -7,14 +7,16 @@ from collections import Counter
 from hypothesis import Phase, settings
 from hypothesis.stateful import invariant
 
-from broker.entry_cache import Reason
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.entry_cache_manager import VISITS_PER_SLICE, EntryCacheManager
+from broker.entry_cache.cache_stats import Reason
+from broker.entry_cache.eviction import VISITS_PER_SLICE
+from broker.entry_cache.expected_reads import has_expected_reads
 from broker.entry_cache.policies.magnetar.magnetar import Magnetar as Ours
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.model.entry import Entry
 from broker.model.position import Position
 from tests.broker.entry_cache.policy_machine import NAMES, TTL_NS, PolicyMachine
+from tests.fakes.whole_cache import WholeCache
 
 
 class Pip430(PolicyMachine):
@@ -45,13 +47,13 @@ class Pip430Stash(PolicyMachine):
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
         """An entry with expected reads leaves after its longer time and never before, room or not."""
         for entry in entries:
-            if entry.expected_reads > 0 and reason in (Reason.TTL, Reason.SIZE):
+            if has_expected_reads(entry) and reason in (Reason.TTL, Reason.SIZE):
                 assert entry.queued_at_ns < self.now - max(self.ttl_ns, 3 * TTL_NS)
             elif reason is Reason.TTL:
                 assert entry.queued_at_ns < self.now - self.ttl_ns
 
     def after_pass(self) -> None:
-        protected = sum(entry.size for entry in self.held.values() if entry.expected_reads > 0)
+        protected = sum(entry.size for entry in self.held.values() if has_expected_reads(entry))
         assert self.manager.used_bytes <= max(int(self.size_max * 0.98), protected)
 
 
@@ -129,15 +131,15 @@ TestMagnetar.settings = STEPS
 
 def test_a_slice_looks_at_no_more_newcomers_than_it_may() -> None:
     ttl_ns = 1_000_000_000
-    manager = EntryCacheManager(EntryCacheSettings(1 << 40, policy="magnetar", ttl_ns=ttl_ns))
+    manager = WholeCache(EntryCacheSettings(1 << 40, policy="magnetar", ttl_ns=ttl_ns))
     policy = manager.policy
     now_ns = 10 * ttl_ns
 
     def fill(topics: range) -> None:
         for topic in topics:
             cache = manager.open(f"t{topic}")
-            cache.readers = ActiveCursors(0, now_ns)
-            cache.readers.add("s", Position(topic + 1, 0), lambda: Position(1, -1))
+            cache.attach_cursors(ActiveCursors(0, now_ns))
+            cache.cursors.add("s", Position(topic + 1, 0), lambda: Position(1, -1))
             cache.insert_run([Entry(topic + 1, 0, b"", bytes(100), 1)], 1, now_ns + topic)
 
     def first_slice() -> int:

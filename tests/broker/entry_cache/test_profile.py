@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.entry_cache.policies.pip430 import Pip430
+from broker.entry_cache.removal_queue import RemovalQueue
 from tests.broker.entry_cache.cache_fakes import READER, new_entry, new_manager
 
 
@@ -13,28 +13,28 @@ from tests.broker.entry_cache.cache_fakes import READER, new_entry, new_manager
     [
         ("4.2", 2, 4, 4, [2, 1, 0, -1, -2, -1, 0, 1, 2]),
         ("4.2", 0, 1, 2, [None] * 4),
-        ("4.2", -1, 1, 1, [None] * 3),
+        ("4.2", None, 1, 1, [None] * 3),
         ("5.0", 2, 4, 2, [2, 1, 0, 0, 0, 1, 2]),
         ("5.0", 0, 1, 2, [0, 0, 1, 2]),
-        ("5.0", -1, 1, 1, [None] * 3),
+        ("5.0", None, 1, 1, [None] * 3),
     ],
 )
-def test_counts(profile: str, initial: int, down: int, up: int, counts: list[int | None]) -> None:
+def test_counts(profile: str, initial: int | None, down: int, up: int, counts: list[int | None]) -> None:
     manager = new_manager(profile=profile)
     policy = manager.policy
-    assert isinstance(policy, Pip430)
+    assert isinstance(policy, RemovalQueue)
     manager.open("log").insert(entry := new_entry(0), initial, now_ns=0)
-    found = [policy.count_of(entry)]
+    found = [entry.expected_reads]
     for step in ["down"] * down + ["up"] * up:
         if step == "down":
-            manager.handed_over([entry])
+            manager.delivered([entry])
         else:
-            manager.put_back(READER, [entry])
-        found.append(policy.count_of(entry))
+            manager.expect_redelivery(READER, [entry])
+        found.append(entry.expected_reads)
     assert found == counts
 
 
 def test_what_is_worth_caching_when_it_comes_from_storage() -> None:
     old, new = new_manager(profile="4.2").policy, new_manager(profile="5.0").policy
-    assert [old.caches_storage_reads(count) for count in (-1, 0, 1)] == [False, False, True]
-    assert [new.caches_storage_reads(count) for count in (-1, 0, 1)] == [False, True, True]
+    assert [old.counts.fills_cache(count) for count in (-1, 0, 1)] == [False, False, True]
+    assert [new.counts.fills_cache(count) for count in (-1, 0, 1)] == [False, True, True]

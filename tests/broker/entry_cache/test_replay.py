@@ -6,19 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from broker.entry_cache import decisions as decisions_module
 from broker.entry_cache.active_cursors import ActiveCursors
-from broker.entry_cache.cache_events import Op, Row
-from broker.entry_cache.decisions import Decisions
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.recorded import Recorded
-from broker.entry_cache.replay import Replay
+from broker.entry_cache.listener import CursorChange, StorageRead
+from broker.entry_cache.observe import ledger_logs as ledger_logs_module
+from broker.entry_cache.observe.cache_events import COUNTS_READS, Op, Row
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.recorded import Recorded
+from broker.entry_cache.observe.replay import Replay
+from broker.entry_cache.observe.totals import totals_of
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.model.entry import Entry
 from broker.model.position import Position
 from tests.broker.entry_cache.cache_fakes import new_entry, new_run
+from tests.fakes.whole_cache import WholeCache
 
 MS = 1_000_000
 SETTINGS = EntryCacheSettings(size_bytes_max=100, watermark=0.5, ttl_ns=10 * MS, policy="pip430")
@@ -33,28 +34,32 @@ class Recording:
         self.names: dict[int, str] = {0: ""}
         decisions = Decisions(0, lambda: self.now)
         decisions.listen(self.rows.append)
-        self.manager = EntryCacheManager(settings, decisions)
+        self.manager = WholeCache(settings, decisions)
         self.cache: EntryCache = self.manager.open("log")
         self.reader = self.cache.reader("sub")
-        self.cursors = self.cache.readers = ActiveCursors(continue_ns, 0)
-        self.cache.note_opened(continue_ns, 0, counts_reads=True, by_mark_delete=False)
+        self.cursors = ActiveCursors(continue_ns, 0)
+        self.cache.attach_cursors(self.cursors, 0, COUNTS_READS)
         self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
-        decisions.place(Op.CURSOR_ADDED, "log", self.reader.number, 1, 0)
-        decisions.place(Op.ACK, "log", self.reader.number, 1, -1)
+        decisions.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
+        decisions.cursor_changed(CursorChange.ACKNOWLEDGED, self.cache, self.reader, Position(1, -1))
 
     def append(self, entries: list[Entry]) -> None:
-        self.cache.note_appended(entries, self.now)
+        self.cache.listener.appended(self.cache, entries, self.now)
         self.cache.insert_run(entries, 1, self.now)
 
     def leave(self, *, delete: bool) -> None:
         self.cursors.remove("sub", self.now)
-        self.manager.decisions.place(Op.CURSOR_LEFT, "log", self.reader.number, 1, -1, at_ns=self.now)
+        self.manager.decisions.cursor_changed(
+            CursorChange.LEFT, self.cache, self.reader, Position(1, -1), self.now
+        )
         if delete:
             self.cursors.forget("sub")
-            self.manager.decisions.place(Op.CURSOR_FORGOTTEN, "log", self.reader.number, 1, -1)
+            self.manager.decisions.cursor_changed(
+                CursorChange.FORGOTTEN, self.cache, self.reader, Position(1, -1)
+            )
 
     def fetch(self, entries: list[Entry], expected_reads: int) -> None:
-        self.cache.note_fetched(entries, expected_reads, self.now)
+        self.cache.listener.fetched(self.cache, entries, expected_reads, self.now)
         self.cache.insert_run(entries, expected_reads, self.now)
 
     def record(self) -> list[Recorded]:
@@ -90,7 +95,7 @@ def replay_of(record: list[Recorded], settings: EntryCacheSettings = SETTINGS) -
 
 def some_life(recording: Recording) -> None:
     recording.append(new_run(0, 4))
-    recording.cache.take_run(recording.reader, 1, 0, 2, 1000)
+    recording.cache.read_run(recording.reader, 1, 0, 2, 1000)
     recording.now = 5 * MS
     recording.append(new_run(5, 12))
     recording.manager.run_pending(recording.now)
@@ -114,7 +119,7 @@ def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> No
     recording = Recording(settings)
     recording.append(new_run(0, 2))
     recording.fetch([new_entry(at) for at in (1, 2, 3, 4)], 3)
-    recording.manager.put_back(
+    recording.manager.expect_redelivery(
         recording.reader, [entry for at in (1, 4) if (entry := recording.cache.peek(1, at))]
     )
     recording.now = 12 * MS
@@ -168,10 +173,10 @@ def test_what_entries_pin_is_taken_from_the_record() -> None:
 def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
     recording = Recording()
     cache = recording.cache
-    cache.note_asked(Op.MISS, recording.reader, 1, 0, 3)
+    cache.listener.asked_storage(StorageRead.MISS, cache, recording.reader, 1, 0, 3)
     recording.manager.remove("log")
-    cache.note_fetched(new_run(0, 2), -1, recording.now)
-    cache.count_misses(recording.reader, new_run(0, 2))
+    cache.listener.fetched(cache, new_run(0, 2), -1, recording.now)
+    cache.count_arrived(StorageRead.MISS, recording.reader, new_run(0, 2))
     replay = replay_of(recording.record())
     assert str(replay.difference) == "None"
     assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
@@ -182,18 +187,20 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record names no log where it is forgotten; only what is not cached can do without."""
-    monkeypatch.setattr(decisions_module, "CLOSED_LEDGERS_MAX", 3)
+    monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
     settings = replace(SETTINGS, size_bytes_max=10_000, policy=policy)
     recording = Recording(settings)
     recording.append([first := new_entry(0)])
     for ledger_id in range(2, 20):
         recording.append([new_entry(0, ledger_id=ledger_id)])
     for ledger_id in range(20, 40):
-        recording.cache.note_fetched([new_entry(0, ledger_id=ledger_id)], -1, recording.now)
-    recording.manager.put_back(recording.reader, [first])
-    recording.manager.kept_back(recording.reader, [first])
-    recording.manager.handed_over([first])
-    recording.cache.wait_no_longer(recording.reader, [(1, 0)])
+        recording.cache.listener.fetched(
+            recording.cache, [new_entry(0, ledger_id=ledger_id)], -1, recording.now
+        )
+    recording.manager.expect_redelivery(recording.reader, [first])
+    recording.manager.postpone_delivery(recording.reader, [first])
+    recording.manager.delivered([first])
+    recording.cache.drop_redeliveries(recording.reader, [(1, 0)])
     recording.cache.invalidate_before(Position(19, 0))
     record = recording.record()
     assert [event for event in record if not event.log and event.op is not Op.SETTINGS] == []
@@ -205,13 +212,13 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
 def test_of_ledgers_that_are_cached_no_more_the_logs_of_the_last_are_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decisions_module, "CLOSED_LEDGERS_MAX", 3)
+    monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
     recording = Recording(replace(SETTINGS, size_bytes_max=10_000))
     entries = [new_entry(0, ledger_id=ledger_id) for ledger_id in range(1, 8)]
     for entry in entries:
         recording.append([entry])
     recording.manager.clear()
-    recording.manager.handed_over(entries)
+    recording.manager.delivered(entries)
     delivered = [(event.ledger_id, event.log) for event in recording.record() if event.op is Op.DELIVER]
     assert delivered == [(1, ""), (2, ""), (3, ""), (4, ""), (5, "log"), (6, "log"), (7, "log")]
 

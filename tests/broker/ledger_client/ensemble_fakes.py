@@ -118,7 +118,7 @@ class Cluster:
         self._length = 0
 
     def restarted(self, settings: LedgerSettings) -> Ledgers:
-        """What a broker that remembers nothing has."""
+        """The ledgers of a broker that has just started."""
         loop = asyncio.get_running_loop()
         return Ledgers(
             self.metadata, self.set, settings, call_soon=loop.call_soon, call_later=loop.call_later

@@ -1,4 +1,4 @@
-"""The TCP client when the connection does not hold: everything is answered, once, and it comes back."""
+"""The TCP client over a connection that breaks: each request is answered once, and the client reconnects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from broker.ledger_client.bookkeeper import BookKeeperLedgerClient
-from broker.ledger_client.digest import EMPTY_PASSWORD_KEY, seal
+from broker.ledger_client.digest import master_key, seal
 from broker.loop.turn import Turn
 from protocol.bookie_frame import (
     AddRequest,
@@ -24,7 +24,7 @@ IO_ERROR, TOO_MANY = 101, 106
 
 
 class ScriptedBookie:
-    """Answers as told: `answer(request)` gives the bytes, or None to keep silent."""
+    """A peer whose answers a test chooses: `answer(request)` returns the bytes, or None for silence."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -94,7 +94,7 @@ def add(client: BookKeeperLedgerClient, entry: int, size: int = 10) -> asyncio.F
         1,
         entry,
         parts,
-        master_key=EMPTY_PASSWORD_KEY,
+        master_key=master_key(b""),
         recovery=False,
         done=lambda rc, _: answered.set_result(rc),
     )
@@ -113,7 +113,7 @@ async def until_added(client: BookKeeperLedgerClient, entry: int) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_dropped_connection_fails_all_that_is_outstanding(
+async def test_dropped_connection_fails_every_outstanding_request(
     peer: ScriptedBookie, client: BookKeeperLedgerClient
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -122,15 +122,15 @@ async def test_a_dropped_connection_fails_all_that_is_outstanding(
     client.read(1, 0, lambda rc, _: read.set_result(rc))
     client.read(1, -1, lambda rc, _: last.set_result(rc))
     client.batch_read(1, 0, 10, 1000, lambda rc, _: batch.set_result(rc))
-    client.fence(1, EMPTY_PASSWORD_KEY, lambda rc, _: fence.set_result(rc))
+    client.fence(1, master_key(b""), lambda rc, _: fence.set_result(rc))
     await until(lambda: len(peer.requests) == 7)  # the fence waits for the read of the last entry
     peer.drop()
     assert set(await asyncio.gather(*adds, read, last, batch, fence)) == {IO_ERROR}
 
 
 @pytest.mark.parametrize(("host", "port"), [("bookie..example", 3181), ("127.0.0.1", 99999)])
-async def test_an_address_that_nothing_can_have_is_answered_for(host: str, port: int) -> None:
-    """A ledger's metadata names it."""
+async def test_impossible_address_fails_requests_at_once(host: str, port: int) -> None:
+    """A ledger's metadata may name such an address."""
     client = make(port, host)
     assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
     with pytest.raises(ConnectionError, match=f"{host}:{port}"):
@@ -138,7 +138,9 @@ async def test_an_address_that_nothing_can_have_is_answered_for(host: str, port:
     await client.close()
 
 
-async def test_it_comes_back_after_a_restart(peer: ScriptedBookie, client: BookKeeperLedgerClient) -> None:
+async def test_client_reconnects_after_the_bookie_restarts(
+    peer: ScriptedBookie, client: BookKeeperLedgerClient
+) -> None:
     peer.answer = positive
     assert await add(client, 0) == 0
     await peer.stop()
@@ -147,7 +149,7 @@ async def test_it_comes_back_after_a_restart(peer: ScriptedBookie, client: BookK
     await until_added(client, 2)
 
 
-async def test_no_bookie_at_all() -> None:
+async def test_requests_fail_when_no_bookie_listens() -> None:
     client = make(1)
     waiting = add(client, 0)
     assert await waiting == IO_ERROR
@@ -157,14 +159,14 @@ async def test_no_bookie_at_all() -> None:
     await client.close()
 
 
-async def test_a_silent_bookie_is_given_up(peer: ScriptedBookie) -> None:
+async def test_silent_bookie_is_dropped_after_the_timeout(peer: ScriptedBookie) -> None:
     client = make(peer.port, timeout_s=0.05)
     await client.connected()
     assert await asyncio.wait_for(add(client, 0), 10) == IO_ERROR
     await client.close()
 
 
-async def test_a_bookie_that_answers_reads_alone_is_given_up(peer: ScriptedBookie) -> None:
+async def test_bookie_that_answers_only_reads_is_dropped(peer: ScriptedBookie) -> None:
     peer.answer = lambda request: positive(request) if isinstance(request, ReadRequest) else None
     client = make(peer.port, timeout_s=0.1)
     await client.connected()
@@ -179,7 +181,7 @@ async def test_a_bookie_that_answers_reads_alone_is_given_up(peer: ScriptedBooki
     await client.close()
 
 
-async def test_outstanding_bytes_are_bounded(peer: ScriptedBookie) -> None:
+async def test_adds_beyond_the_outstanding_bytes_are_refused(peer: ScriptedBookie) -> None:
     client = make(peer.port, outstanding_bytes_max=5000)
     await client.connected()
     adds = [add(client, entry, 2000) for entry in range(3)]
@@ -191,13 +193,13 @@ async def test_outstanding_bytes_are_bounded(peer: ScriptedBookie) -> None:
     await client.close()
 
 
-async def test_a_plain_read_is_never_taken_for_a_fence(
+async def test_fence_waits_for_a_plain_read_of_the_same_entry(
     peer: ScriptedBookie, client: BookKeeperLedgerClient
 ) -> None:
     loop = asyncio.get_running_loop()
     last, fence = loop.create_future(), loop.create_future()
     client.read(7, -1, lambda rc, _: last.set_result(rc))
-    client.fence(7, EMPTY_PASSWORD_KEY, lambda rc, _: fence.set_result(rc))
+    client.fence(7, master_key(b""), lambda rc, _: fence.set_result(rc))
     await until(lambda: len(peer.requests) == 1)
     peer.writers[0].write(encode_read_response(2, 2, 7, -1))
     await until(lambda: len(peer.requests) == 2)
@@ -212,7 +214,7 @@ async def test_a_plain_read_is_never_taken_for_a_fence(
 @pytest.mark.parametrize(
     "junk", [b"\0\0\0\0", b"\x7f\xff\xff\xff", encode_add_response(2, 0, 5, 5), b"\0\0\0\5\2\x09\0\0\0"]
 )
-async def test_what_was_not_asked_drops_the_connection(
+async def test_unexpected_answer_drops_the_connection(
     peer: ScriptedBookie, client: BookKeeperLedgerClient, junk: bytes
 ) -> None:
     waiting = add(client, 0)
@@ -221,7 +223,7 @@ async def test_what_was_not_asked_drops_the_connection(
     assert await waiting == IO_ERROR
 
 
-async def test_close_answers_what_is_outstanding(peer: ScriptedBookie) -> None:
+async def test_close_fails_every_outstanding_request(peer: ScriptedBookie) -> None:
     client = make(peer.port)
     await client.connected()
     waiting = add(client, 0)

@@ -1,4 +1,4 @@
-"""What every ledger client owes its callers, whatever it stores on: in memory, embedded bookie, bookie over TCP."""
+"""The contract of LedgerClient, kept by all three: in memory, embedded bookie, bookie over TCP."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def caller(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     await server.close()
 
 
-async def test_what_was_added_is_read(caller: Caller) -> None:
+async def test_read_returns_the_added_entry(caller: Caller) -> None:
     payloads = [bytes([entry]) * (entry * 37) for entry in range(20)]
     answers = [caller.start_add(7, entry, payload) for entry, payload in enumerate(payloads)]
     assert await asyncio.gather(*answers) == [OK] * 20
@@ -133,7 +133,7 @@ async def test_adds_of_one_ledger_complete_in_order(caller: Caller) -> None:
     assert order == sorted(order)
 
 
-async def test_missing_entry_and_missing_ledger_differ(caller: Caller) -> None:
+async def test_missing_entry_and_missing_ledger_have_their_own_codes(caller: Caller) -> None:
     assert await caller.read(5, 0) == (NO_LEDGER, b"")
     assert await caller.batch(5, 0, 10) == (NO_LEDGER, [])
     assert await caller.add(5, 0, b"one") == OK
@@ -141,14 +141,14 @@ async def test_missing_entry_and_missing_ledger_differ(caller: Caller) -> None:
     assert await caller.batch(5, 1, 10) == (NO_ENTRY, [])
 
 
-async def test_last_entry_is_the_highest_one(caller: Caller) -> None:
+async def test_read_of_the_last_entry_returns_the_highest(caller: Caller) -> None:
     for entry in (0, 1, 5, 3):
         assert await caller.add(2, entry, f"entry {entry}".encode()) == OK
     rc, stored = await caller.read(2, -1)
     assert (rc, bytes(check(2, 5, stored)), last_add_confirmed(stored)) == (OK, b"entry 5", 4)
 
 
-async def test_entries_may_come_in_any_order(caller: Caller) -> None:
+async def test_entries_are_readable_when_added_in_any_order(caller: Caller) -> None:
     ids = list(range(60))
     random.Random(4).shuffle(ids)
     for entry in ids:
@@ -160,7 +160,7 @@ async def test_entries_may_come_in_any_order(caller: Caller) -> None:
     ]
 
 
-async def test_the_last_version_of_an_entry_wins(caller: Caller) -> None:
+async def test_read_returns_the_last_added_version_of_an_entry(caller: Caller) -> None:
     for version in range(3):
         for entry in range(40):
             assert await caller.add(9, entry, b"version %d of %d" % (version, entry)) == OK
@@ -206,7 +206,7 @@ async def test_batch_read_stops_at_a_gap(caller: Caller) -> None:
     assert (await caller.batch(6, 3, 100))[0] == NO_ENTRY
 
 
-async def test_another_master_key_is_refused(caller: Caller) -> None:
+async def test_add_and_fence_are_refused_with_another_master_key(caller: Caller) -> None:
     assert await caller.add(8, 0, b"mine") == OK
     assert await caller.start_add(8, 1, b"not mine", key=OTHER_KEY) == UNAUTHORIZED
     assert await caller.start_add(8, 1, b"not mine", key=OTHER_KEY, recovery=True) == UNAUTHORIZED
@@ -215,7 +215,7 @@ async def test_another_master_key_is_refused(caller: Caller) -> None:
     assert await caller.payload(8, 1) == b"mine still"
 
 
-async def test_a_fence_stops_plain_adds_and_answers_the_last_entry(caller: Caller) -> None:
+async def test_fence_refuses_plain_adds_and_returns_the_last_entry(caller: Caller) -> None:
     for entry in range(3):
         assert await caller.add(10, entry, b"entry %d" % entry) == OK
     rc, stored = await caller.fence(10)
@@ -228,14 +228,14 @@ async def test_a_fence_stops_plain_adds_and_answers_the_last_entry(caller: Calle
     assert (await caller.fence(10))[0] == OK
 
 
-async def test_an_unknown_ledger_can_be_fenced(caller: Caller) -> None:
+async def test_fence_works_on_an_unknown_ledger(caller: Caller) -> None:
     rc, stored = await caller.fence(11)
     assert rc in (NO_LEDGER, NO_ENTRY)
     assert stored == b""
     assert await caller.add(11, 0, b"too late") == FENCED
 
 
-async def test_adds_in_flight_when_the_fence_comes_are_in_or_out(caller: Caller) -> None:
+async def test_adds_in_flight_during_a_fence_are_stored_or_refused(caller: Caller) -> None:
     before = [caller.start_add(12, entry, b"before") for entry in range(5)]
     fence = asyncio.ensure_future(caller.fence(12))
     await asyncio.sleep(0)
@@ -247,8 +247,8 @@ async def test_adds_in_flight_when_the_fence_comes_are_in_or_out(caller: Caller)
     assert await asyncio.gather(*after) == [FENCED] * 3
 
 
-async def test_a_deleted_ledger_is_gone(caller: Caller) -> None:
-    """A bookie also refuses whoever comes late; in memory nobody does."""
+async def test_deleted_ledger_cannot_be_read(caller: Caller) -> None:
+    """A bookie also refuses later adds to the ledger; the one in memory takes them."""
     assert await caller.add(13, 0, b"old") == OK
     assert await caller.add(13, 1, b"old") == OK
     caller.client.delete(13)
@@ -261,7 +261,7 @@ async def test_a_deleted_ledger_is_gone(caller: Caller) -> None:
         assert (await caller.read(13, 2))[0] == NO_LEDGER
 
 
-async def test_many_at_once_and_large_ones(caller: Caller) -> None:
+async def test_many_large_entries_are_added_at_once(caller: Caller) -> None:
     rng = random.Random(1)
     sizes = [rng.choice((10, 1000, 70_000, 1_500_000)) for _ in range(40)]
     answers = [caller.start_add(14, entry, b"%03d" % entry * size) for entry, size in enumerate(sizes)]
@@ -271,7 +271,7 @@ async def test_many_at_once_and_large_ones(caller: Caller) -> None:
     assert all(payload.startswith(b"%03d" % entry) for entry, payload in enumerate(reads))
 
 
-async def test_a_store_that_was_wiped_gives_out_no_id_of_a_ledger_that_is_there(caller: Caller) -> None:
+async def test_wiped_store_skips_ids_that_bookies_have(caller: Caller) -> None:
     for ledger in (0, 1, 1001):
         assert await caller.add(ledger, 0, b"payload") == OK
     ids = LedgerIdsUnused(LedgerIds(MemoryMetadataStore()), OneBookie("bookie:3181", caller.client))

@@ -1,4 +1,4 @@
-"""Reads from several bookies: which one is asked, and what happens when it cannot serve."""
+"""Reads from several bookies: the choice of the bookie, and the next one when it fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def asked(cluster: Cluster) -> list[int]:
     return [len(bookie.asked) for bookie in cluster.bookies]
 
 
-async def test_sticky_reads_of_a_ledger_all_go_to_one_bookie():
+async def test_sticky_reads_of_a_ledger_go_to_one_bookie():
     cluster = await filled(STICKY)
     for entry in range(6):
         assert await cluster.read(entry, entry) == [BODIES[entry]]
@@ -41,14 +41,14 @@ async def test_sticky_reads_of_a_ledger_all_go_to_one_bookie():
     assert asked(cluster)[LEDGER % 3] == 6
 
 
-async def test_without_them_the_first_entry_decides():
+async def test_first_entry_chooses_the_bookie_without_sticky_reads():
     cluster = await filled(IN_TURN)
     for entry in range(6):
         assert await cluster.read(entry, entry) == [BODIES[entry]]
     assert asked(cluster) == [2, 2, 2]
 
 
-async def test_a_sticky_bookie_that_fails_is_left():
+async def test_sticky_bookie_changes_after_a_failure():
     cluster = await filled(STICKY)
     first = LEDGER % 3
     cluster.bookies[first].rc = IO_ERROR
@@ -58,7 +58,7 @@ async def test_a_sticky_bookie_that_fails_is_left():
     assert asked(cluster)[(first + 1) % 3] == 2
 
 
-async def test_missing_and_damaged_entries_come_from_the_next_bookie():
+async def test_missing_or_damaged_entry_is_read_from_the_next_bookie():
     cluster = await filled(IN_TURN)
     cluster.bookies[0].forget(3)
     cluster.bookies[0].damage(6)
@@ -66,14 +66,14 @@ async def test_missing_and_damaged_entries_come_from_the_next_bookie():
     assert await cluster.read(6, 9) == BODIES[6:]
 
 
-async def test_entries_in_front_of_a_damaged_one_are_served():
+async def test_entries_before_a_damaged_one_are_returned():
     cluster = await filled(STICKY)
     cluster.bookies[LEDGER % 3].damage(4)
     assert await cluster.read(0, 9) == BODIES[:4]
     assert await cluster.read(4, 9) == BODIES[4:]
 
 
-async def test_an_entry_is_missing_only_when_everybody_says_so():
+async def test_read_reports_no_entry_only_when_every_bookie_does():
     cluster = await filled(STICKY)
     for bookie in cluster.bookies:
         bookie.forget(5)
@@ -84,13 +84,13 @@ async def test_an_entry_is_missing_only_when_everybody_says_so():
         await cluster.read(5, 5)
 
 
-async def test_a_ledger_without_metadata_is_none():
+async def test_read_reports_no_ledger_without_metadata():
     cluster = Cluster(3, STICKY)
     with pytest.raises(NoSuchLedger):
         await cluster.read(0, 0)
 
 
-async def test_striped_entries_are_gathered_from_those_who_have_them():
+async def test_striped_entries_are_read_from_their_write_sets():
     cluster = await filled(LedgerSettings(3, 2, 2))
     assert await cluster.read(2, 9) == BODIES[2:]
     assert asked(cluster) == [3, 2, 3]
@@ -103,7 +103,7 @@ async def test_striped_entries_are_gathered_from_those_who_have_them():
         await cluster.read(1, 9)
 
 
-async def test_a_silent_bookie_is_overtaken_where_that_is_wanted():
+async def test_speculative_read_asks_the_next_bookie_after_silence():
     cluster = await filled(LedgerSettings(3, 3, 2, speculative_read_s=0.001))
     cluster.bookies[LEDGER % 3].silent = True
     assert await cluster.read(0, 9) == BODIES
@@ -111,7 +111,7 @@ async def test_a_silent_bookie_is_overtaken_where_that_is_wanted():
     assert asked(cluster)[(LEDGER + 1) % 3] == 1
 
 
-async def test_no_read_crosses_a_change_of_the_ensemble():
+async def test_read_ends_at_the_end_of_a_segment():
     cluster = Cluster(4, LedgerSettings(3, 3, 3))
     await cluster.begin()
     await cluster.fill(4)
@@ -127,13 +127,13 @@ async def test_no_read_crosses_a_change_of_the_ensemble():
 
 
 @pytest.mark.parametrize("kind", DigestType)
-async def test_every_digest_is_made_and_checked(kind: DigestType):
+async def test_every_digest_type_detects_a_changed_byte(kind: DigestType):
     settings = LedgerSettings(2, 2, 2, digest_type=kind, password=b"secret")
     cluster = Cluster(2, settings)
     own = await cluster.begin()
     await cluster.fill(10)
     assert (own.metadata.digest_type, own.metadata.password) == (kind, b"secret")
-    # The ledger's own digest counts, not what is set now.
+    # The digest in the ledger's metadata is used, and not that of the present settings.
     other = cluster.restarted(LedgerSettings())
     assert await cluster.read(0, 9, other) == BODIES
     cluster.bookies[LEDGER % 2].damage(0)
@@ -147,7 +147,7 @@ async def test_every_digest_is_made_and_checked(kind: DigestType):
 HELLO = (7, 0, -1, 5, b"", b"hello")
 
 
-def test_digests_are_bookkeepers():
+def test_digests_equal_bookkeepers():
     assert b"".join(digest_of(DigestType.CRC32C).seal(*HELLO))[32:36].hex() == "9e3e717b"
     assert b"".join(digest_of(DigestType.CRC32).seal(*HELLO))[32:40].hex() == "00000000b9e72242"
     mac = digest_of(DigestType.HMAC, b"secret")
@@ -160,7 +160,7 @@ def test_digests_are_bookkeepers():
 
 
 async def known(*, closed: bool = True) -> tuple[Cluster, Ledgers, list[str]]:
-    """A closed ledger on b0, b1, b2 of five, a broker that has read it, and what that asks the metadata store for."""
+    """A closed ledger on b0, b1, b2 of five, a broker that has read it, and the keys it then reads in the store."""
     cluster = await filled(STICKY, bookies=5)
     if closed:
         assert await cluster.restarted(STICKY).recover(LEDGER) is not None
@@ -178,7 +178,7 @@ async def known(*, closed: bool = True) -> tuple[Cluster, Ledgers, list[str]]:
 
 
 async def move(cluster: Cluster) -> None:
-    """What a tool does when two bookies of a closed ledger are dead: others get copies, then the metadata names them."""
+    """Move a closed ledger as a tool does when two of its bookies are dead: copy entries, then change the metadata."""
     key = ledger_key(LEDGER)
     found = await cluster.metadata.get(key)
     assert found is not None
@@ -193,7 +193,7 @@ async def move(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("closed", [True, False], ids=["closed", "another's, open"])
 @pytest.mark.parametrize("answer", [IO_ERROR, NO_LEDGER])
-async def test_a_ledger_that_was_moved_is_found_again(answer: int, closed: bool):
+async def test_failed_read_uses_newer_metadata(answer: int, closed: bool):
     cluster, other, asked_for = await known(closed=closed)
     await move(cluster)
     asked_for.clear()
@@ -204,7 +204,7 @@ async def test_a_ledger_that_was_moved_is_found_again(answer: int, closed: bool)
     assert len(asked_for) == 1
 
 
-async def test_a_ledger_that_was_not_moved_is_looked_for_once_for_each_read():
+async def test_failed_read_loads_metadata_once():
     cluster, other, asked_for = await known()
     for bookie in cluster.bookies:
         bookie.rc = IO_ERROR
@@ -214,14 +214,14 @@ async def test_a_ledger_that_was_not_moved_is_looked_for_once_for_each_read():
         assert len(asked_for) == number
         assert (
             sum(asked(cluster)) == 1 + 3 * number
-        )  # one that succeeded, and each member once for each that failed
+        )  # one read that succeeded, and every member once for each read that failed
     for bookie in cluster.bookies:
         bookie.rc = 0
     assert await cluster.read(0, 9, other) == BODIES
     assert len(asked_for) == 2
 
 
-async def test_only_so_many_closed_ledgers_are_kept(monkeypatch: pytest.MonkeyPatch):
+async def test_metadata_of_closed_ledgers_is_kept_up_to_the_limit(monkeypatch: pytest.MonkeyPatch):
     cluster, other, asked_for = await known()
     monkeypatch.setattr(ledgers_module, "KNOWN_MAX", 3)
     found = await cluster.metadata.get(ledger_key(LEDGER))
@@ -250,7 +250,7 @@ def start_read(ledgers: Ledgers, ledger_id: int) -> asyncio.Future[list[Entry]]:
     return answered
 
 
-async def test_many_open_ledgers_leave_room_for_a_closed_one(monkeypatch: pytest.MonkeyPatch):
+async def test_open_ledgers_do_not_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch):
     cluster = await filled(STICKY, bookies=5)
     assert await cluster.restarted(STICKY).recover(LEDGER) is not None
     broker = cluster.restarted(STICKY)
@@ -259,13 +259,13 @@ async def test_many_open_ledgers_leave_room_for_a_closed_one(monkeypatch: pytest
     for _ in range(2):
         answered = start_read(broker, LEDGER)
         assert len(await asyncio.wait_for(answered, 10)) == 10
-    for ledger in own:  # One that is closed counts among the closed ones.
+    for ledger in own:  # Each then counts as a closed ledger.
         await ledger.close(-1, 0)
     assert not broker._own
     assert list(broker._kept) == [201, 202, 203]
 
 
-async def test_a_reader_that_fails_takes_no_other_readers_answer(caplog: pytest.LogCaptureFixture):
+async def test_failing_reader_does_not_affect_other_readers(caplog: pytest.LogCaptureFixture):
     cluster = Cluster(3, STICKY)
 
     def fails(*_: object) -> None:

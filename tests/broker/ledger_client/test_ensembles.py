@@ -1,4 +1,4 @@
-"""Ledgers on several bookies: where entries go, when they are confirmed, and what happens when a bookie fails."""
+"""Ledgers on several bookies: write sets, confirming by the ack quorum, and ensemble changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.broker.ledger_client.ensemble_fakes import (
 NOT_ENOUGH = -6
 
 
-def test_an_entry_goes_to_the_next_bookies_in_the_ring():
+def test_write_set_is_the_next_positions_in_the_ring():
     assert [write_set(entry, 3, 2) for entry in range(4)] == [(0, 1), (1, 2), (2, 0), (0, 1)]
     assert write_set(10**12 + 1, 4, 4) == (1, 2, 3, 0)
 
@@ -42,19 +42,19 @@ def test_an_entry_goes_to_the_next_bookies_in_the_ring():
         ("yyn", 3, 1, False),
     ],
 )
-def test_a_ledger_is_fenced_when_no_write_set_has_an_ack_quorum_left(
+def test_ledger_is_covered_when_no_write_set_has_an_ack_quorum_left(
     answered, write_quorum, ack_quorum, covered
 ):
     assert is_covered([bookie == "y" for bookie in answered], write_quorum, ack_quorum) is covered
 
 
-def test_an_entry_is_absent_when_it_cannot_be_on_an_ack_quorum():
+def test_entry_is_absent_when_it_cannot_be_on_an_ack_quorum():
     assert [proves_absence(count, 3, 2) for count in range(4)] == [False, False, True, True]
     assert [proves_absence(count, 3, 3) for count in range(3)] == [False, True, True]
     assert not proves_absence(0, 1, 1)
 
 
-async def test_entries_are_striped_and_confirmed_in_order_by_an_ack_quorum():
+async def test_entries_are_striped_and_confirmed_in_order():
     cluster = Cluster(3, LedgerSettings(3, 2, 2))
     await cluster.begin()
     cluster.bookies[1].held = True
@@ -67,7 +67,7 @@ async def test_entries_are_striped_and_confirmed_in_order_by_an_ack_quorum():
     assert [bookie.has for bookie in cluster.bookies] == [[0, 2], [0, 1], [1, 2]]
 
 
-async def test_a_slow_bookie_beyond_the_ack_quorum_is_not_waited_for():
+async def test_entry_is_confirmed_without_a_slow_bookie():
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     await cluster.begin()
     cluster.bookies[2].held = True
@@ -79,7 +79,7 @@ async def test_a_slow_bookie_beyond_the_ack_quorum_is_not_waited_for():
     assert [bookie.has for bookie in cluster.bookies] == [[0, 1]] * 3
 
 
-async def test_a_bookie_that_fails_after_the_close_is_nobodys_business():
+async def test_bookie_failure_after_the_close_changes_nothing():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     cluster.bookies[2].held = True
@@ -91,7 +91,7 @@ async def test_a_bookie_that_fails_after_the_close_is_nobodys_business():
     assert not cluster.set._errors
 
 
-async def test_another_bookie_takes_the_place_of_a_failed_one():
+async def test_failed_bookie_is_replaced():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     cluster.add(0)
@@ -114,7 +114,7 @@ async def test_another_bookie_takes_the_place_of_a_failed_one():
     assert await cluster.read(1, 2) == [b"body 1", b"body 2"]
 
 
-async def test_a_segment_without_a_confirmed_entry_is_replaced():
+async def test_segment_without_confirmed_entries_is_replaced():
     cluster = Cluster(3, LedgerSettings(2, 2, 2))
     own = await cluster.begin()
     cluster.bookies[0].rc = IO_ERROR
@@ -126,7 +126,7 @@ async def test_a_segment_without_a_confirmed_entry_is_replaced():
     assert cluster.answers == [(0, OK)]
 
 
-async def test_what_the_failed_bookie_had_answered_does_not_count_any_more():
+async def test_earlier_answers_of_a_failed_bookie_do_not_count():
     cluster = Cluster(3, LedgerSettings(2, 2, 2))
     await cluster.begin()
     cluster.bookies[1].held = cluster.bookies[2].held = True
@@ -143,7 +143,7 @@ async def test_what_the_failed_bookie_had_answered_does_not_count_any_more():
     assert cluster.answers == [(0, OK), (1, OK)]
 
 
-async def test_what_a_replaced_bookie_answers_late_does_not_count():
+async def test_late_answers_of_a_replaced_bookie_do_not_count():
     cluster = Cluster(3, LedgerSettings(2, 2, 2))
     await cluster.begin()
     cluster.bookies[0].held = cluster.bookies[2].held = True
@@ -155,13 +155,13 @@ async def test_what_a_replaced_bookie_answers_late_does_not_count():
     cluster.bookies[0].release()
     await turns()
     assert cluster.bookies[0].has == [0]
-    assert cluster.answers == []  # nobody will look for it on b0
+    assert cluster.answers == []  # readers will not look for it on b0
     cluster.bookies[2].release()
     await turns()
     assert cluster.answers == [(0, OK), (1, OK)]
 
 
-async def test_nothing_is_confirmed_before_the_new_ensemble_is_stored():
+async def test_confirming_waits_until_the_new_ensemble_is_stored():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     stored: list[int] = []
@@ -183,7 +183,7 @@ async def test_nothing_is_confirmed_before_the_new_ensemble_is_stored():
     assert cluster.answers == [(0, OK), (1, OK)]
 
 
-async def test_too_few_bookies_fail_the_ledger_and_the_next_one_may_be_smaller():
+async def test_adds_fail_when_no_bookie_can_replace_a_failed_one():
     settings = LedgerSettings(3, 2, 2, opportunistic_striping=True)
     cluster = Cluster(3, settings)
     own = await cluster.begin()
@@ -205,7 +205,7 @@ async def test_too_few_bookies_fail_the_ledger_and_the_next_one_may_be_smaller()
         await cluster.restarted(LedgerSettings(3, 2, 2)).create(LEDGER + 2, {})
 
 
-async def test_bookies_that_take_nothing_do_not_take_turns_for_ever():
+async def test_failing_bookies_do_not_replace_each_other_for_ever():
     cluster = Cluster(4, LedgerSettings(2, 2, 2))
     await cluster.begin()
     for bookie in cluster.bookies[1:]:
@@ -215,7 +215,7 @@ async def test_bookies_that_take_nothing_do_not_take_turns_for_ever():
     assert cluster.answers == [(0, NOT_ENOUGH)]
 
 
-async def test_one_bookie_does_not_answer_for_the_others_of_a_ledger():
+async def test_recovery_by_a_one_bookie_broker_asks_every_bookie():
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     await cluster.begin()
     cluster.bookies[0].held = True
@@ -234,7 +234,7 @@ async def test_one_bookie_does_not_answer_for_the_others_of_a_ledger():
             assert (await recovering).last_entry_id == 9
 
 
-async def test_a_fenced_writer_stops_for_good():
+async def test_fenced_writer_fails_every_add():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     await cluster.fill(2)
@@ -248,7 +248,7 @@ async def test_a_fenced_writer_stops_for_good():
         await own.close(2, 18)
 
 
-async def test_a_writer_that_was_taken_over_cannot_change_its_ensemble():
+async def test_ensemble_change_fails_after_a_take_over():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     await cluster.fill(1)
@@ -263,7 +263,7 @@ async def test_a_writer_that_was_taken_over_cannot_change_its_ensemble():
         await own.change_ensemble(1, tuple(cluster.names[1:]))
 
 
-async def test_a_recovery_writes_back_what_lies_behind_the_known_last_add_confirmed():
+async def test_recovery_writes_back_entries_behind_the_lac():
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     await cluster.begin()
     await cluster.fill(3)
@@ -279,7 +279,7 @@ async def test_a_recovery_writes_back_what_lies_behind_the_known_last_add_confir
     assert [bookie.has for bookie in cluster.bookies] == [[0, 1, 2, 3]] * 3
 
 
-async def test_a_recovery_changes_the_ensemble_and_stores_it_with_the_end():
+async def test_recovery_stores_its_ensemble_change_with_the_end():
     cluster = Cluster(4, LedgerSettings(3, 3, 2))
     await cluster.begin()
     await cluster.fill(3)
@@ -295,7 +295,7 @@ async def test_a_recovery_changes_the_ensemble_and_stores_it_with_the_end():
     ]
 
 
-async def test_a_closed_ledger_is_left_as_it_is():
+async def test_recovery_leaves_a_closed_ledger_unchanged():
     cluster = Cluster(3, LedgerSettings(3, 3, 2))
     own = await cluster.begin()
     await cluster.fill(2)
@@ -305,17 +305,17 @@ async def test_a_closed_ledger_is_left_as_it_is():
     assert await cluster.restarted(LedgerSettings()).recover(LEDGER + 1) is None
 
 
-async def test_bookies_take_turns_and_failed_ones_go_into_quarantine():
+async def test_bookies_are_chosen_in_turn_and_quarantined_after_failures():
     cluster = Cluster(4, LedgerSettings())
     a, b, c, d = cluster.names
     assert [cluster.set.choose(2) for _ in range(3)] == [(a, b), (b, c), (c, d)]
     cluster.set.failed(b)
     cluster.now_ns += 61 * 10**9
-    cluster.set.failed(b)  # too late to count with the first
+    cluster.set.failed(b)  # outside of the first failure's interval
     assert any(b in cluster.set.choose(3) for _ in range(4))
     assert cluster.set.choose(1, avoid=(a, c, d)) == (b,)
     cluster.set.failed(b)
     assert all(b not in cluster.set.choose(3) for _ in range(8))
-    assert b in cluster.set.choose(4)  # better than none
+    assert b in cluster.set.choose(4)  # a bookie in quarantine is better than none
     cluster.now_ns += 600 * 10**9
     assert any(b in cluster.set.choose(3) for _ in range(4))

@@ -73,7 +73,7 @@ def bench():
     return Bench()
 
 
-def test_entries_are_numbered_and_sealed_with_the_running_length(bench):
+def test_add_numbers_entries_and_counts_the_length(bench):
     bench.add(2)
     bench.client.answer(0)
     bench.add(1)
@@ -84,7 +84,7 @@ def test_entries_are_numbered_and_sealed_with_the_running_length(bench):
     assert len(third) == OVERHEAD_BYTES + 6
 
 
-def test_answers_of_one_turn_come_up_as_one_run(bench):
+def test_answers_of_one_turn_are_confirmed_as_one_run(bench):
     bench.add(5)
     for number in range(4):
         bench.client.answer(number)
@@ -96,7 +96,7 @@ def test_answers_of_one_turn_come_up_as_one_run(bench):
 
 @settings(deadline=None)
 @given(st.permutations(range(8)), st.sets(st.integers(0, 7)))
-def test_confirmation_keeps_the_order_of_adds(order, turns):
+def test_entries_are_confirmed_in_the_order_of_adds(order, turns):
     bench = Bench()
     bench.add(8)
     for place, number in enumerate(order):
@@ -113,7 +113,7 @@ def test_confirmation_keeps_the_order_of_adds(order, turns):
 
 @settings(deadline=None)
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5), min_size=1), st.booleans())
-def test_a_failure_fails_everything_behind_it_once_and_nothing_before_it(order, refused, in_one_turn):
+def test_failed_add_fails_all_later_adds_once(order, refused, in_one_turn):
     bench = Bench()
     bench.add(6)
     for number in order:
@@ -127,7 +127,7 @@ def test_a_failure_fails_everything_behind_it_once_and_nothing_before_it(order, 
     assert bench.owner.failing == [101]
 
 
-def test_the_owner_hears_of_a_failure_before_the_turn_ends(bench):
+def test_owner_is_told_of_a_failure_before_the_turn_ends(bench):
     bench.add(2)
     bench.client.answer(0, 104)
     assert bench.owner.failing == [104]
@@ -136,7 +136,7 @@ def test_the_owner_hears_of_a_failure_before_the_turn_ends(bench):
     assert [rc for _, _, rc in bench.owner.failed] == [104]
 
 
-def test_a_late_answer_for_a_failed_add_is_ignored(bench):
+def test_late_answer_to_a_failed_add_is_ignored(bench):
     bench.add(3)
     bench.client.answer(0, 101)
     bench.end_turn()

@@ -1,4 +1,4 @@
-"""Recoveries that meet damaged copies, bookies that take nothing, and a writer that does not know of them."""
+"""Recoveries with damaged copies, with failing bookies, and beside a writer that goes on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from protocol.ledger_metadata import LedgerState
 from tests.broker.ledger_client.ensemble_fakes import IO_ERROR, LEDGER, Cluster, turns
 
 LAC, LENGTH, PAYLOAD = (16, 0x80), (31, 1), (-1, 1)
-"""Bits of a stored entry: of its header, which says where the ledger stood, and of what the producer sent. The first one
-makes of "none is confirmed" the highest number there is."""
+"""Bits of a stored entry to flip: some in its header and some in its payload. The first turns the LAC -1 into the
+highest int64."""
 ENTRIES = 4
 
 
@@ -31,8 +31,8 @@ def copies(cluster: Cluster, entry_id: int) -> list[bytes]:
 
 @pytest.mark.parametrize("at", [LAC, LENGTH, PAYLOAD])
 @pytest.mark.parametrize("entry_id", range(ENTRIES))
-async def test_a_damaged_copy_is_not_believed_and_not_spread(entry_id: int, at: tuple[int, int]) -> None:
-    """It is the first one that arrives."""
+async def test_recovery_ignores_a_damaged_copy(entry_id: int, at: tuple[int, int]) -> None:
+    """The damaged copy is the first answer."""
     cluster = await filled(3, 3, 3, 2)
     good = cluster.bookies[0].stored(entry_id)
     cluster.bookies[entry_id % 3].damage(entry_id, *at)
@@ -44,7 +44,7 @@ async def test_a_damaged_copy_is_not_believed_and_not_spread(entry_id: int, at: 
 
 
 @pytest.mark.parametrize("at", [LAC, LENGTH, PAYLOAD])
-async def test_with_damaged_copies_alone_nothing_is_closed(at: tuple[int, int]) -> None:
+async def test_recovery_fails_when_every_copy_is_damaged(at: tuple[int, int]) -> None:
     cluster = await filled(2, 2, 2, 2)
     for bookie in cluster.bookies:
         bookie.damage(ENTRIES - 1, *at)
@@ -56,7 +56,7 @@ async def test_with_damaged_copies_alone_nothing_is_closed(at: tuple[int, int]) 
 
 
 @pytest.mark.parametrize("failed", range(3))
-async def test_without_a_spare_bookie_an_ack_quorum_is_enough(failed: int) -> None:
+async def test_recovery_needs_only_an_ack_quorum_without_a_spare_bookie(failed: int) -> None:
     cluster = await filled(3, 3, 3, 2)
     cluster.bookies[failed].rc = IO_ERROR
     closed = await cluster.restarted(LedgerSettings()).recover(LEDGER)
@@ -68,7 +68,7 @@ async def test_without_a_spare_bookie_an_ack_quorum_is_enough(failed: int) -> No
 
 @pytest.mark.parametrize("entries", [1, ENTRIES])
 @pytest.mark.parametrize("refusing", [(0, 1), (1, 2), (0, 1, 2)])
-async def test_with_fewer_a_recovery_fails_and_may_be_tried_again(
+async def test_recovery_fails_below_an_ack_quorum_and_can_be_repeated(
     refusing: tuple[int, ...], entries: int
 ) -> None:
     cluster = await filled(3, 3, 3, 2, entries=entries)
@@ -83,7 +83,7 @@ async def test_with_fewer_a_recovery_fails_and_may_be_tried_again(
         assert closed.last_entry_id == entries - 1
 
 
-async def test_a_bookie_that_fails_later_counts_too() -> None:
+async def test_recovery_fails_when_a_second_bookie_fails_later() -> None:
     cluster = await filled(3, 3, 3, 2, entries=1)
     first, second, third = cluster.bookies
     first.rc = IO_ERROR
@@ -96,7 +96,7 @@ async def test_a_bookie_that_fails_later_counts_too() -> None:
         await asyncio.wait_for(recovering, 10)
 
 
-async def test_a_bookie_that_had_failed_before_counts_for_each_entry() -> None:
+async def test_failed_bookie_counts_as_refusal_of_each_entry() -> None:
     cluster = await filled(3, 3, 3, 2, entries=2)
     first, second, _ = cluster.bookies
     first.held = second.held = True
@@ -114,7 +114,7 @@ async def test_a_bookie_that_had_failed_before_counts_for_each_entry() -> None:
         await asyncio.wait_for(recovering, 10)
 
 
-async def test_the_refusal_of_a_bookie_that_was_replaced_does_not_count() -> None:
+async def test_refusal_of_a_replaced_bookie_does_not_count() -> None:
     cluster = await filled(4, 3, 3, 2, entries=1)
     first, second, third, _ = cluster.bookies
     first.rc = IO_ERROR
@@ -129,14 +129,14 @@ async def test_the_refusal_of_a_bookie_that_was_replaced_does_not_count() -> Non
     assert closed.segments[-1].members == (cluster.names[3], *cluster.names[1:3])
 
 
-async def test_a_striped_ledger_is_closed_only_when_every_entry_has_its_ack_quorum() -> None:
+async def test_striped_ledger_is_closed_when_every_entry_has_its_ack_quorum() -> None:
     cluster = await filled(3, 3, 2, 2)
     cluster.bookies[0].rc = IO_ERROR
     with pytest.raises(NotEnoughBookies):
         await cluster.restarted(LedgerSettings()).recover(LEDGER)
 
 
-async def test_a_writer_changes_nothing_while_its_ledger_is_recovered() -> None:
+async def test_writer_changes_no_metadata_during_a_recovery() -> None:
     cluster = await filled(4, 3, 3, 2)
     own = cluster.own
     assert own is not None

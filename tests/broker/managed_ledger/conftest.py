@@ -1,4 +1,4 @@
-"""What every test of a log and its cursors begins with."""
+"""Fixtures of the tests of managed ledgers and cursors."""
 
 from __future__ import annotations
 

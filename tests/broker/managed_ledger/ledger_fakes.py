@@ -1,4 +1,4 @@
-"""A ledger client in a dictionary whose answers a test can hold back or refuse, and a ground to stand on."""
+"""A ledger client in memory whose answers a test can hold back or refuse, and a managed ledger's environment."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.ledger_client.ledger_client import AddDone, BatchReadDone, EntryParts, LedgerClient, ReadDone
 from broker.ledger_client.ledger_ids import LedgerIds
 from broker.loop.turn import Turn
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
 from broker.managed_ledger.managed_cursor import ManagedCursor
-from broker.managed_ledger.managed_ledger import Ground, ManagedLedger
+from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import ManagedLedgerSettings
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import MetadataStore, Put
@@ -22,6 +22,7 @@ from broker.model.errors import BrokerError, MetadataError
 from broker.model.position import EARLIEST, Position
 from protocol.broker_entry_metadata import EntryStamp, decode
 from tests.fakes.ledgers import on_one_bookie
+from tests.fakes.whole_cache import WholeCache
 
 PLENTY = 1 << 30
 EVERY_CHANGE = 0.0
@@ -170,7 +171,7 @@ class Clock:
 
 
 class World:
-    """Everything below the logs, and what survives a crash of the broker: metadata and stored entries."""
+    """The environment of managed ledgers, and the storage that survives a crash of the broker."""
 
     def __init__(
         self,
@@ -184,9 +185,9 @@ class World:
         self.ledgers: FakeLedgers = ledgers or FakeLedgers()  # type: ignore[assignment]
         self.clock = Clock()
         self.wall = 1_700_000_000_000
-        self.caches = EntryCacheManager(cache)
+        self.caches = WholeCache(cache)
         self.limiter = limiter or InflightReadsLimiter(0, 0, 0)
-        self.ground = Ground(
+        self.environment = ManagedLedgerEnvironment(
             self.metadata,
             on_one_bookie(self.metadata, self.ledgers),
             LedgerIds(self.metadata),
@@ -196,6 +197,13 @@ class World:
             lambda: self.wall,
             reads_limiter=self.limiter,
         )
+
+    def tick(self) -> None:
+        """Do what falls due at this time, as the broker does a few times a second."""
+        now_ns = self.clock.now
+        self.environment.unsaved_cursors.write_due(now_ns)
+        self.environment.reads_limiter.expire_due(now_ns)
+        self.environment.read_deadlines.fire_due(now_ns)
 
     def after_crash(self, **options: object) -> World:
         """The same storage under a broker that remembers nothing; `options` as for a new world."""
@@ -212,23 +220,23 @@ class World:
         return World(metadata, ledgers)
 
     async def open(self, name: str = NAME, keep: bool = True, **settings: object) -> ManagedLedger:
-        """`keep`: retain what nobody needs any more."""
+        """Open a managed ledger; `keep`: its retention removes nothing."""
         settings.setdefault("rollover_ns_min", 0)
-        log = await ManagedLedger.open(
+        ledger = await ManagedLedger.open(
             name,
-            self.ground,
+            self.environment,
             ManagedLedgerSettings(**settings),  # type: ignore[arg-type]
             stamp=EntryStamp(timestamp=True, index=True, now_ms=lambda: self.wall),
         )
-        log.listener = Recorder()
+        ledger.writer.listener = Recorder()
         if keep:
-            log.keep_ms = log.keep_bytes = -1
-        return log
+            ledger.trimming.keep_ms = ledger.trimming.keep_bytes = -1
+        return ledger
 
 
-def recorder(log: ManagedLedger) -> Recorder:
-    assert isinstance(log.listener, Recorder)
-    return log.listener
+def recorder(ledger: ManagedLedger) -> Recorder:
+    assert isinstance(ledger.writer.listener, Recorder)
+    return ledger.writer.listener
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -246,11 +254,11 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def fill(log: ManagedLedger, count: int, size: int = 10) -> None:
-    before = len(recorder(log).added)
+async def fill(ledger: ManagedLedger, count: int, size: int = 10) -> None:
+    before = len(recorder(ledger).added)
     for number in range(count):
-        log.add(b"%0*d" % (size, before + number), 1, before + number)
-    await until(lambda: len(recorder(log).added) == before + count)
+        ledger.writer.add(b"%0*d" % (size, before + number), 1, before + number)
+    await until(lambda: len(recorder(ledger).added) == before + count)
 
 
 def numbers(entries: list[Entry]) -> list[int]:
@@ -258,18 +266,18 @@ def numbers(entries: list[Entry]) -> list[int]:
     return [int(bytes(entry.body)) for entry in entries]
 
 
-def at(log: ManagedLedger, index: int) -> Position:
-    return log.ledgers.position_at(index)
+def at(ledger: ManagedLedger, index: int) -> Position:
+    return ledger.ledgers.position_at(index)
 
 
-def shape(log: ManagedLedger) -> list[int]:
+def shape(ledger: ManagedLedger) -> list[int]:
     """How many entries each ledger has."""
-    return [info.entries for info in log.ledger_infos()]
+    return [info.entries for info in ledger.ledgers.infos()]
 
 
-def indexes(log: ManagedLedger) -> list[int | None]:
+def indexes(ledger: ManagedLedger) -> list[int | None]:
     """The broker entry metadata's index of everything that was confirmed."""
-    return [decode(entry.header).index for entry in recorder(log).added]
+    return [decode(entry.header).index for entry in recorder(ledger).added]
 
 
 async def read(cursor: ManagedCursor, entries_max: int = 100, bytes_max: int = PLENTY) -> list[Entry]:
@@ -292,11 +300,11 @@ async def read_all(cursor: ManagedCursor, entries_max: int = 100) -> list[int]:
     return found
 
 
-async def all_bodies(log: ManagedLedger) -> list[bytes]:
+async def all_bodies(ledger: ManagedLedger) -> list[bytes]:
     """Every body from the first entry on, through a cursor of its own."""
-    cursor = log.new_non_durable_cursor("read-all", EARLIEST)
+    cursor = ledger.cursors.open_non_durable("read-all", EARLIEST)
     bodies: list[bytes] = []
     while cursor.has_more():
         bodies += [bytes(entry.body) for entry in await read(cursor, 7)]
-    await cursor.close()
+    ledger.cursors.drop_non_durable(cursor)
     return bodies

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.managed_ledger.acks import Acks, bits_of, words_of
-from broker.managed_ledger.ledger_info import decode_cursor, encode_cursor
 from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.managed_ledger_info import decode_cursor_info, encode_cursor_info
 from broker.model.position import LATEST, Position
 
 BATCH = 3
@@ -85,14 +85,14 @@ def apply(acks: Acks, model: Model, name: str, *arguments: object) -> Acks:
         model.cumulative(*arguments)
         assert changed == (before != (acks.mark_delete, len(acks.beyond), acks._batches))
     else:
-        stored = encode_cursor(acks.snapshot({"p": 1}, 10_000, 10_000))
-        acks = Acks.restore(build(), decode_cursor(stored))
+        stored = encode_cursor_info(acks.info(10_000, 10_000))
+        acks = Acks.restore(build(), decode_cursor_info(stored))
     return acks
 
 
 @settings(deadline=None)
 @given(st.lists(operations, max_size=15))
-def test_it_answers_as_the_model_does(script):
+def test_acks_agree_with_a_model(script):
     ledgers = build()
     acks, model = Acks(ledgers, Position(1, -1)), Model()
     for name, *arguments in script:
@@ -114,7 +114,7 @@ def test_it_answers_as_the_model_does(script):
     )
 
 
-def test_ack_sets_of_more_than_a_word_are_signed_and_combine():
+def test_ack_sets_of_several_words_are_signed_and_combine():
     acks = Acks(build(), Position(1, -1))
     everything_but_first = (-2, -1)
     assert not acks.acknowledge_batch(Position(1, 0), everything_but_first, 128)
@@ -126,29 +126,29 @@ def test_ack_sets_of_more_than_a_word_are_signed_and_combine():
     assert acks.ack_set_of(Position(1, 0)) is None
 
 
-def test_bits_behind_the_end_of_the_batch_do_not_keep_an_entry_open():
+def test_bits_beyond_the_batch_size_are_ignored():
     acks = Acks(build(), Position(1, -1))
     assert acks.acknowledge_batch(Position(1, 0), (0b1000,), 3)
 
 
-def test_an_ack_set_that_acknowledges_nothing_is_not_kept():
+def test_ack_set_is_not_kept_when_it_acknowledges_nothing():
     acks = Acks(build(), Position(1, -1))
     assert not acks.acknowledge_batch(Position(1, 0), (0b111,), 3)
     assert acks.ack_set_of(Position(1, 0)) is None
-    assert acks.batches == 0
+    assert acks.partly_acknowledged == 0
 
 
-def test_a_snapshot_keeps_the_lowest_ranges_and_batches_up_to_the_limits():
+def test_cursor_info_keeps_the_lowest_ranges_and_batches_within_the_limits():
     acks = Acks(build(), Position(1, -1))
     acks.acknowledge([Position(5, entry) for entry in range(1, 100, 2)])
     for entry in (200, 202, 204):
         acks.acknowledge_batch(Position(5, entry), (1,), 3)
-    snapshot = acks.snapshot({}, 3, 2)
-    assert snapshot.acked == [(5, 0, 0b101010)]
-    assert [item.entry_id for item, _ in snapshot.batches] == [200, 202]
+    info = acks.info(3, 2)
+    assert info.acked == [(5, 0, 0b101010)]
+    assert [item.entry_id for item, _ in info.batches] == [200, 202]
 
 
-def test_reset_forgets_what_was_acknowledged_behind_it():
+def test_reset_forgets_acknowledgements_behind_the_position():
     acks = Acks(build(), Position(1, 3))
     acks.acknowledge([Position(5, 7)])
     acks.acknowledge_batch(Position(5, 9), (1,), 3)
@@ -158,27 +158,27 @@ def test_reset_forgets_what_was_acknowledged_behind_it():
     assert acks.ack_set_of(Position(5, 9)) is None
 
 
-def test_a_mark_delete_position_beyond_a_lost_end_comes_back_to_the_end():
+def test_restored_mark_delete_is_moved_back_to_the_last_entry():
     restored = Acks.restore(
-        build(), decode_cursor(b'{"markDelete":[7,99],"acked":{"7":{"0":"f","256":"f"}}}')
+        build(), decode_cursor_info(b'{"markDelete":[7,99],"acked":{"7":{"0":"f","256":"f"}}}')
     )
     assert restored.mark_delete == Position(7, 4)
     assert not restored.beyond
 
 
-def test_a_snapshot_may_end_in_the_middle_of_a_range_of_several_pages():
+def test_cursor_info_counts_a_range_over_several_pages_once():
     acks = Acks(build(), Position(1, -1))
     acks.acknowledge([Position(5, entry) for entry in range(1, 300)])
     acks.acknowledge([Position(7, 1), Position(7, 3)])
-    assert Acks.restore(build(), acks.snapshot({}, 1, 0)).beyond.count == 299
-    assert Acks.restore(build(), acks.snapshot({}, 2, 0)).beyond.count == 300
-    assert Acks.restore(build(), acks.snapshot({}, 3, 0)).beyond.count == 301
-    assert Acks.restore(build(), acks.snapshot({}, 0, 0)).beyond.count == 0
+    assert Acks.restore(build(), acks.info(1, 0)).beyond.count == 299
+    assert Acks.restore(build(), acks.info(2, 0)).beyond.count == 300
+    assert Acks.restore(build(), acks.info(3, 0)).beyond.count == 301
+    assert Acks.restore(build(), acks.info(0, 0)).beyond.count == 0
 
 
-def test_an_entry_acknowledged_as_a_whole_has_no_ack_set_any_more():
+def test_ack_set_is_forgotten_when_the_entry_is_acknowledged():
     acks = Acks(build(), Position(1, -1))
     acks.acknowledge_batch(Position(5, 9), (1,), 3)
     acks.acknowledge([Position(5, 9)])
     assert acks.ack_set_of(Position(5, 9)) is None
-    assert acks.batches == 0
+    assert acks.partly_acknowledged == 0

@@ -1,4 +1,4 @@
-"""The budget never goes wrong, and who waits is served in order."""
+"""InflightReadsLimiter: the budget stays whole, and waiting reads are served in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ignore(permits: Permits | None) -> None:
     raise AssertionError("not to be called")
 
 
-def test_without_a_budget_everybody_is_served() -> None:
+def test_every_read_is_granted_without_a_budget() -> None:
     limiter = InflightReadsLimiter(0, 10, 10)
     permits = limiter.acquire(1 << 50, 0, ignore)
     assert permits is not None
@@ -24,7 +24,7 @@ def test_without_a_budget_everybody_is_served() -> None:
     assert limiter.acquire_read_ahead(5) is not None
 
 
-def test_a_full_line_refuses() -> None:
+def test_acquire_is_refused_when_the_queue_is_full() -> None:
     limiter = InflightReadsLimiter(10, 1, 0)
     assert limiter.acquire(10, 0, ignore) is not None
     assert limiter.acquire(1, 0, ignore) is None
@@ -32,7 +32,7 @@ def test_a_full_line_refuses() -> None:
         limiter.acquire(1, 0, ignore)
 
 
-def test_read_ahead_fills_a_part_of_the_budget_and_never_waits() -> None:
+def test_read_ahead_fills_its_share_of_the_budget_and_never_waits() -> None:
     limiter = InflightReadsLimiter(100, 10, 0)
     permits = limiter.acquire_read_ahead(70)
     assert permits is not None
@@ -42,7 +42,7 @@ def test_read_ahead_fills_a_part_of_the_budget_and_never_waits() -> None:
     assert limiter.remaining_bytes == 100
 
 
-def test_permits_cannot_be_given_back_twice() -> None:
+def test_second_release_changes_nothing() -> None:
     limiter = InflightReadsLimiter(100, 10, 0)
     permits = limiter.acquire(40, 0, ignore)
     assert permits is not None
@@ -76,7 +76,7 @@ class Line:
 
 
 @pytest.mark.parametrize("fair", [True, False])
-def test_a_small_request_passes_a_large_one_that_waits_only_where_that_is_allowed(fair: bool) -> None:
+def test_small_request_overtakes_a_large_one_only_when_not_fair(fair: bool) -> None:
     limiter = InflightReadsLimiter(100, 10, 0, fair=fair)
     line = Line(limiter)
     line.ask("a", 60)
@@ -89,7 +89,7 @@ def test_a_small_request_passes_a_large_one_that_waits_only_where_that_is_allowe
     assert limiter.remaining_bytes == 10
 
 
-def test_those_behind_one_who_gives_up_or_withdraws_are_looked_at_again() -> None:
+def test_queue_is_served_again_when_its_head_expires_or_withdraws() -> None:
     limiter = InflightReadsLimiter(100, 10, 50)
     line = Line(limiter)
     line.ask("a", 60)
@@ -107,9 +107,7 @@ def test_those_behind_one_who_gives_up_or_withdraws_are_looked_at_again() -> Non
     assert (limiter.queued, limiter.remaining_bytes) == (0, 20)
 
 
-def test_what_was_estimated_too_large_goes_back_at_once_and_too_small_is_taken_as_far_as_there_is_any() -> (
-    None
-):
+def test_correct_returns_a_surplus_and_takes_a_deficit_as_far_as_possible() -> None:
     limiter = InflightReadsLimiter(100, 10, 0)
     line = Line(limiter)
     line.ask("a", 90)
@@ -126,7 +124,7 @@ def test_what_was_estimated_too_large_goes_back_at_once_and_too_small_is_taken_a
     assert limiter.remaining_bytes == 100
 
 
-def test_a_read_larger_than_the_budget_takes_all_and_gives_back_what_it_did_not_need() -> None:
+def test_read_larger_than_the_budget_takes_all_and_returns_the_surplus() -> None:
     limiter = InflightReadsLimiter(100, 10, 0)
     line = Line(limiter)
     line.ask("huge", 1000)
@@ -143,7 +141,7 @@ def test_a_read_larger_than_the_budget_takes_all_and_gives_back_what_it_did_not_
     assert limiter.remaining_bytes == 100
 
 
-def test_without_a_budget_nothing_is_corrected() -> None:
+def test_correct_does_nothing_without_a_budget() -> None:
     limiter = InflightReadsLimiter(-1, 10, 0)
     permits = limiter.acquire(10, 0, ignore)
     assert permits is not None
@@ -153,7 +151,7 @@ def test_without_a_budget_nothing_is_corrected() -> None:
     assert (permits.size_bytes, limiter.remaining_bytes) == (0, -1)
 
 
-def test_what_is_lent_comes_back_when_others_wait_the_longest_lent_first_and_no_more_than_needed() -> None:
+def test_lent_permits_are_recalled_longest_lent_first_and_only_as_needed() -> None:
     limiter = InflightReadsLimiter(100, 10, 0)
     line = Line(limiter)
     let_go: list[str] = []
@@ -254,7 +252,7 @@ class Books:
         max_size=60,
     ),
 )
-def test_the_budget_is_what_is_not_out_and_every_waiter_is_answered_once(
+def test_limiter_keeps_its_budget_and_answers_each_waiter_once(
     fair: bool, operations: list[tuple[str, int, int]]
 ) -> None:
     limiter = InflightReadsLimiter(100, 5, 50, fair=fair)

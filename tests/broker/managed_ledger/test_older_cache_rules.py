@@ -1,5 +1,4 @@
-"""Logs whose expected reads are not counted: what the slowest reader no longer needs goes, what lags behind does not
-count, and who reads from storage for others caches it."""
+"""Pulsar's cache rules before PIP-430: invalidation by position, backlogged cursors, backlog caching."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.entry_cache import Reason
+from broker.entry_cache.cache_stats import Reason
 from broker.managed_ledger.backlog_caching import followed_closely
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
@@ -15,10 +14,10 @@ from broker.model.position import EARLIEST, LATEST
 from tests.broker.managed_ledger.ledger_fakes import PLENTY, World, at, fill, numbers, read, turns, until
 
 
-def present(log: ManagedLedger) -> list[int]:
-    """Which entries of the log are cached."""
-    positions = [at(log, index) for index in range(log.number_of_entries)]
-    return [index for index, position in enumerate(positions) if log.cache.peek(*position) is not None]
+def present(ledger: ManagedLedger) -> list[int]:
+    """The numbers of the cached entries."""
+    positions = [at(ledger, index) for index in range(ledger.ledgers.entries)]
+    return [index for index, position in enumerate(positions) if ledger.cache.peek(*position) is not None]
 
 
 async def an_older_log(world: World, **settings: object) -> ManagedLedger:
@@ -26,126 +25,126 @@ async def an_older_log(world: World, **settings: object) -> ManagedLedger:
 
 
 @pytest.mark.parametrize("entries_per_ledger", [1000, 4])
-async def test_what_stands_before_the_slowest_read_position_goes(world, entries_per_ledger):
-    log = await an_older_log(world, entries_per_ledger_max=entries_per_ledger)
-    quick, slow = [await log.open_cursor(name, EARLIEST) for name in ("quick", "slow")]
+async def test_entries_before_the_slowest_read_position_are_invalidated(world, entries_per_ledger):
+    ledger = await an_older_log(world, entries_per_ledger_max=entries_per_ledger)
+    quick, slow = [await ledger.cursors.open(name, EARLIEST) for name in ("quick", "slow")]
     quick.activate()
     slow.activate()
-    await fill(log, 10)
-    assert {entry.expected_reads for entry in cached_entries(log)} == {-1}
+    await fill(ledger, 10)
+    assert {entry.expected_reads for entry in cached_entries(ledger)} == {None}
     while quick.take(3, PLENTY):
         pass
     await turns()
-    assert present(log) == list(range(10))
+    assert present(ledger) == list(range(10))
     assert numbers(slow.take(3, PLENTY)) == [0, 1, 2]
     await turns()
-    assert present(log) == list(range(3, 10))
-    slow.acknowledge_cumulative(at(log, 7))
+    assert present(ledger) == list(range(3, 10))
+    slow.acknowledge_cumulative(at(ledger, 7))
     await turns()
-    assert present(log) == [8, 9], "reading goes on behind what is acknowledged"
+    assert present(ledger) == [8, 9], "reading goes on behind what is acknowledged"
     slow.deactivate()
     await turns()
-    assert present(log) == []
-    assert log.ground.caches.stats.evicted_entries[Reason.INVALIDATE] == 10
+    assert present(ledger) == []
+    assert ledger.environment.caches.stats.evicted_entries[Reason.INVALIDATE] == 10
 
 
-def cached_entries(log: ManagedLedger) -> list[Entry]:
-    return [entry for entry in log.ground.caches.policy if entry.cached]
+def cached_entries(ledger: ManagedLedger) -> list[Entry]:
+    return [entry for entry in ledger.environment.caches.policy if entry.cached]
 
 
-async def test_by_setting_the_slowest_mark_delete_position_counts_and_its_entry_stays(world):
-    log = await an_older_log(world, track_mark_delete=True)
-    first, second = [await log.open_cursor(name, EARLIEST) for name in "ab"]
+async def test_invalidation_uses_the_slowest_mark_delete_when_so_configured(world):
+    ledger = await an_older_log(world, track_mark_delete=True)
+    first, second = [await ledger.cursors.open(name, EARLIEST) for name in "ab"]
     first.activate()
     second.activate()
-    await fill(log, 10)
+    await fill(ledger, 10)
     for cursor in (first, second):
         assert len(cursor.take(10, PLENTY)) == 10
     await turns()
-    assert present(log) == list(range(10))
-    first.acknowledge_cumulative(at(log, 6))
-    second.acknowledge([at(log, index) for index in (0, 1, 2, 5)])
+    assert present(ledger) == list(range(10))
+    first.acknowledge_cumulative(at(ledger, 6))
+    second.acknowledge([at(ledger, index) for index in (0, 1, 2, 5)])
     await turns()
-    assert present(log) == list(range(2, 10))
+    assert present(ledger) == list(range(2, 10))
     second.deactivate()
     await turns()
-    assert present(log) == list(range(6, 10))
+    assert present(ledger) == list(range(6, 10))
 
 
-async def test_with_expected_reads_nothing_is_invalidated_by_position(world):
-    log = await world.open()
-    cursor = await log.open_cursor("s", EARLIEST)
+async def test_positions_invalidate_nothing_when_expected_reads_are_counted(world):
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
-    await fill(log, 10)
+    await fill(ledger, 10)
     assert len(cursor.take(10, PLENTY)) == 10
     cursor.deactivate()
     await turns()
-    assert present(log) == list(range(10))
+    assert present(ledger) == list(range(10))
 
 
-async def test_many_moves_are_one_task_and_a_reader_that_comes_back_in_time_loses_nothing(world):
-    log = await an_older_log(world)
-    cursor = await log.open_cursor("s", EARLIEST)
+async def test_cursor_moves_of_one_turn_cause_one_invalidation(world):
+    ledger = await an_older_log(world)
+    cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
-    await fill(log, 10)
+    await fill(ledger, 10)
     invalidated: list[object] = []
-    invalidate = log.cache.invalidate_before
+    invalidate = ledger.cache.invalidate_before
 
     class Counting:
-        """The log's cache, with a count of its invalidations."""
+        """The cache, with a count of its invalidations."""
 
         def __getattr__(self, name: str) -> object:
-            return getattr(log.cache, name)
+            return getattr(ledger.cache, name)
 
         def invalidate_before(self, position: object) -> object:
             invalidated.append(position)
             return invalidate(position)  # type: ignore[arg-type]
 
-    log.readers._cache = Counting()  # type: ignore[assignment]
+    ledger.reading_cursors._cache = Counting()  # type: ignore[assignment]
     for _ in range(6):
         cursor.take(1, PLENTY)
     cursor.deactivate()
     cursor.activate()
     await turns()
-    assert invalidated == [at(log, 6)]
-    assert present(log) == [6, 7, 8, 9]
-    log.cache.clear()
+    assert invalidated == [at(ledger, 6)]
+    assert present(ledger) == [6, 7, 8, 9]
+    ledger.cache.clear()
     cursor.take(1, PLENTY)
     cursor.rewind()
     await turns()
     assert len(invalidated) == 1, "an empty cache has nothing to invalidate"
 
 
-async def test_a_reader_far_behind_does_not_count_until_it_has_caught_up(world):
-    log = await an_older_log(world, cursor_backlogged_threshold=5)
-    quick, slow, alone = [await log.open_cursor(name, EARLIEST) for name in ("quick", "slow", "alone")]
+async def test_backlogged_cursor_is_inactive_until_it_has_caught_up(world):
+    ledger = await an_older_log(world, cursor_backlogged_threshold=5)
+    quick, slow, alone = [await ledger.cursors.open(name, EARLIEST) for name in ("quick", "slow", "alone")]
     quick.activate()
     slow.activate()
-    await fill(log, 10)
+    await fill(ledger, 10)
     quick.take(8, PLENTY)
-    quick.acknowledge_cumulative(at(log, 7))
+    quick.acknowledge_cumulative(at(ledger, 7))
     assert (quick.backlog, slow.backlog, alone.backlog) == (2, 10, 10)
     await turns()
-    assert present(log) == list(range(10))
-    log.check_backlogs()
+    assert present(ledger) == list(range(10))
+    ledger.cursors.check_backlogs()
     await turns()
-    assert present(log) == [8, 9]
-    assert list(log.readers.active) == ["quick"]
-    slow.acknowledge_cumulative(at(log, 4))
+    assert present(ledger) == [8, 9]
+    assert list(ledger.reading_cursors.active) == ["quick"]
+    slow.acknowledge_cumulative(at(ledger, 4))
     assert slow.backlog == 5
-    log.check_backlogs()
-    assert sorted(log.readers.active) == ["quick", "slow"]
+    ledger.cursors.check_backlogs()
+    assert sorted(ledger.reading_cursors.active) == ["quick", "slow"]
     assert slow.active
     slow.deactivate()
-    log.check_backlogs()
-    assert list(log.readers.active) == ["quick"], "nobody reads with it"
+    ledger.cursors.check_backlogs()
+    assert list(ledger.reading_cursors.active) == ["quick"], "nobody reads with it"
 
 
-async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(world):
-    log = await an_older_log(world)
-    await fill(log, 20)
+async def test_storage_reads_are_cached_for_cursors_that_others_follow_closely(world):
+    ledger = await an_older_log(world)
+    await fill(ledger, 20)
     for name, start in (("a", 0), ("b", 2), ("c", 12)):
-        await log.open_cursor(name, at(log, start))
+        await ledger.cursors.open(name, at(ledger, start))
     options = {
         "backlog_cursors_min_for_caching": 2,
         "backlog_entries_min_for_caching": 5,
@@ -153,16 +152,16 @@ async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(worl
         "cursor_backlogged_threshold": 1000,
     }
     world = world.after_crash()
-    log = await an_older_log(world, **options)
-    a, b, c = (log.cursors[name] for name in "abc")
+    ledger = await an_older_log(world, **options)
+    a, b, c = (ledger.cursors.by_name[name] for name in "abc")
     for cursor in (a, b, c):
         cursor.activate()
     assert numbers(await read(a, 2)) == [0, 1]
-    assert present(log) == []
-    log.check_backlogs()
+    assert present(ledger) == []
+    ledger.cursors.check_backlogs()
     assert [cursor.caches_reads for cursor in (a, b, c)] == [True, True, False]
     assert numbers(await read(c, 2)) == [12, 13]
-    assert present(log) == []
+    assert present(ledger) == []
     entries = await read(a, 4)
     assert numbers(entries) == [2, 3, 4, 5]
     assert {entry.expected_reads for entry in entries} == {1}
@@ -170,32 +169,32 @@ async def test_storage_reads_are_cached_only_for_cursors_that_others_follow(worl
     assert b.take(4, PLENTY) == entries
     assert len(world.ledgers.batch_reads) == reads
     answers: list[list[Entry]] = []
-    b.request_positions([at(log, 16)], answers.append)
-    c.request_positions([at(log, 18)], answers.append)
+    b.redelivery.request([at(ledger, 16)], answers.append)
+    c.redelivery.request([at(ledger, 18)], answers.append)
     await until(lambda: len(answers) == 2)
-    assert 16 in present(log)
-    assert 18 not in present(log)
+    assert 16 in present(ledger)
+    assert 18 not in present(ledger)
     a.deactivate()
     assert not a.caches_reads
 
 
-async def test_a_reader_in_memory_neither_follows_nor_is_followed(world):
-    log = await an_older_log(world, backlog_cursors_min_for_caching=2, backlog_entries_min_for_caching=1)
-    await fill(log, 5)
-    durable = await log.open_cursor("s", EARLIEST)
-    reader = log.new_non_durable_cursor("r", EARLIEST)
-    log.check_backlogs()
+async def test_non_durable_cursor_does_not_count_for_backlog_caching(world):
+    ledger = await an_older_log(world, backlog_cursors_min_for_caching=2, backlog_entries_min_for_caching=1)
+    await fill(ledger, 5)
+    durable = await ledger.cursors.open("s", EARLIEST)
+    reader = ledger.cursors.open_non_durable("r", EARLIEST)
+    ledger.cursors.check_backlogs()
     assert (durable.caches_reads, reader.caches_reads) == (False, False)
 
 
-async def test_with_expected_reads_backlogs_change_nothing(world):
-    log = await world.open(cursor_backlogged_threshold=1, backlog_cursors_min_for_caching=1)
-    cursor = await log.open_cursor("s", EARLIEST)
+async def test_check_backlogs_does_nothing_when_expected_reads_are_counted(world):
+    ledger = await world.open(cursor_backlogged_threshold=1, backlog_cursors_min_for_caching=1)
+    cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
-    await log.open_cursor("t", LATEST)
-    await fill(log, 5)
-    log.check_backlogs()
-    assert list(log.readers.active) == ["s"]
+    await ledger.cursors.open("t", LATEST)
+    await fill(ledger, 5)
+    ledger.cursors.check_backlogs()
+    assert list(ledger.reading_cursors.active) == ["s"]
     assert not cursor.caches_reads
 
 
@@ -205,7 +204,7 @@ async def test_with_expected_reads_backlogs_change_nothing(world):
     st.integers(0, 30),
     st.integers(0, 10),
 )
-def test_who_is_followed_is_what_comparing_each_with_each_gives(backlogs, cursors_min, entries_min, between):
+def test_followed_closely_agrees_with_comparing_all_pairs(backlogs, cursors_min, entries_min, between):
     behind = {name: backlog for name, backlog in backlogs.items() if backlog >= entries_min}
     expected = {
         name

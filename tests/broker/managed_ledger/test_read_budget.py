@@ -1,4 +1,4 @@
-"""Reads within the budget of reads in flight: what holds a share of it, for how long, and that none is ever lost."""
+"""Permits of the read budget: which reads hold them, for how long, and that none is ever lost."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.entry_cache import EntryCacheSettings
+from broker.entry_cache.settings import EntryCacheSettings
 from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
-from broker.managed_ledger.log_cursors import OVERHEAD_ESTIMATE_BYTES
+from broker.managed_ledger.ledger_context import OVERHEAD_ESTIMATE_BYTES
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.managed_ledger.settings import NS_PER_SECOND
@@ -27,7 +27,7 @@ WAIT_NS = 60 * NS_PER_SECOND
 async def a_full_log(
     budget: int, *, queue: int = 10, cache_bytes: int = 64 << 20, **options: object
 ) -> tuple[World, ManagedLedger]:
-    """A log of 30 entries, none of them cached, and a budget in bytes."""
+    """A managed ledger of 30 entries, none of them cached, and a budget in bytes."""
     world = World()
     await fill(await world.open(), ENTRIES)
     limiter = InflightReadsLimiter(budget, queue, WAIT_NS)
@@ -35,8 +35,8 @@ async def a_full_log(
     return world, await world.open(**options)
 
 
-def estimate(log: ManagedLedger, entries: int) -> int:
-    return log.estimated_bytes(log.ledger_infos()[0].ledger_id, entries)
+def estimate(ledger: ManagedLedger, entries: int) -> int:
+    return ledger.context.estimated_bytes(ledger.ledgers.infos()[0].ledger_id, entries)
 
 
 class Asked:
@@ -51,18 +51,18 @@ class Asked:
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 64 << 20])
-async def test_a_read_takes_its_estimate_then_its_size_and_gives_back_after_the_last_hand_over(cache_bytes):
-    world, log = await a_full_log(1 << 20, cache_bytes=cache_bytes)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+async def test_read_holds_its_estimate_then_its_size_until_the_last_entry_is_taken(cache_bytes):
+    world, ledger = await a_full_log(1 << 20, cache_bytes=cache_bytes)
+    cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     cursor.activate()
     world.ledgers.hold()
     asked = Asked(cursor, 4)
     used = world.limiter.budget_bytes - world.limiter.remaining_bytes
-    assert used == estimate(log, 4)
+    assert used == estimate(ledger, 4)
     world.ledgers.answer_at_once_again()
     assert asked.answers == 1
-    size = log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)
-    assert estimate(log, 1) == size + OVERHEAD_ESTIMATE_BYTES
+    size = ledger.ledgers.average_entry_bytes(ledger.ledgers.infos()[0].ledger_id)
+    assert estimate(ledger, 1) == size + OVERHEAD_ESTIMATE_BYTES
     assert world.limiter.budget_bytes - world.limiter.remaining_bytes == 4 * size
     assert numbers(cursor.take(3, PLENTY)) == [0, 1, 2]
     await turns()
@@ -73,9 +73,9 @@ async def test_a_read_takes_its_estimate_then_its_size_and_gives_back_after_the_
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_what_is_taken_from_the_cache_needs_no_share():
-    world, log = await a_full_log(1)
-    filler, cursor = (log.new_non_durable_cursor(name, EARLIEST) for name in ("filler", "r"))
+async def test_taking_from_the_cache_needs_no_permits():
+    world, ledger = await a_full_log(1)
+    filler, cursor = (ledger.cursors.open_non_durable(name, EARLIEST) for name in ("filler", "r"))
     filler.activate()
     Asked(filler, 5)
     await until(lambda: not filler.reading)
@@ -83,16 +83,16 @@ async def test_what_is_taken_from_the_cache_needs_no_share():
     assert numbers(cursor.take(5, PLENTY)) == [0, 1, 2, 3, 4]
 
 
-async def test_a_full_line_and_a_wait_too_long_are_refused_with_an_error_that_says_to_try_again():
-    world, log = await a_full_log(1, queue=1)
+async def test_read_is_refused_when_the_queue_is_full_or_the_wait_too_long():
+    world, ledger = await a_full_log(1, queue=1)
     world.ledgers.hold()
-    cursors = [log.new_non_durable_cursor(name, EARLIEST) for name in "abc"]
+    cursors = [ledger.cursors.open_non_durable(name, EARLIEST) for name in "abc"]
     asked = [Asked(cursor, 5) for cursor in cursors]
     await turns()
     assert [one.answers for one in asked] == [0, 0, 1]
     assert isinstance(cursors[2].last_error, TooManyRequests)
     world.clock.advance(WAIT_NS)
-    world.ground.tick(world.clock.now)
+    world.tick()
     assert [one.answers for one in asked] == [0, 1, 1]
     for cursor in cursors[1:]:
         assert isinstance(cursor.last_error, TooManyRequests)
@@ -106,10 +106,12 @@ async def test_a_full_line_and_a_wait_too_long_are_refused_with_an_error_that_sa
     assert numbers(cursors[1].take(5, PLENTY)) == [0, 1, 2, 3, 4]
 
 
-async def test_who_came_first_is_served_first():
-    world, log = await a_full_log(estimate_of(5))
+async def test_waiting_reads_are_served_in_order():
+    world, ledger = await a_full_log(estimate_of(5))
     world.ledgers.hold()
-    cursors = [log.new_non_durable_cursor(name, at(log, 10 * number)) for number, name in enumerate("abc")]
+    cursors = [
+        ledger.cursors.open_non_durable(name, at(ledger, 10 * number)) for number, name in enumerate("abc")
+    ]
     asked = [Asked(cursor, entries) for cursor, entries in zip(cursors, (4, 5, 1), strict=True)]
     assert len(world.ledgers.held or ()) == 1
     world.ledgers.release()
@@ -127,12 +129,12 @@ def estimate_of(entries: int) -> int:
     return entries * (10 + 15 + OVERHEAD_ESTIMATE_BYTES)
 
 
-async def test_a_seek_in_the_middle_of_a_read_lets_go_of_it():
-    world, log = await a_full_log(1 << 20)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+async def test_seek_drops_the_read_in_flight():
+    world, ledger = await a_full_log(1 << 20)
+    cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     world.ledgers.hold()
     asked = Asked(cursor, 5)
-    await cursor.reset(at(log, 20))
+    await cursor.reset(at(ledger, 20))
     assert cursor.reading
     world.ledgers.answer_at_once_again()
     assert asked.answers == 1
@@ -143,12 +145,12 @@ async def test_a_seek_in_the_middle_of_a_read_lets_go_of_it():
     assert numbers(cursor.take(5, PLENTY)) == [20, 21, 22, 23, 24]
 
 
-async def test_a_seek_while_a_read_waits_keeps_the_place_in_line_and_reads_the_new_place():
-    world, log = await a_full_log(1)
-    first, cursor, last = (log.new_non_durable_cursor(name, EARLIEST) for name in "abc")
+async def test_waiting_read_keeps_its_queue_place_and_reads_the_new_position_after_a_seek():
+    world, ledger = await a_full_log(1)
+    first, cursor, last = (ledger.cursors.open_non_durable(name, EARLIEST) for name in "abc")
     world.ledgers.hold()
     asked = [Asked(one, 5) for one in (first, cursor, last)]
-    await cursor.reset(at(log, 20))
+    await cursor.reset(at(ledger, 20))
     world.ledgers.answer_at_once_again()
     first.take(5, PLENTY)
     await until(lambda: asked[1].answers)
@@ -156,11 +158,11 @@ async def test_a_seek_while_a_read_waits_keeps_the_place_in_line_and_reads_the_n
     assert numbers(cursor.take(5, PLENTY)) == [20, 21, 22, 23, 24]
 
 
-async def test_a_read_that_waited_until_everything_was_acknowledged_reads_nothing():
-    world, log = await a_full_log(1)
-    first, cursor = (log.new_non_durable_cursor(name, EARLIEST) for name in "ab")
+async def test_read_that_waited_asks_for_nothing_when_all_was_acknowledged_meanwhile():
+    world, ledger = await a_full_log(1)
+    first, cursor = (ledger.cursors.open_non_durable(name, EARLIEST) for name in "ab")
     asked = [Asked(first, 5), Asked(cursor, 5)]
-    cursor.acknowledge_cumulative(at(log, ENTRIES - 1))
+    cursor.acknowledge_cumulative(at(ledger, ENTRIES - 1))
     await until(lambda: asked[0].answers)
     reads = len(world.ledgers.batch_reads)
     first.take(5, PLENTY)
@@ -172,21 +174,21 @@ async def test_a_read_that_waited_until_everything_was_acknowledged_reads_nothin
 
 
 LEAVING: dict[str, Callable[[ManagedLedger, ManagedCursor], object]] = {
-    "the last consumer left": lambda log, cursor: cursor.deactivate(),
-    "closed": lambda log, cursor: asyncio.ensure_future(cursor.close()),
-    "deleted": lambda log, cursor: asyncio.ensure_future(log.delete_cursor(cursor.name)),
-    "topic closed": lambda log, cursor: asyncio.ensure_future(log.close()),
-    "topic deleted": lambda log, cursor: asyncio.ensure_future(log.delete()),
+    "the last consumer left": lambda ledger, cursor: cursor.deactivate(),
+    "closed": lambda ledger, cursor: asyncio.ensure_future(cursor.close()),
+    "deleted": lambda ledger, cursor: asyncio.ensure_future(ledger.cursors.delete(cursor.name)),
+    "topic closed": lambda ledger, cursor: asyncio.ensure_future(ledger.close()),
+    "topic deleted": lambda ledger, cursor: asyncio.ensure_future(ledger.delete()),
 }
 
 
 @pytest.mark.parametrize("how", LEAVING)
 @pytest.mark.parametrize("state", ["waiting", "out", "ready", "replay waiting", "replay out"])
-async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how):
-    world, log = await a_full_log(1 if "waiting" in state else 1 << 20)
-    cursor = await log.open_cursor("s", EARLIEST)
+async def test_leaving_cursor_releases_its_permits_in_any_state(state, how):
+    world, ledger = await a_full_log(1 if "waiting" in state else 1 << 20)
+    cursor = await ledger.cursors.open("s", EARLIEST)
     cursor.activate()
-    other = log.new_non_durable_cursor("other", EARLIEST)
+    other = ledger.cursors.open_non_durable("other", EARLIEST)
     world.ledgers.hold()
     blocking = Asked(other, 5) if "waiting" in state else None
     answers = 0
@@ -196,14 +198,14 @@ async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how
         answers += 1
 
     if "replay" in state:
-        cursor.request_positions([at(log, 7), at(log, 9)], ready)
+        cursor.redelivery.request([at(ledger, 7), at(ledger, 9)], ready)
     else:
         cursor.request(5, PLENTY, lambda: ready([]))
     if state == "ready":
         world.ledgers.release()
         assert answers == 1
     assert world.limiter.queued == int("waiting" in state)
-    LEAVING[how](log, cursor)
+    LEAVING[how](ledger, cursor)
     await turns()
     assert world.limiter.queued == 0, "nobody stands in line who does not want to read"
     world.ledgers.answer_at_once_again()
@@ -217,9 +219,9 @@ async def test_whoever_leaves_in_whatever_state_leaves_nothing_behind(state, how
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_a_closed_cursor_reads_nothing():
-    world, log = await a_full_log(1 << 20)
-    cursor = await log.open_cursor("s", EARLIEST)
+async def test_request_ends_with_service_not_ready_when_cursor_is_closed():
+    world, ledger = await a_full_log(1 << 20)
+    cursor = await ledger.cursors.open("s", EARLIEST)
     await cursor.close()
     reads = len(world.ledgers.batch_reads)
     asked = Asked(cursor, 5)
@@ -228,9 +230,9 @@ async def test_a_closed_cursor_reads_nothing():
     assert len(world.ledgers.batch_reads) == reads
 
 
-async def test_what_nobody_takes_is_let_go_of_when_others_need_the_room():
-    world, log = await a_full_log(estimate_of(5))
-    slow, quick = (log.new_non_durable_cursor(name, EARLIEST) for name in ("slow", "quick"))
+async def test_entries_not_taken_are_dropped_when_others_need_their_permits():
+    world, ledger = await a_full_log(estimate_of(5))
+    slow, quick = (ledger.cursors.open_non_durable(name, EARLIEST) for name in ("slow", "quick"))
     asked = Asked(slow, 5)
     await until(lambda: asked.answers)
     taken = slow.take(5, PLENTY)
@@ -248,72 +250,72 @@ async def test_what_nobody_takes_is_let_go_of_when_others_need_the_room():
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_a_cursor_whose_replay_needs_the_room_gets_it_from_its_own_read():
+async def test_redelivery_read_gets_permits_lent_by_its_own_cursor():
     """A dispatcher that reads no further until the replay is done would otherwise wait for itself."""
-    world, log = await a_full_log(estimate_of(1))
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    world, ledger = await a_full_log(estimate_of(1))
+    cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     asked = Asked(cursor, 5)
     await until(lambda: asked.answers)
     await turns()
     assert world.limiter.remaining_bytes < world.limiter.budget_bytes
     answers: list[list[Entry]] = []
-    cursor.request_positions([at(log, index) for index in (20, 22, 24)], answers.append)
+    cursor.redelivery.request([at(ledger, index) for index in (20, 22, 24)], answers.append)
     await until(lambda: answers)
     assert numbers(answers[0]) == [20, 22, 24]
     await turns()
     assert world.limiter.remaining_bytes == world.limiter.budget_bytes
 
 
-async def test_a_replay_holds_its_share_until_the_end_of_the_turn():
-    world, log = await a_full_log(1 << 20)
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+async def test_redelivery_read_holds_its_permits_until_the_end_of_the_turn():
+    world, ledger = await a_full_log(1 << 20)
+    cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     used: list[int] = []
 
     def dispatch(now_ns: int) -> None:
         used.append(world.limiter.budget_bytes - world.limiter.remaining_bytes)
 
-    cursor.request_positions([at(log, 3)], lambda entries: world.ground.turn.dispatch(dispatch))
+    cursor.redelivery.request([at(ledger, 3)], lambda entries: world.environment.turn.dispatch(dispatch))
     await until(lambda: used)
-    assert used == [log.ledgers.average_entry_bytes(log.ledger_infos()[0].ledger_id)]
+    assert used == [ledger.ledgers.average_entry_bytes(ledger.ledgers.infos()[0].ledger_id)]
     await until(lambda: world.limiter.remaining_bytes == world.limiter.budget_bytes)
 
 
-async def test_single_entries_are_read_within_the_budget_too():
-    world, log = await a_full_log(1, queue=1)
+async def test_single_reads_need_permits():
+    world, ledger = await a_full_log(1, queue=1)
     world.ledgers.hold()
-    cursor = log.new_non_durable_cursor("r", EARLIEST)
+    cursor = ledger.cursors.open_non_durable("r", EARLIEST)
     asked = Asked(cursor, 5)
-    waiting = asyncio.ensure_future(log.read_entry(at(log, 7)))
+    waiting = asyncio.ensure_future(ledger.read_entry(at(ledger, 7)))
     await turns()
     with pytest.raises(TooManyRequests):
-        await log.read_entry(at(log, 8))
+        await ledger.read_entry(at(ledger, 8))
     waiting.cancel()
     await turns()
     assert world.limiter.queued == 0
     world.ledgers.answer_at_once_again()
     assert asked.answers == 1
     cursor.deactivate()
-    assert numbers([await log.read_entry(at(log, 7))]) == [7]
+    assert numbers([await ledger.read_entry(at(ledger, 7))]) == [7]
     assert world.limiter.remaining_bytes == 1
-    assert log.cache.entries == 0
+    assert ledger.cache.entries == 0
 
 
 # Whatever happens
 
 
 class Interleaving:
-    """Three cursors of one log whose storage answers when it is told to."""
+    """Three cursors of one managed ledger whose storage answers on command."""
 
-    def __init__(self, world: World, log: ManagedLedger) -> None:
+    def __init__(self, world: World, ledger: ManagedLedger) -> None:
         self.world = world
-        self.log = log
+        self.ledger = ledger
         self.cursors: list[ManagedCursor] = []
         self.asked = self.answered = 0
         self.taken: dict[str, list[Entry]] = {}
         self.peeks: list[asyncio.Future[Entry]] = []
 
     async def begin(self) -> None:
-        self.cursors = [await self.log.open_cursor(name, EARLIEST) for name in "abc"]
+        self.cursors = [await self.ledger.cursors.open(name, EARLIEST) for name in "abc"]
         for cursor in self.cursors:
             cursor.activate()
         self.world.ledgers.hold()
@@ -332,7 +334,7 @@ class Interleaving:
 
     async def do_replay(self, cursor: ManagedCursor, size: int) -> None:
         self.asked += 1
-        cursor.request_positions([at(self.log, size), at(self.log, size + 2)], self.ready)
+        cursor.redelivery.request([at(self.ledger, size), at(self.ledger, size + 2)], self.ready)
 
     async def do_take(self, cursor: ManagedCursor, size: int) -> None:
         self.taken[cursor.name] = cursor.take(size, PLENTY)
@@ -347,20 +349,20 @@ class Interleaving:
         self.taken.pop(cursor.name, None)
 
     async def do_reset(self, cursor: ManagedCursor, size: int) -> None:
-        await cursor.reset(at(self.log, 3 * size))
+        await cursor.reset(at(self.ledger, 3 * size))
         self.taken.pop(cursor.name, None)
 
     async def do_acknowledge(self, cursor: ManagedCursor, size: int) -> None:
-        cursor.acknowledge([at(self.log, 2 * size), at(self.log, size)])
+        cursor.acknowledge([at(self.ledger, 2 * size), at(self.ledger, size)])
 
     async def do_leave(self, cursor: ManagedCursor, size: int) -> None:
         cursor.deactivate()
         cursor.activate()
 
     async def do_close(self, cursor: ManagedCursor, size: int) -> None:
-        await self.log.delete_cursor(cursor.name)
+        await self.ledger.cursors.delete(cursor.name)
         self.taken.pop(cursor.name, None)
-        self.cursors[self.cursors.index(cursor)] = await self.log.open_cursor(cursor.name, EARLIEST)
+        self.cursors[self.cursors.index(cursor)] = await self.ledger.cursors.open(cursor.name, EARLIEST)
 
     async def do_answer(self, cursor: ManagedCursor, size: int) -> None:
         ledgers = self.world.ledgers
@@ -374,7 +376,7 @@ class Interleaving:
         self.world.ledgers.refuse_reads = 0
 
     async def do_peek(self, cursor: ManagedCursor, size: int) -> None:
-        self.peeks.append(asyncio.ensure_future(self.log.read_entry(at(self.log, size))))
+        self.peeks.append(asyncio.ensure_future(self.ledger.read_entry(at(self.ledger, size))))
 
     async def do_cancel_peek(self, cursor: ManagedCursor, size: int) -> None:
         if self.peeks:
@@ -382,7 +384,7 @@ class Interleaving:
 
     async def do_wait(self, cursor: ManagedCursor, size: int) -> None:
         self.world.clock.advance(size * WAIT_NS // 6)
-        self.world.ground.tick(self.world.clock.now)
+        self.world.tick()
 
     async def do_turn(self, cursor: ManagedCursor, size: int) -> None:
         await turns(2)
@@ -411,12 +413,12 @@ OFTEN = ["request", "request", "take", "answer", "turn"]
     st.sampled_from([0, 30]),
 )
 @settings(max_examples=150, deadline=None)
-def test_whatever_happens_the_budget_is_whole_again(steps, entries, queue, cache_bytes, timeout_s):
+def test_budget_is_complete_again_after_any_history(steps, entries, queue, cache_bytes, timeout_s):
     async def run() -> None:
-        world, log = await a_full_log(
+        world, ledger = await a_full_log(
             estimate_of(entries), queue=queue, cache_bytes=cache_bytes, read_timeout_s=timeout_s
         )
-        played = Interleaving(world, log)
+        played = Interleaving(world, ledger)
         await played.begin()
         limiter = world.limiter
         for step in steps:
@@ -426,6 +428,6 @@ def test_whatever_happens_the_budget_is_whole_again(steps, entries, queue, cache
         await played.end()
         assert (limiter.queued, limiter.remaining_bytes) == (0, limiter.budget_bytes)
         assert played.answered == played.asked, "every request is answered once"
-        assert len(world.ground.read_deadlines) == 0
+        assert len(world.environment.read_deadlines) == 0
 
     asyncio.run(run())

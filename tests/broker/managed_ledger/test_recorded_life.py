@@ -1,8 +1,8 @@
-"""A long random life of logs and cursors, written down and repeated: the replay ends where the life ended.
+"""A long random history of managed ledgers and cursors, recorded and replayed to the same state.
 
 Everything that the cache is told of happens in it, some of it at the same time: reads that are held back, fail or are
 shared, entries handed over, given back, kept back and read again, cursors that come, seek, go and are deleted, slices
-of passes, settings that change, ledgers that are trimmed, logs that are closed, opened again and deleted.
+of passes, settings that change, ledgers that are trimmed, managed ledgers that are closed, opened again and deleted.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.decisions import Decisions
-from broker.entry_cache.entry_cache_manager import EntryCacheManager
-from broker.entry_cache.policies.policy import NO_LIMIT
-from broker.entry_cache.replay import Replay
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.replay import Replay
+from broker.entry_cache.observe.totals import totals_of
+from broker.entry_cache.policy import NO_LIMIT
 from broker.entry_cache.settings import EntryCacheSettings
-from broker.entry_cache.totals import totals_of
 from broker.managed_ledger.managed_cursor import ManagedCursor
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.entry import Entry
@@ -28,8 +27,9 @@ from broker.recorder.record_reader import events, find
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings
 from tests.broker.managed_ledger.ledger_fakes import Clock, World, recorder, until
+from tests.fakes.whole_cache import WholeCache
 
-LOGS = ("t/n/persistent/a", "t/n/persistent/b", "t/n/persistent/c")
+NAMES = ("t/n/persistent/a", "t/n/persistent/b", "t/n/persistent/c")
 CURSORS = ("one", "two", "three")
 MICROSECOND = 1000
 MILLISECOND = 1_000_000
@@ -57,97 +57,97 @@ class Life:
         self.rows: list = []  # type: ignore[type-arg]
         decisions = Decisions(0, self.clock)
         decisions.listen(self.rows.append)
-        self.caches = EntryCacheManager(cache, decisions)
+        self.caches = WholeCache(cache, decisions)
         self.world = world
-        world.ground = replace(world.ground, caches=self.caches)
+        world.environment = replace(world.environment, caches=self.caches)
         self.log_settings = {
             "entries_per_ledger_max": 30,
             "continue_caching_ns": 3 * MILLISECOND,
             **log_settings,
         }
-        self.logs: dict[str, ManagedLedger] = {}
+        self.opened: dict[str, ManagedLedger] = {}
         self.taken: dict[str, list[Entry]] = {}
-        """By log: entries that were handed over and not acknowledged, more or less."""
+        """By managed ledger: about the entries that were dispatched and not acknowledged."""
         self.refused = 0
 
     async def open(self, name: str) -> ManagedLedger:
-        self.logs[name] = log = await self.world.open(name, keep=False, **self.log_settings)
+        self.opened[name] = ledger = await self.world.open(name, keep=False, **self.log_settings)
         for cursor in CURSORS[: self.rng.randint(1, 3)]:
-            await log.open_cursor(cursor, EARLIEST)
+            await ledger.cursors.open(cursor, EARLIEST)
         self.taken[name] = []
-        return log
+        return ledger
 
     async def step(self) -> None:
         self.clock.advance(self.rng.randint(0, 800) * MICROSECOND)
-        log = self.logs[self.rng.choice(list(self.logs))]
-        cursors = [cursor for cursor in log.cursors.values() if not cursor.closed]
+        ledger = self.opened[self.rng.choice(list(self.opened))]
+        cursors = [cursor for cursor in ledger.cursors.by_name.values() if not cursor.closed]
         if self.rng.random() < 0.85 and cursors:
             choices = (self.take, self.request, self.acknowledge, self.come_or_go, self.again, self.seek)
             action = self.rng.choices(choices, (8, 6, 4, 2, 3, 1))[0]
-            await action(log, self.rng.choice(cursors))
+            await action(ledger, self.rng.choice(cursors))
         else:
             others = (self.add, self.passes, self.reconfigure, self.cursor_made_or_deleted, self.end)
-            await self.rng.choices(others, (20, 20, 1, 1, 1))[0](log)
+            await self.rng.choices(others, (20, 20, 1, 1, 1))[0](ledger)
 
     # What happens
 
-    async def add(self, log: ManagedLedger) -> None:
+    async def add(self, ledger: ManagedLedger) -> None:
         count = self.rng.randint(1, 12)
         buffer = memoryview(bytearray(self.rng.randint(20_000, 40_000)))
-        done = len(recorder(log).added) + count
+        done = len(recorder(ledger).added) + count
         at = 0
         for _ in range(count):
             size = self.rng.choice((10, 10, 500, self.rng.randint(1, 1500)))
-            log.add(buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size), 1, None)
+            ledger.writer.add(buffer[at : at + size] if self.rng.random() < 0.5 else bytes(size), 1, None)
             at += size
-        await until(lambda: len(recorder(log).added) == done)
+        await until(lambda: len(recorder(ledger).added) == done)
 
-    async def passes(self, log: ManagedLedger) -> None:
+    async def passes(self, ledger: ManagedLedger) -> None:
         visits = self.rng.choice((3, 20, NO_LIMIT))
         run = self.rng.choice((self.caches.tick, self.caches.run_pending))
         run(self.clock.now, visits)
 
-    async def reconfigure(self, log: ManagedLedger) -> None:
+    async def reconfigure(self, ledger: ManagedLedger) -> None:
         size = self.rng.choice((15_000, 20_000, 30_000))
         self.caches.reconfigure(replace(self.caches.settings, size_bytes_max=size))
 
-    async def take(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+    async def take(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
         entries = cursor.take(self.rng.randint(1, 15), 10_000)
         if not entries:
             return
         split = self.rng.choice((len(entries), len(entries), self.rng.randint(0, len(entries))))
         handed, rest = entries[:split], entries[split:]
-        log.handed_over(handed)
-        self.taken[log.name] += handed
+        ledger.environment.caches.delivered(handed)
+        self.taken[ledger.name] += handed
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
         elif rest:
-            self.caches.kept_back(cursor.reader, rest)
-            self.taken[log.name] += rest
+            self.caches.postpone_delivery(cursor.reader, rest)
+            self.taken[ledger.name] += rest
 
-    async def request(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+    async def request(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
         """Of several cursors at a time, while storage holds its answers back."""
         fakes = self.world.ledgers
         fakes.hold()
         fakes.refuse_reads = READ_FAILED if self.rng.random() < 0.2 else 0
         ended = []
-        for one in log.cursors.values():
+        for one in ledger.cursors.by_name.values():
             if not (one.closed or one.reading) and one.has_more() and self.rng.random() < 0.7:
                 one.request(self.rng.randint(1, 20), 10_000, lambda: ended.append(1))
                 ended.append(0)
         if self.rng.random() < 0.3:
-            await self.passes(log)
+            await self.passes(ledger)
         if self.rng.random() < 0.05:
-            log.cache.invalidate_ledger(cursor.read_position.ledger_id)
-            log.reads.invalidate_ledger(cursor.read_position.ledger_id)
+            ledger.cache.invalidate_ledger(cursor.read_position.ledger_id)
+            ledger.storage_reads.invalidate_ledger(cursor.read_position.ledger_id)
         if self.rng.random() < 0.5:
             fakes.refuse_reads = 0  # What failed in part is read once more as a whole, and that succeeds.
         fakes.answer_at_once_again()
         await until(lambda: ended.count(1) == ended.count(0))
         fakes.refuse_reads = 0
 
-    async def acknowledge(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
-        taken = self.taken[log.name]
+    async def acknowledge(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
+        taken = self.taken[ledger.name]
         if not taken:
             return
         if self.rng.random() < 0.3:
@@ -156,52 +156,52 @@ class Life:
             cursor.acknowledge([entry.position for entry in self.rng.sample(taken, min(len(taken), 5))])
         del taken[: self.rng.randint(0, 5)]
 
-    async def again(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+    async def again(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
         """A negative acknowledgement and its replay."""
-        taken = self.taken[log.name]
+        taken = self.taken[ledger.name]
         wanted = self.rng.sample(taken, min(len(taken), 4))
-        peek = log.cache.peek
+        peek = ledger.cache.peek
         cached = [entry for old in wanted if (entry := peek(*old.position)) is not None]
-        self.caches.put_back(cursor.reader, cached)
+        self.caches.expect_redelivery(cursor.reader, cached)
         self.clock.advance(self.rng.randint(0, 500) * MICROSECOND)
-        found, missing = cursor.get_positions([entry.position for entry in wanted])
+        found, missing = cursor.redelivery.read_cached([entry.position for entry in wanted])
         if missing:
             ended: list[Entry] = []
             arrived = asyncio.Event()
-            cursor.request_positions(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
+            cursor.redelivery.request(missing, lambda entries: (ended.extend(entries), arrived.set())[1])
             await arrived.wait()
             found += ended
-        log.handed_over(found)
+        ledger.environment.caches.delivered(found)
 
-    async def come_or_go(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
+    async def come_or_go(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
         (cursor.deactivate if cursor.active and self.rng.random() < 0.4 else cursor.activate)()
         if self.rng.random() < 0.3:
             cursor.rewind()
 
-    async def seek(self, log: ManagedLedger, cursor: ManagedCursor) -> None:
-        count = log.number_of_entries
-        where = log.ledgers.position_at(self.rng.randrange(count)) if count else EARLIEST
+    async def seek(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:
+        count = ledger.ledgers.entries
+        where = ledger.ledgers.position_at(self.rng.randrange(count)) if count else EARLIEST
         await cursor.reset(self.rng.choice((EARLIEST, LATEST, where)))
 
-    async def cursor_made_or_deleted(self, log: ManagedLedger) -> None:
+    async def cursor_made_or_deleted(self, ledger: ManagedLedger) -> None:
         name = self.rng.choice(CURSORS)
-        if name in log.cursors and len(log.cursors) > 1:
-            await log.delete_cursor(name)
+        if name in ledger.cursors.by_name and len(ledger.cursors.by_name) > 1:
+            await ledger.cursors.delete(name)
         else:
-            await log.open_cursor(name, self.rng.choice((EARLIEST, LATEST)))
+            await ledger.cursors.open(name, self.rng.choice((EARLIEST, LATEST)))
 
-    async def end(self, log: ManagedLedger) -> None:
-        await (log.delete if self.rng.random() < 0.5 else log.close)()
-        await self.open(log.name)
+    async def end(self, ledger: ManagedLedger) -> None:
+        await (ledger.delete if self.rng.random() < 0.5 else ledger.close)()
+        await self.open(ledger.name)
 
     # What is left of it
 
     def positions(self) -> dict[tuple[str, str], Position | None]:
         return {
-            (name, cursor): log.cache.readers.position(cursor)
-            for name, log in self.logs.items()
-            if log.cache.readers is not None
-            for cursor in log.cache.readers
+            (name, cursor): ledger.cache.cursors.position(cursor)
+            for name, ledger in self.opened.items()
+            if ledger.cache.cursors is not None
+            for cursor in ledger.cache.cursors
         }
 
 
@@ -214,13 +214,13 @@ def replayed(life: Life, folder: Path) -> Replay:
         writer.write(life.rows[first : first + 300], 0.0)
     writer.close(0.0, totals_of(life.caches))
     assert (writer.errors, writer.lost) == (0, 0)
-    (run,) = find([folder]).runs
-    assert run.why_not_exact() == ""
-    replay = Replay(EntryCacheSettings.from_text(run.files[0].facts.settings))
-    for batch in events(run):
+    (lifetime,) = find([folder]).lifetimes
+    assert lifetime.why_not_exact() == ""
+    replay = Replay(EntryCacheSettings.from_text(lifetime.files[0].facts.settings))
+    for batch in events(lifetime):
         replay.feed(batch)
     replay.finish()
-    assert run.files[-1].facts.totals == totals_of(life.caches)
+    assert lifetime.files[-1].facts.totals == totals_of(life.caches)
     return replay
 
 
@@ -228,14 +228,14 @@ async def live(
     world: World, cache: EntryCacheSettings, seed: int, steps: int, **log_settings: object
 ) -> Life:
     life = Life(world, cache, seed, **log_settings)
-    for name in LOGS:
+    for name in NAMES:
         await life.open(name)
     for _ in range(steps):
         await life.step()
     return life
 
 
-def slots(caches: EntryCacheManager) -> list[tuple[Position, int | None]]:
+def slots(caches: WholeCache) -> list[tuple[Position, int | None]]:
     """In the policy's order, with the count of what is still cached."""
     return [(entry.position, entry.expected_reads if entry.cached else None) for entry in caches.policy]
 
@@ -244,9 +244,9 @@ def check(life: Life, replay: Replay) -> None:
     assert str(replay.difference) == "None"
     assert replay.totals == replay.recorded_totals == totals_of(life.caches)
     found = {
-        (name, cursor): log.cursors.position(cursor)
-        for name, log in replay.logs.items()
-        for cursor in log.cursors
+        (name, cursor): ledger.cursors.position(cursor)
+        for name, ledger in replay.logs.items()
+        for cursor in ledger.cursors
     }
     assert found == life.positions()
     assert slots(replay.manager) == slots(life.caches)
@@ -254,7 +254,7 @@ def check(life: Life, replay: Replay) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("policy", POLICIES)
-async def test_the_replay_ends_where_the_life_ended(
+async def test_replay_of_a_record_ends_in_the_recorded_state(
     world: World, tmp_path: Path, policy: str, seed: int
 ) -> None:
     life = await live(world, POLICIES[policy], seed, 1500)
@@ -269,7 +269,7 @@ async def test_the_replay_ends_where_the_life_ended(
     [{"expected_reads": False}, {"expected_reads": False, "track_mark_delete": True}],
     ids=["uncounted", "by mark-delete"],
 )
-async def test_logs_that_count_otherwise_are_repeated_too(
+async def test_record_replays_equally_when_reads_are_not_counted(
     world: World, tmp_path: Path, settings: dict[str, object]
 ) -> None:
     life = await live(world, POLICIES["4.2"], 7, 800, **settings)

@@ -1,7 +1,7 @@
-"""A second broker opens a log that the first one still has, or died with, between any two of its writes.
+"""A second broker opens a managed ledger that the first still has, or died with, between any two writes.
 
-What either of them told a producer is stored must be there for a third, and the store must hold no ledger that the log
-does not name and none that says open though nobody writes it.
+Entries that either of them confirmed to a producer must be there for a third broker. The store must hold no ledger
+that the list does not name, and no open ledger without a writer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from broker.managed_ledger.ledger_info import decode_log, log_key
-from broker.managed_ledger.managed_ledger import LogState, ManagedLedger
+from broker.managed_ledger.managed_ledger import ManagedLedger, ManagedLedgerState
+from broker.managed_ledger.managed_ledger_info import decode_ledger_info, managed_ledger_key
 from broker.metadata.memory_metadata_store import MemoryMetadataStore
 from broker.metadata.metadata_store import Put, Versioned
 from broker.model.entry import Entry
@@ -85,23 +85,25 @@ class OneBrokersWay:
         """Nothing to give back."""
 
 
-async def try_to_add(log: ManagedLedger, body: bytes) -> None:
-    before = len(recorder(log).added) + len(recorder(log).failed)
+async def try_to_add(ledger: ManagedLedger, body: bytes) -> None:
+    before = len(recorder(ledger).added) + len(recorder(ledger).failed)
     try:
-        log.add(body, 1, body)
+        ledger.writer.add(body, 1, body)
     except LedgerFenced:
         return
-    await until(lambda: len(recorder(log).added) + len(recorder(log).failed) > before)
+    await until(lambda: len(recorder(ledger).added) + len(recorder(ledger).failed) > before)
 
 
-def bodies_added(log: ManagedLedger) -> list[bytes]:
-    return [bytes(entry.body) for entry in recorder(log).added]
+def bodies_added(ledger: ManagedLedger) -> list[bytes]:
+    return [bytes(entry.body) for entry in recorder(ledger).added]
 
 
 async def check_store(shared: MemoryMetadataStore, writing: int | None = None) -> None:
-    """Every ledger is named by the log and has an end, but for the one that is being written."""
-    found = await shared.get(log_key(NAME))
-    named = {} if found is None else {info.ledger_id: info for info in decode_log(found.value).ledgers}
+    """Every stored ledger is in the list and has an end, except the current one."""
+    found = await shared.get(managed_ledger_key(NAME))
+    named = (
+        {} if found is None else {info.ledger_id: info for info in decode_ledger_info(found.value).ledgers}
+    )
     keys = [key for key in shared._values if key.startswith("/ledgers/") and "idgen" not in key]
     stored = {int(key.rpartition("L")[2]): decode(shared._values[key].value) for key in keys}
     assert set(stored) == set(named)
@@ -114,17 +116,17 @@ async def check_store(shared: MemoryMetadataStore, writing: int | None = None) -
 @pytest.mark.parametrize("second_adds_first", [True, False])
 @pytest.mark.parametrize("held", [("put together",), ("put", "put together")], ids=str)
 @pytest.mark.parametrize("before", [0, 2])
-async def test_a_ledger_that_begins_late_is_refused_or_found(
+async def test_late_write_that_begins_a_ledger_is_refused_or_found(
     before: int, held: tuple[str, ...], second_adds_first: bool
 ) -> None:
-    """The write that begins it is under way while another broker opens the log."""
+    """The write that begins it is under way while another broker opens the managed ledger."""
     shared = MemoryMetadataStore()
     way, bookie = OneBrokersWay(shared), FakeLedgers()
     first = await World(way, bookie).open(entries_per_ledger_max=3)
     await fill(first, before)
     way.hold(*held)
     for number in range(3):  # one more fills the ledger that there is
-        first.add(b"first %d" % number, 1, number)
+        first.writer.add(b"first %d" % number, 1, number)
     await turns()
     second = await World(shared, bookie).open(entries_per_ledger_max=3)
     if second_adds_first:
@@ -133,7 +135,7 @@ async def test_a_ledger_that_begins_late_is_refused_or_found(
     await until(lambda: len(recorder(first).added) + len(recorder(first).failed) == before + 3)
     await try_to_add(first, b"first, later")
     await try_to_add(second, b"second, later")
-    assert LogState.FENCED in (first.state, second.state)
+    assert ManagedLedgerState.FENCED in (first.state, second.state)
     kept = await all_bodies(await World(shared, bookie).open())
     assert set(bodies_added(first)) | set(bodies_added(second)) <= set(kept)
     assert bodies_added(second if second_adds_first or before else first)
@@ -141,61 +143,61 @@ async def test_a_ledger_that_begins_late_is_refused_or_found(
     await check_store(shared)
 
 
-async def test_of_two_that_begin_a_ledger_one_leaves_nothing_behind() -> None:
+async def test_loser_of_two_brokers_that_begin_a_ledger_leaves_nothing() -> None:
     shared, bookie = MemoryMetadataStore(), FakeLedgers()
     first = await World(shared, bookie).open()
     second = await World(shared, bookie).open()
     await fill(second, 1)
     await try_to_add(first, b"too late")
-    assert (first.state, bodies_added(first)) == (LogState.FENCED, [])
-    await check_store(shared, writing=second.current_ledger_id)
+    assert (first.state, bodies_added(first)) == (ManagedLedgerState.FENCED, [])
+    await check_store(shared, writing=second.ledgers.current.ledger_id)
 
 
-async def test_a_topics_first_message_costs_one_write_beyond_its_opening() -> None:
+async def test_first_message_of_a_topic_costs_one_metadata_write() -> None:
     shared = MemoryMetadataStore()
-    log = await World(OneBrokersWay(shared, writes=2 + 1)).open()  # a block of ids, the list; both at once
-    await fill(log, 1)
+    ledger = await World(OneBrokersWay(shared, writes=2 + 1)).open()  # a block of ids, the list; both at once
+    await fill(ledger, 1)
 
 
-async def test_a_ledger_is_not_removed_before_the_list_says_so() -> None:
+async def test_ledger_is_deleted_only_after_the_stored_list_marks_it() -> None:
     """A second one is given up while the removal of the first is being written down; then the broker dies."""
     shared = MemoryMetadataStore()
     way = OneBrokersWay(shared)
-    log = await World(way).open(entries_per_ledger_max=1)
-    await fill(log, 3)
+    ledger = await World(way).open(entries_per_ledger_max=1)
+    await fill(ledger, 3)
     await turns()
-    log.keep_bytes = log.keep_ms = 0
+    ledger.trimming.keep_bytes = ledger.trimming.keep_ms = 0
     way.hold("put")
-    first, second = (info.ledger_id for info in log.ledger_infos()[:2])
-    log._remove([log.ledgers.remove(first).ledger_id])
+    first, second = (info.ledger_id for info in ledger.ledgers.infos()[:2])
+    ledger.trimming._remove_from_store([ledger.ledgers.remove(first).ledger_id])
     await turns()
-    log._remove([log.ledgers.remove(second).ledger_id])
+    ledger.trimming._remove_from_store([ledger.ledgers.remove(second).ledger_id])
     way.left = 3
     way.release()
     await asyncio.wait_for(way.dead.wait(), 10)
-    found = await shared.get(log_key(NAME))
+    found = await shared.get(managed_ledger_key(NAME))
     assert found is not None
-    for info in decode_log(found.value).ledgers:
+    for info in decode_ledger_info(found.value).ledgers:
         assert await shared.get(ledger_key(info.ledger_id)) is not None
 
 
 async def live(world: World, needed: list[bytes]) -> None:
     """Rolls, a failed add, an empty ledger, a trim, a close; `needed` follows what must be there."""
-    log = await world.open(keep=False, entries_per_ledger_max=2)
-    log.listener = listener = Needed(needed)
-    cursor = await log.open_cursor("s", EARLIEST)
-    await fill(log, 5)
+    ledger = await world.open(keep=False, entries_per_ledger_max=2)
+    ledger.writer.listener = listener = Needed(needed)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 5)
     for refused in (1, 2):  # a ledger with entries ends, then one without
         world.ledgers.refuse = lambda ledger, entry_id: WRITE_FAILED
-        log.add(b"refused", 1, None)
+        ledger.writer.add(b"refused", 1, None)
         await until(lambda refused=refused: len(listener.failed) == refused)
         world.ledgers.refuse = lambda ledger, entry_id: OK
-        await until(lambda: log.state is LogState.OPEN)
-    await fill(log, 3)
+        await until(lambda: ledger.state is ManagedLedgerState.OPEN)
+    await fill(ledger, 3)
     del needed[:2]
-    cursor.acknowledge_cumulative(Position(log.ledger_infos()[0].ledger_id, 1))
-    await fill(log, 2)
-    await log.close()
+    cursor.acknowledge_cumulative(Position(ledger.ledgers.infos()[0].ledger_id, 1))
+    await fill(ledger, 2)
+    await ledger.close()
 
 
 class Needed(Recorder):
@@ -215,7 +217,7 @@ async def writes_of_a_life() -> int:
     return plenty - way.left
 
 
-async def test_a_crash_between_any_two_writes_loses_nothing_and_leaves_nothing() -> None:
+async def test_crash_between_any_two_writes_loses_no_entry_and_leaves_no_ledger() -> None:
     count = await writes_of_a_life()
     assert count > 15
     for writes in range(count):

@@ -1,4 +1,4 @@
-"""A store of each kind, with the same promises; the one in ZooKeeper where Java is at hand."""
+"""A metadata store of each kind; the one in ZooKeeper needs Java."""
 
 from __future__ import annotations
 

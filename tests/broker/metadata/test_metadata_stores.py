@@ -1,4 +1,4 @@
-"""What every metadata store promises, and what the durable one promises beyond it."""
+"""The contract of MetadataStore, kept by all three stores, and the durability of the SQLite store."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from broker.model.errors import BadVersion, MetadataError
 ROOT = Path(__file__).parents[3]
 
 
-async def test_a_key_that_was_never_put_is_none(store):
+async def test_get_returns_none_for_a_missing_key(store):
     assert await store.get("/a") is None
 
 
-async def test_versions_count_the_puts_from_zero(store):
+async def test_put_counts_versions_from_zero(store):
     assert await store.put("/a", b"1") == 0
     assert await store.put("/a", b"2") == 1
     assert await store.get("/a") == Versioned(b"2", 1)
 
 
-async def test_a_put_with_the_wrong_version_changes_nothing(store):
+async def test_put_with_the_wrong_version_changes_nothing(store):
     await store.put("/a", b"1", ABSENT)
     for wrong in (ABSENT, 1, 7):
         with pytest.raises(BadVersion):
@@ -39,7 +39,7 @@ async def test_a_put_with_the_wrong_version_changes_nothing(store):
     assert await store.get("/b") is None
 
 
-async def test_a_deleted_key_starts_again_at_zero(store):
+async def test_deleted_key_starts_again_at_version_zero(store):
     await store.put("/a", b"1")
     await store.put("/a", b"1")
     await store.delete("/a")
@@ -47,7 +47,7 @@ async def test_a_deleted_key_starts_again_at_zero(store):
     assert await store.put("/a", b"2", ABSENT) == 0
 
 
-async def test_delete_minds_the_version_and_forgives_what_is_missing(store):
+async def test_delete_compares_the_version_and_accepts_a_missing_key(store):
     await store.delete("/a")
     with pytest.raises(BadVersion):
         await store.delete("/a", 0)
@@ -58,7 +58,7 @@ async def test_delete_minds_the_version_and_forgives_what_is_missing(store):
     assert await store.get("/a") is None
 
 
-async def test_children_are_the_names_one_level_below(store):
+async def test_children_returns_the_names_one_level_below(store):
     for key in ("/x/a", "/x/a-b", "/x/a/1", "/x/a/2", "/x/a0", "/x/b/deep/er", "/x/ü", "/xy/no", "/w"):
         await store.put(key, b"v")
     assert await store.children("/x") == ["a", "a-b", "a0", "b", "ü"]
@@ -68,7 +68,7 @@ async def test_children_are_the_names_one_level_below(store):
     assert await store.children("/x/a-b") == []
 
 
-async def test_a_child_is_gone_when_nothing_of_it_is_left(store):
+async def test_child_disappears_with_its_last_key(store):
     await store.put("/x/a/1", b"v")
     await store.put("/x/a", b"v")
     await store.delete("/x/a/1")
@@ -78,14 +78,14 @@ async def test_a_child_is_gone_when_nothing_of_it_is_left(store):
     assert await store.children("") == []
 
 
-async def test_writes_happen_in_the_order_in_which_they_were_asked_for(store):
+async def test_writes_are_applied_in_the_order_of_calls(store):
     writes = [asyncio.ensure_future(store.put("/a", b"%d" % number)) for number in range(50)]
     assert await writes[-1] == 49
     assert await store.get("/a") == Versioned(b"49", 49)
     assert [await write for write in writes] == list(range(50))
 
 
-async def test_one_refused_write_does_not_touch_its_neighbours(store):
+async def test_refused_write_does_not_affect_other_writes(store):
     outcomes = await asyncio.gather(
         store.put("/a", b"1"), store.put("/b", b"1", 5), store.put("/c", b"1"), return_exceptions=True
     )
@@ -93,7 +93,7 @@ async def test_one_refused_write_does_not_touch_its_neighbours(store):
     assert isinstance(outcomes[1], BadVersion)
 
 
-async def test_writes_that_belong_together_happen_together(store):
+async def test_put_all_writes_every_key(store):
     await store.put("/a", b"1")
     assert await store.put_all([Put("/a", b"2", 0), Put("/deep/er/b", b"1", ABSENT)]) == [1, 0]
     assert await store.get("/a") == Versioned(b"2", 1)
@@ -103,7 +103,7 @@ async def test_writes_that_belong_together_happen_together(store):
 
 @pytest.mark.parametrize(("key", "expected"), [("/a", ABSENT), ("/a", 7), ("/other", 0)], ids=str)
 @pytest.mark.parametrize("first", [True, False])
-async def test_one_that_mismatches_keeps_all_from_happening(store, key, expected, first):
+async def test_put_all_writes_nothing_when_one_version_mismatches(store, key, expected, first):
     await store.put("/a", b"1")
     await store.put("/deep/er", b"1")
     puts = [Put("/new/b", b"1", ABSENT), Put("/deep/er", b"2", 0)]
@@ -116,7 +116,7 @@ async def test_one_that_mismatches_keeps_all_from_happening(store, key, expected
     assert await store.put("/new/b", b"1", ABSENT) == 0
 
 
-async def test_a_key_above_others_may_be_one_of_those_that_belong_together(store):
+async def test_put_all_accepts_a_key_above_others(store):
     await store.put("/x/a/1", b"v")
     puts = [Put("/x/a", b"1", ABSENT), Put("/x/b", b"1", ABSENT)]
     above, beside = await store.put_all(puts)
@@ -126,13 +126,13 @@ async def test_a_key_above_others_may_be_one_of_those_that_belong_together(store
         await store.put_all(puts)
 
 
-async def test_writes_that_belong_together_keep_their_place_among_the_others(store):
+async def test_put_all_keeps_its_place_among_other_writes(store):
     writes = [store.put("/a", b"0"), store.put_all([Put("/b", b"1", ABSENT), Put("/a", b"1", 0)])]
     writes += [store.put("/a", b"2", 1), store.put_all([Put("/a", b"3", 2), Put("/b", b"2", 0)])]
     assert await asyncio.gather(*writes) == [0, [0, 1], 2, [3, 1]]
 
 
-async def test_sqlite_keeps_everything_over_a_close(tmp_path):
+async def test_sqlite_keeps_values_over_a_close(tmp_path):
     store = SqliteMetadataStore(tmp_path / "m.db")
     await store.put("/a/b", b"\0\xff")
     await store.put("/a/b", b"\0\xfe")
@@ -161,7 +161,7 @@ async def test_sqlite_commits_many_waiting_writes_together(tmp_path):
     await store.close()
 
 
-async def test_sqlite_survives_a_disk_that_is_full_for_a_while(tmp_path):
+async def test_sqlite_fails_and_recovers_when_the_disk_is_full(tmp_path):
     store = SqliteMetadataStore(tmp_path / "m.db")
     await store.put("/a", b"1")
     pages = store._reader.execute("PRAGMA page_count").fetchone()[0]
@@ -179,7 +179,7 @@ async def test_sqlite_survives_a_disk_that_is_full_for_a_while(tmp_path):
     await store.close()
 
 
-async def test_sqlite_says_which_file_cannot_be_opened(tmp_path):
+async def test_sqlite_names_the_file_that_cannot_be_opened(tmp_path):
     with pytest.raises(MetadataError, match="missing"):
         SqliteMetadataStore(tmp_path / "missing" / "m.db")
 
@@ -202,7 +202,7 @@ asyncio.run(main())
 
 
 def write_until_killed(path: Path) -> int:
-    """How many writes had been answered when the writer was killed."""
+    """Run the writer, kill it, and return the number of writes that it saw answered."""
     with subprocess.Popen(
         [sys.executable, "-c", CRASHING_WRITER, str(path)], stdout=subprocess.PIPE, cwd=ROOT, text=True
     ) as writer:

@@ -1,4 +1,4 @@
-"""The store in a real ZooKeeper: its nodes, lost connections and sessions, ledger ids, and the bookies beside it."""
+"""The store in a real ZooKeeper: nodes, lost connections and sessions, ledger ids, available bookies."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tests.interop.support import wait_until
 from tests.support.java import ZooKeeper
 from tests.support.ports import free_port
 from zookeeper.session import ZookeeperSession
-from zookeeper.url import ZookeeperUrl, parse_store_url
+from zookeeper.url import ZookeeperUrl
 
 SESSION_S = 4.0
 
 
-async def test_a_close_without_zookeeper_fails_what_waits_for_it() -> None:
+async def test_close_fails_waiting_writes_while_zookeeper_is_away() -> None:
     client = SimpleNamespace(client_id=(1, b""), stop=lambda: None, close=lambda: None)
     session = ZookeeperSession(client, ZookeeperUrl("zk", ""))  # type: ignore[arg-type]
     requests = ZookeeperRequests(session)
@@ -42,28 +42,7 @@ async def test_a_close_without_zookeeper_fails_what_waits_for_it() -> None:
             await write
 
 
-@pytest.mark.parametrize(
-    ("text", "url"),
-    [
-        ("zk:one:2181", ZookeeperUrl("one:2181", "")),
-        ("zk:one:2181,two:2181/a/b/", ZookeeperUrl("one:2181,two:2181", "/a/b")),
-        ("zk:one;two/a", ZookeeperUrl("one,two", "/a")),
-        ("zk://one:2181/a", ZookeeperUrl("one:2181", "/a")),
-        ("file:/a/b", None),
-        ("memory:local", None),
-    ],
-)
-def test_urls(text: str, url: ZookeeperUrl | None) -> None:
-    assert parse_store_url(text) == url
-
-
-@pytest.mark.parametrize("text", ["zk:", "zk:/chroot", "zk:one,,two", "zk:one//a"])
-def test_what_is_no_url(text: str) -> None:
-    with pytest.raises(ValueError, match="allowed is zk:"):
-        parse_store_url(text)
-
-
-async def test_without_zookeeper_the_reason_is_told() -> None:
+async def test_open_names_the_servers_when_no_zookeeper_answers() -> None:
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(MetadataError, match=f"no ZooKeeper at {address} within 0.3 s"):
         await ZookeeperMetadataStore.open(ZookeeperUrl(address, ""), session_timeout_s=0.3, timeout_s=1)
@@ -86,7 +65,7 @@ def observer(zookeeper: ZooKeeper, root: str) -> Iterator[KazooClient]:
 
 
 def end_session(client: KazooClient, hosts: str) -> None:
-    """Whoever takes over a session and ends it, ends it for its owner too."""
+    """A client that takes a session over and ends it, ends it for its owner too."""
     thief = KazooClient(hosts=hosts, client_id=client.client_id)
     thief.start()
     thief.stop()
@@ -99,20 +78,22 @@ async def become(condition: Callable[[], object], what: str) -> None:
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_a_key_is_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
+async def test_key_is_stored_as_a_node(shared: ZookeeperMetadataStore, observer: KazooClient) -> None:
     await shared.put("/managed-ledgers/public/default/persistent/t", b"{}")
     await shared.put("/managed-ledgers/public/default/persistent/t", b'{"a":1}')
     value, stat = await asyncio.to_thread(observer.get, "/managed-ledgers/public/default/persistent/t")
     assert (value, stat.version) == (b'{"a":1}', 1)
-    assert await shared.get("/managed-ledgers/public/default") is None, "nobody has put it"
+    assert await shared.get("/managed-ledgers/public/default") is None, (
+        "a parent without a value counts as absent"
+    )
     await shared.delete("/managed-ledgers/public/default/persistent/t", 1)
     left = await asyncio.to_thread(observer.get_children, "/")
-    assert "managed-ledgers" not in left, "nodes without a value went with the last key below them"
+    assert "managed-ledgers" not in left, "nodes without a value are removed with the last key below them"
 
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
+async def test_key_above_another_can_be_put(shared: ZookeeperMetadataStore) -> None:
     await shared.put("/a/b/c", b"1")
     version = await shared.put("/a/b", b"2", ABSENT)
     assert await shared.get("/a/b") == Versioned(b"2", version)
@@ -125,7 +106,7 @@ async def test_a_node_above_another_can_be_put(shared: ZookeeperMetadataStore) -
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) -> None:
+async def test_keys_and_values_that_no_node_can_have_are_refused(shared: ZookeeperMetadataStore) -> None:
     assert await shared.put("/big", b"x" * VALUE_BYTES_MAX) == 0
     for value in (b"", b"x" * (VALUE_BYTES_MAX + 1)):
         with pytest.raises(MetadataError, match="/v"):
@@ -137,7 +118,7 @@ async def test_what_no_node_can_hold_is_refused(shared: ZookeeperMetadataStore) 
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_a_session_that_expired_is_replaced(
+async def test_expired_session_is_replaced(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="broker.metadata.zookeeper_requests")
@@ -153,14 +134,14 @@ async def test_a_session_that_expired_is_replaced(
 
 
 async def count_up(store: ZookeeperMetadataStore, version: int, count: int) -> int:
-    """Each put wants the version that the one before it answered."""
+    """Each put compares with the version that the one before it returned."""
     for number in range(version + 1, version + count + 1):
         version = await store.put("/a", b"%d" % number, version)
     return version
 
 
 async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
-    """A key that is there and a new one, as a log's list and its next ledger."""
+    """Write an existing key and a new one together, as a log's list and its next ledger."""
     version = ABSENT
     for number in range(count):
         puts = [Put("/list", b"%d" % number, version), Put(f"/l/{number}", b"v", ABSENT)]
@@ -171,8 +152,8 @@ async def begin_together(store: ZookeeperMetadataStore, count: int) -> int:
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
-    """Compare-and-set by one writer: whatever was carried out without an answer is recognised as its own."""
+async def test_writes_are_applied_once_across_kills_of_zookeeper(mortal: ZooKeeper, root: str) -> None:
+    """Compare-and-set by one writer: a write that was carried out without an answer is known as its own."""
     store = await open_store(mortal.address, root)
     version = await store.put("/a", b"0")
     writing = asyncio.create_task(count_up(store, version, 1500))
@@ -191,7 +172,7 @@ async def test_writes_outlive_kills_of_zookeeper(mortal: ZooKeeper, root: str) -
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: str) -> None:
+async def test_reads_and_close_time_out_while_zookeeper_is_away(mortal: ZooKeeper, root: str) -> None:
     url = ZookeeperUrl(mortal.address, root)
     store = await ZookeeperMetadataStore.open(url, session_timeout_s=SESSION_S, timeout_s=0.3)
     await store.put("/a", b"0")
@@ -207,7 +188,7 @@ async def test_reads_and_a_close_do_not_wait_for_ever(mortal: ZooKeeper, root: s
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_ledger_ids_are_those_of_every_bookkeeper_client(
+async def test_ledger_ids_are_unique_among_clients(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str, observer: KazooClient
 ) -> None:
     other = await open_store(zookeeper.address, root)
@@ -221,7 +202,7 @@ async def test_ledger_ids_are_those_of_every_bookkeeper_client(
 
 @pytest.mark.peer
 @pytest.mark.slow
-async def test_bookies_come_go_and_come_back(
+async def test_available_bookies_follow_registrations(
     shared: ZookeeperMetadataStore, zookeeper: ZooKeeper, root: str
 ) -> None:
     seen: list[dict[str, str]] = []
@@ -243,7 +224,7 @@ async def test_bookies_come_go_and_come_back(
     await are({"first": "127.0.0.1:1", "second:3181": "127.0.0.1:2"})
     await asyncio.to_thread(first.close)
     await are({"second:3181": "127.0.0.1:2"})
-    # What changes while nobody could see it is seen afterwards.
+    # A change during an expired session is seen in the next one.
     await asyncio.to_thread(end_session, shared.requests.client, zookeeper.address)
     first = await asyncio.to_thread(register, "first", 3)
     await are({"first": "127.0.0.1:3", "second:3181": "127.0.0.1:2"})

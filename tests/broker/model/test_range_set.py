@@ -28,7 +28,7 @@ def naive_ranges(model: set[tuple[int, int]]) -> list[EntryRange]:
 
 @settings(deadline=None)
 @given(st.lists(operations, max_size=40), ledgers, entries, entries, st.integers(0, 12))
-def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, last, ranges_max):
+def test_range_set_agrees_with_a_set_of_positions(script, ledger_id, entry_id, last, ranges_max):
     ranges = RangeSet()
     model: set[tuple[int, int]] = set()
     for name, *arguments in script:
@@ -61,7 +61,7 @@ def test_it_answers_as_a_set_of_positions_would(script, ledger_id, entry_id, las
     )
 
 
-def test_what_has_been_taken_out_leaves_no_pages_behind():
+def test_removed_entries_leave_no_pages():
     ranges = RangeSet()
     assert ranges.add_bits(7, 0, (1 << 10_001) - 1) == 10_001
     assert ranges.remove_through(7, 10_000) == 10_001
@@ -69,7 +69,7 @@ def test_what_has_been_taken_out_leaves_no_pages_behind():
     assert not ranges
 
 
-def test_clear_forgets_everything():
+def test_range_set_is_empty_after_clear():
     ranges = RangeSet()
     ranges.add(1, 5)
     ranges.clear()

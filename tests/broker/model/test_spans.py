@@ -26,5 +26,5 @@ from broker.model.spans import span
         (86_400 * 3 + 4 * 3600 + 59 * 60, "3 d 4 h"),
     ],
 )
-def test_spans(seconds: float, text: str) -> None:
+def test_span_is_written_in_words(seconds: float, text: str) -> None:
     assert span(seconds) == text

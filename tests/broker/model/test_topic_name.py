@@ -19,7 +19,7 @@ from broker.model.topic_name import TopicName, parse_topic_name
         ("non-persistent://t/n/x", "non-persistent://t/n/x"),
     ],
 )
-def test_short_names_are_completed(text: str, full: str) -> None:
+def test_parse_completes_short_names(text: str, full: str) -> None:
     assert str(parse_topic_name(text)) == full
     assert parse_topic_name(full) == parse_topic_name(text)
 
@@ -29,12 +29,12 @@ def test_short_names_are_completed(text: str, full: str) -> None:
     ["", "a/b", "file://t/n/x", "persistent://t/n", "persistent://t/n/ ", "persistent://t/c/n/x", "persistent://t t/n/x",
      "persistent://t/ñ/x", "t/n/"],
 )  # fmt: skip
-def test_bad_names_are_refused(text: str) -> None:
+def test_parse_refuses_bad_names(text: str) -> None:
     with pytest.raises(InvalidTopicName):
         parse_topic_name(text)
 
 
-def test_partitions() -> None:
+def test_partition_number_is_parsed_from_the_name() -> None:
     base = parse_topic_name("t/n/x")
     assert base.partition == -1
     assert base.base is base
@@ -46,7 +46,7 @@ def test_partitions() -> None:
 
 
 @given(st.text(min_size=1, max_size=20))
-def test_any_local_name_fits_into_a_ledger_name(local: str) -> None:
+def test_ledger_name_holds_any_local_name(local: str) -> None:
     name = TopicName("persistent", "t", "n", local)
     prefix, _, last = name.ledger_name.rpartition("/")
     assert prefix == "t/n/persistent"

@@ -1,4 +1,4 @@
-"""A place that somebody holds who may be gone: the holder is asked before the newcomer is refused."""
+"""The PING that is sent to the holder of a name before another client is refused it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def two_clients(want: Callable[[Client], object], timeout_s: float) -> tup
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-async def test_a_holder_that_answers_keeps_its_place(kind: int) -> None:
+async def test_client_that_answers_the_ping_keeps_its_place(kind: int) -> None:
     first, second = await two_clients(WANTS[kind], 30)
     assert await first.names() == ["PING"]
     assert await second.names() == []
@@ -39,7 +39,7 @@ async def test_a_holder_that_answers_keeps_its_place(kind: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-async def test_a_holder_that_is_gone_makes_room(kind: int) -> None:
+async def test_client_that_is_gone_loses_its_place_to_the_next_one(kind: int) -> None:
     first, second = await two_clients(WANTS[kind], 0.01)
     assert await first.names() == ["PING"]
     while not first.transport.aborted:
@@ -50,7 +50,7 @@ async def test_a_holder_that_is_gone_makes_room(kind: int) -> None:
     assert await second.names() == [SUCCESS[kind]]
 
 
-async def test_nobody_is_asked_where_the_check_is_off() -> None:
+async def test_no_ping_is_sent_when_the_liveness_check_is_off() -> None:
     first, second = await two_clients(WANTS[0], 0)
     assert await second.names() == ["ERROR"]
     assert await first.names() == []

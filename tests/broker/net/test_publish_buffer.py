@@ -1,4 +1,4 @@
-"""PublishBuffer: who brings too much waits until half is free, or until the limit is another one."""
+"""PublishBuffer: connections wait above the limit until half is free or the limit changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Reader:
 
 
 @pytest.mark.parametrize(("limit", "resumed"), [(150, 0), (300, 1), (0, 1)])
-def test_a_larger_limit_lets_go_on_who_waits(limit: int, resumed: int) -> None:
+def test_larger_limit_resumes_waiting_connections(limit: int, resumed: int) -> None:
     buffer, reader = PublishBuffer(100), Reader()
     assert buffer.take(120)
     buffer.wait(reader)
@@ -24,7 +24,7 @@ def test_a_larger_limit_lets_go_on_who_waits(limit: int, resumed: int) -> None:
     assert not buffer.take(10)
 
 
-def test_a_smaller_limit_holds_for_what_comes_next() -> None:
+def test_smaller_limit_acts_on_later_messages() -> None:
     buffer = PublishBuffer(0)
     assert not buffer.take(120)
     buffer.resize(100)

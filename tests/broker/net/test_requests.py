@@ -1,4 +1,4 @@
-"""Requests that take time: ids that are used again, connections that break in the middle, answers in order."""
+"""Requests that wait: reused ids, connections lost meanwhile, and the order of answers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ REQUESTS: list[Callable[[Client], object]] = [
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 9])
 @pytest.mark.parametrize("request_number", range(len(REQUESTS)))
-async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_behind(
+async def test_connection_lost_during_a_request_leaves_nothing_behind(
     request_number: int, turns: int
 ) -> None:
     stage = Stage()
@@ -68,14 +68,14 @@ async def test_a_connection_that_breaks_in_the_middle_leaves_nothing_behind(
     assert (topic.access.producers, topic.access.waiting, topic.access.exclusive) == ({}, [], None)
     assert all(found.consumers == [] for found in topic.subscriptions.values())
     assert all(found.durable for found in topic.subscriptions.values())
-    assert set(topic.ledger.cursors) == set(topic.subscriptions)
+    assert set(topic.ledger.cursors.by_name) == set(topic.subscriptions)
     assert stage.registry._watchers == []
-    assert port.ground.connections == set()
-    assert (client.cnx.consumers, client.cnx.producers, client.cnx.out) == ({}, {}, [])
+    assert port.context.connections == set()
+    assert (client.cnx.consumers, client.cnx.producers, client.cnx.outbox.frames) == ({}, {}, [])
     assert port.tasks._tasks == set()
 
 
-async def test_an_id_that_is_used_again_belongs_to_the_later_request() -> None:
+async def test_reused_id_belongs_to_the_later_request() -> None:
     stage = Stage(consumers_max_per_topic=1)
     port = Port(stage)
     client, other = await port.client(), await port.client()
@@ -94,7 +94,7 @@ async def test_an_id_that_is_used_again_belongs_to_the_later_request() -> None:
     assert await client.names() == ["SEND_RECEIPT"]
 
 
-async def test_a_consumer_that_is_closed_while_it_is_opened_is_gone() -> None:
+async def test_consumer_closed_while_it_is_opened_is_removed() -> None:
     stage = Stage()
     client = await Port(stage).client()
     client.subscribe(0)
@@ -104,7 +104,7 @@ async def test_a_consumer_that_is_closed_while_it_is_opened_is_gone() -> None:
     assert [one.consumer_id for one in topic_of(stage).subscriptions["s"].consumers] == [1]
 
 
-async def test_the_same_request_again() -> None:
+async def test_repeated_request_is_refused_while_open_and_confirmed_afterwards() -> None:
     stage = Stage()
     client = await Port(stage).client()
     client.produce(0)
@@ -117,7 +117,7 @@ async def test_the_same_request_again() -> None:
     assert sorted(await client.names()) == ["PRODUCER_SUCCESS", "SUCCESS"]
 
 
-async def test_receipts_go_before_the_answer_to_close() -> None:
+async def test_receipts_are_sent_before_the_answer_to_close_producer() -> None:
     client = await Port(Stage()).client()
     client.produce(0)
     await client.hear()
@@ -126,10 +126,10 @@ async def test_receipts_go_before_the_answer_to_close() -> None:
     client.say(BaseCommand.CLOSE_PRODUCER, "close_producer", producer_id=0)
     assert await client.names() == ["SEND_RECEIPT"] * 3 + ["SUCCESS"]
     client.publish(3)
-    assert client.transport.closing, "nobody publishes through a producer that was closed"
+    assert client.transport.closing, "a closed producer cannot publish"
 
 
-async def test_sends_behind_a_close_by_the_broker_are_ignored() -> None:
+async def test_sends_are_ignored_after_the_broker_closed_the_producer() -> None:
     stage = Stage()
     client = await Port(stage).client()
     client.produce(0)
@@ -149,7 +149,7 @@ async def test_sends_behind_a_close_by_the_broker_are_ignored() -> None:
     assert len(client.cnx.closed_producers) == CLOSED_PRODUCERS_MAX
 
 
-async def test_a_fenced_producer_notices_with_its_next_message() -> None:
+async def test_fenced_producer_loses_its_connection_with_its_next_message() -> None:
     stage = Stage()
     port = Port(stage)
     fenced, fencing = await port.client(), await port.client()
@@ -162,7 +162,7 @@ async def test_a_fenced_producer_notices_with_its_next_message() -> None:
     assert fenced.transport.closing
 
 
-async def test_one_who_waits_is_told_when_it_is_ready() -> None:
+async def test_waiting_producer_is_told_when_it_is_ready() -> None:
     stage = Stage()
     port = Port(stage)
     first, second = await port.client(), await port.client()
@@ -177,7 +177,7 @@ async def test_one_who_waits_is_told_when_it_is_ready() -> None:
     assert answer.producer_success.request_id == request_id
 
 
-async def test_a_watcher_is_made_once() -> None:
+async def test_two_requests_for_one_watcher_id_create_one_watcher() -> None:
     stage = Stage()
     client = await Port(stage).client()
     stage.metadata.gate = asyncio.Event()

@@ -1,4 +1,4 @@
-"""One connection: what is read and when not, what is closed and when, and that nothing stays behind."""
+"""ServerCnx: back-pressure, keep-alive, and closing after invalid bytes or a defect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def topic_of(stage: Stage) -> PersistentTopic:
     return topic
 
 
-async def test_receipts_come_in_order_and_in_one_write_a_turn() -> None:
+async def test_receipts_are_written_in_order_and_once_per_turn() -> None:
     stage = Stage()
     client = await a_producer(Port(stage))
     client.publish(0)
@@ -41,7 +41,7 @@ async def test_receipts_come_in_order_and_in_one_write_a_turn() -> None:
 
 
 @pytest.mark.parametrize("copy_entries", [False, True])
-async def test_any_fragmentation_stores_the_same(copy_entries: bool) -> None:
+async def test_messages_are_stored_alike_however_their_bytes_are_fragmented(copy_entries: bool) -> None:
     stage = Stage()
     port = Port(stage, copy_entries=copy_entries, receive_buffer_min=64, receive_buffer_initial=64)
     client = await a_producer(port)
@@ -88,17 +88,17 @@ async def test_reading_stops_while_too_much_is_pending(
         answer()
     assert len(await client.hear()) == 4
     assert client.transport.reading
-    assert client.port.ground.publish_buffer.used_bytes == 0
+    assert client.port.context.publish_buffer.used_bytes == 0
 
 
-async def test_the_limit_of_pending_publishes_can_be_off() -> None:
+async def test_reading_goes_on_when_the_limit_of_pending_publishes_is_off() -> None:
     client = await a_producer(Port(Stage(), pending_publishes_max=0))
     client.publish(0)
     assert client.transport.reading
     assert await client.names() == ["SEND_RECEIPT"]
 
 
-async def test_a_connection_that_breaks_gives_its_bytes_back() -> None:
+async def test_broken_connection_returns_its_bytes_to_the_publish_buffer() -> None:
     stage = Stage()
     port = Port(stage, publish_buffer_bytes_max=100)
     client = await a_producer(port)
@@ -111,11 +111,11 @@ async def test_a_connection_that_breaks_gives_its_bytes_back() -> None:
     await client.lose()
     await other.hear()
     assert other.transport.reading
-    assert port.ground.publish_buffer.used_bytes == 0
-    assert client.cnx.out == []
+    assert port.context.publish_buffer.used_bytes == 0
+    assert client.cnx.outbox.frames == []
 
 
-async def test_a_client_that_does_not_read_is_sent_no_more_and_then_the_rest() -> None:
+async def test_client_that_does_not_read_gets_the_rest_when_it_reads_again() -> None:
     stage = Stage()
     port = Port(stage)
     client = await port.client()
@@ -133,7 +133,7 @@ async def test_a_client_that_does_not_read_is_sent_no_more_and_then_the_rest() -
     assert client.transport.reading
 
 
-async def test_keep_alive_asks_once_and_then_closes() -> None:
+async def test_keep_alive_sends_one_ping_and_then_closes() -> None:
     stage = Stage()
     client = await Port(stage).client()
     await stage.fire()
@@ -148,7 +148,7 @@ async def test_keep_alive_asks_once_and_then_closes() -> None:
     assert client.transport.closing
 
 
-async def test_a_client_that_takes_nothing_for_two_intervals_is_dropped() -> None:
+async def test_connection_is_aborted_when_the_client_takes_nothing_for_two_intervals() -> None:
     stage = Stage()
     client = await Port(stage).client()
     client.transport.stuck = True
@@ -165,7 +165,7 @@ async def test_a_client_that_takes_nothing_for_two_intervals_is_dropped() -> Non
 
 
 @pytest.mark.parametrize("data", [b"\0\0\0\4\0\0\0\5", b"\xff" * 8, b"\0\0\0\5\0\0\0\1\xff"])
-async def test_nonsense_costs_one_connection_and_one_line(
+async def test_invalid_bytes_close_one_connection_with_one_log_line(
     data: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = Stage()
@@ -180,7 +180,7 @@ async def test_nonsense_costs_one_connection_and_one_line(
     assert await other.names() == ["SEND_RECEIPT"]
 
 
-async def test_a_defect_in_a_request_costs_one_connection_and_one_line(
+async def test_defect_in_a_request_closes_one_connection_with_one_log_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Stage()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker.entry_cache.cache_events import Op, Row
+from broker.entry_cache.observe.cache_events import Op, Row
 from broker.entry_cache.settings import EntryCacheSettings
 from broker.recorder.record_writer import RecordWriter
 from broker.recorder.settings import RecordSettings

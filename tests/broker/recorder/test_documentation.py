@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.cache_events import CAUSES, REASONS, Op
+from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Op
 from broker.recorder.schema import COLUMNS
 from tests.broker.recorder.record_fakes import hit, new_writer, row, settings_row
 
@@ -31,7 +31,7 @@ def test_every_column_and_every_detail_by_number_is_there() -> None:
     assert named == COLUMNS
     assert list(named) == list(COLUMNS)
     assert ", ".join(f"{at} `{reason.value}`" for at, reason in enumerate(REASONS)) in TEXT
-    assert ", ".join(f"{at} `{cause}`" for at, cause in enumerate(CAUSES)) in TEXT
+    assert ", ".join(f"{at} `{cause}`" for at, cause in enumerate(CAUSES_OF_REQUEUES)) in TEXT
 
 
 def test_the_program_runs(

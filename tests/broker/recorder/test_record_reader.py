@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_reader import Found, events, find, read_tables
 from broker.recorder.schema import FACTS_KEY

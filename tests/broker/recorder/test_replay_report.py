@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.entry_cache.cache_events import Op, Row
-from broker.entry_cache.totals import totals_of
+from broker.entry_cache.observe.cache_events import Op, Row
+from broker.entry_cache.observe.totals import totals_of
 from magnetar.__main__ import main
 from tests.broker.entry_cache.test_replay import SETTINGS, Recording, some_life
 from tests.broker.recorder.record_fakes import new_writer

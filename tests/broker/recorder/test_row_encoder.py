@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.names import NamesRead, NamesWriter
 from broker.recorder.row_encoder import Columns, RowEncoder
 from broker.recorder.sampling import in_sample

@@ -1,4 +1,4 @@
-"""What is stored once stays stored once: sequence ids on their way, stored, failed, and after a restart."""
+"""Deduplication: sequence ids that are pushed, stored, failed, and loaded after a restart (PIP-6)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from broker.model.errors import NotAllowed, PersistenceError
 from broker.service.deduplication import Deduplication, Verdict
-from broker.service.deduplication_cursor import DEDUPLICATION_CURSOR
+from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
 from broker.service.persistent_topic import PersistentTopic
 from tests.fakes.messages import message
 from tests.fakes.stage import Stage, port_of
@@ -14,10 +14,10 @@ from tests.fakes.stage import Stage, port_of
 NEW, DUPLICATE, UNKNOWN = Verdict.NEW, Verdict.DUPLICATE, Verdict.UNKNOWN
 
 
-def test_the_three_verdicts() -> None:
+def test_judge_tells_new_duplicate_and_unknown_messages_apart() -> None:
     known = Deduplication({}, producers_max=10)
     assert known.judge("p", 5, 0) is NEW
-    assert known.judge("p", 5, 0) is UNKNOWN, "on its way, and it may still fail"
+    assert known.judge("p", 5, 0) is UNKNOWN, "pushed, and it may still fail"
     known.stored("p", 5, 0)
     assert known.judge("p", 5, 0) is DUPLICATE
     assert known.judge("p", 4, 0) is DUPLICATE
@@ -25,10 +25,10 @@ def test_the_three_verdicts() -> None:
     assert known.judge("p", 6, 9) is NEW, "a batch"
     assert known.judge("p", 9, 0) is UNKNOWN
     known.failed()
-    assert known.judge("p", 6, 9) is NEW, "what failed may come again"
+    assert known.judge("p", 6, 9) is NEW, "a failed message may be sent again"
 
 
-def test_a_chunked_message_is_on_its_way_with_its_last_chunk() -> None:
+def test_chunked_message_counts_as_pushed_with_its_last_chunk() -> None:
     known = Deduplication({}, producers_max=10)
     assert known.judge("p", 1, 0, last_chunk=False) is NEW
     assert known.judge("p", 1, 0, last_chunk=False) is NEW
@@ -37,16 +37,16 @@ def test_a_chunked_message_is_on_its_way_with_its_last_chunk() -> None:
     assert known.judge("p", 1, 0, last_chunk=False) is DUPLICATE
 
 
-def test_what_is_stored_without_being_judged_counts() -> None:
+def test_stored_message_is_a_duplicate_though_it_was_never_judged() -> None:
     known = Deduplication({}, producers_max=10)
     known.stored("p", 7, 0)
     assert known.judge("p", 7, 0) is DUPLICATE
 
 
-def test_only_so_many_producers_that_are_gone_are_remembered() -> None:
+def test_forget_drops_the_oldest_disconnected_producers_above_the_limit() -> None:
     known = Deduplication(dict.fromkeys("abcd", 1), producers_max=2)
     known.forget({"a"})
-    assert list(known.snapshot()) == ["a", "d"]
+    assert list(known.sequence_ids_to_save()) == ["a", "d"]
 
 
 async def published(stage: Stage, topic: PersistentTopic, *sequence_ids: int) -> list[tuple[int, int, int]]:
@@ -58,18 +58,18 @@ async def published(stage: Stage, topic: PersistentTopic, *sequence_ids: int) ->
     return port_of(producer).receipts
 
 
-async def test_a_duplicate_gets_a_receipt_without_a_place() -> None:
+async def test_duplicate_gets_a_receipt_without_a_position() -> None:
     stage = Stage(deduplication=True)
     topic = await stage.open()
     await published(stage, topic, 0, 1)
     assert topic.last_sequence_id("p") == 1
     receipts = await published(stage, topic, 1, 2)
     assert sorted(receipts) == [(1, -1, -1), (2, receipts[-1][1], 2)]
-    assert topic.ledger.number_of_entries == 3
+    assert topic.ledger.ledgers.entries == 3
 
 
 @pytest.mark.parametrize("snapshot_every", [1, 1000])
-async def test_a_topic_that_is_opened_again_knows_what_it_has(snapshot_every: int) -> None:
+async def test_reopened_topic_knows_its_sequence_ids(snapshot_every: int) -> None:
     stage = Stage(deduplication=True, deduplication_snapshot_entries=snapshot_every)
     topic = await stage.open()
     await published(stage, topic, 0, 1, 2)
@@ -79,7 +79,7 @@ async def test_a_topic_that_is_opened_again_knows_what_it_has(snapshot_every: in
     assert (await published(stage, topic, 2))[0][1:] == (-1, -1)
 
 
-async def test_all_chunks_of_a_message_that_comes_again_are_dropped() -> None:
+async def test_all_chunks_of_a_duplicate_message_are_dropped() -> None:
     stage = Stage(deduplication=True)
     topic = await stage.open()
     producer = await stage.producer(topic, "p")
@@ -87,11 +87,11 @@ async def test_all_chunks_of_a_message_that_comes_again_are_dropped() -> None:
         for number in range(3):
             producer.publish(0, 0, 1, message(chunk=(number, 3)), chunk=True)
         await stage.settle()
-    assert topic.ledger.number_of_entries == 3
+    assert topic.ledger.ledgers.entries == 3
     assert [receipt[1:] for receipt in port_of(producer).receipts[3:]] == [(-1, -1)] * 3
 
 
-async def test_what_is_on_its_way_cannot_be_decided() -> None:
+async def test_message_is_refused_while_its_first_copy_is_unconfirmed() -> None:
     stage = Stage(deduplication=True)
     topic = await stage.open()
     producer = await stage.producer(topic, "p")
@@ -104,7 +104,7 @@ async def test_what_is_on_its_way_cannot_be_decided() -> None:
     assert len(port_of(producer).receipts) == 1
 
 
-async def test_the_cursor_of_deduplication_is_nobody_elses_and_goes_with_it() -> None:
+async def test_deduplication_cursor_is_reserved_and_deleted_when_deduplication_ends() -> None:
     stage = Stage(deduplication=True)
     topic = await stage.open()
     await published(stage, topic, 0)
@@ -113,4 +113,4 @@ async def test_the_cursor_of_deduplication_is_nobody_elses_and_goes_with_it() ->
     await stage.run(stage.registry.unload(topic.name))
     await stage.namespaces.set_policy("public/default", "deduplication", False)
     topic = await stage.open()
-    assert DEDUPLICATION_CURSOR not in topic.ledger.cursors, "it would hold back trimming for ever"
+    assert DEDUPLICATION_CURSOR not in topic.ledger.cursors.by_name, "it would hold back trimming for ever"

@@ -1,4 +1,4 @@
-"""The health probe says no as soon as something cannot be kept, and yes again when it can."""
+"""HealthProbe: fails while nothing can be stored, and succeeds again afterwards."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Bench:
         return HealthProbe(ground)  # type: ignore[arg-type]
 
 
-async def test_probes_share_one_entry_a_second() -> None:
+async def test_probes_within_a_second_share_one_entry() -> None:
     bench = Bench()
     await asyncio.gather(*(bench.probe.check() for _ in range(5)))
     await bench.probe.check()
@@ -69,7 +69,7 @@ async def test_probes_share_one_entry_a_second() -> None:
     assert bench.ledgers.added == [(ledger_id, 0), (ledger_id, 1)]
 
 
-async def test_a_refused_entry_is_no_health_and_the_next_probe_begins_anew() -> None:
+async def test_probe_fails_for_a_refused_entry_and_the_next_one_uses_a_new_ledger() -> None:
     bench = Bench()
     bench.ledgers.rc = 101
     with pytest.raises(ServiceNotReady, match="101"):
@@ -79,7 +79,7 @@ async def test_a_refused_entry_is_no_health_and_the_next_probe_begins_anew() -> 
     assert bench.ledgers.added[0][0] != bench.ledgers.added[1][0]
 
 
-async def test_a_bookie_that_says_nothing_is_no_health(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_probe_fails_when_the_bookie_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "TIMEOUT_S", 0.01)
     bench = Bench()
     bench.ledgers.silent = True
@@ -87,7 +87,7 @@ async def test_a_bookie_that_says_nothing_is_no_health(monkeypatch: pytest.Monke
         await bench.probe.check()
 
 
-async def test_the_ledgers_of_probes_do_not_pile_up() -> None:
+async def test_probe_ledgers_are_deleted() -> None:
     bench = Bench()
     for _ in range(ENTRIES_PER_LEDGER + 1):
         await bench.probe.check()

@@ -1,4 +1,4 @@
-"""The namespace registry: what exists, what a change leaves behind after a restart, which error says what."""
+"""Namespaces: tenants, namespaces and policies, after a restart and under errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def opened(store: DictStore) -> Namespaces:
     return namespaces
 
 
-async def test_a_fresh_store_has_public_default_and_the_system_namespace() -> None:
+async def test_open_creates_public_default_and_pulsar_system_in_an_empty_store() -> None:
     namespaces = await opened(DictStore())
     assert namespaces.tenants() == ["public", "pulsar"]
     assert namespaces.exists("public/default")
@@ -55,7 +55,7 @@ async def test_a_fresh_store_has_public_default_and_the_system_namespace() -> No
     assert dict(namespaces.tenant("public")) == {"adminRoles": [], "allowedClusters": ["standalone"]}
 
 
-async def test_what_was_created_and_set_is_there_after_a_restart() -> None:
+async def test_tenants_and_policies_survive_a_restart() -> None:
     store = DictStore()
     namespaces = await opened(store)
     await namespaces.create_tenant("shop", {"adminRoles": ["a"], "allowedClusters": ["standalone"]})
@@ -68,7 +68,7 @@ async def test_what_was_created_and_set_is_there_after_a_restart() -> None:
         assert registry.tenants() == ["public", "pulsar", "shop"]
 
 
-async def test_policies_of_a_topic_stay_until_it_is_deleted() -> None:
+async def test_topic_policies_survive_a_restart_and_end_with_the_topic() -> None:
     store = DictStore()
     namespaces = await opened(store)
     topic = "persistent://public/default/a/b c"
@@ -82,13 +82,13 @@ async def test_policies_of_a_topic_stay_until_it_is_deleted() -> None:
     assert (await opened(store)).topic_policy(topic, "maxMessageSize") is None
 
 
-async def test_two_changes_at_once_both_stay() -> None:
+async def test_concurrent_policy_changes_are_all_kept() -> None:
     namespaces = await opened(DictStore())
     await asyncio.gather(*(namespaces.set_policy("public/default", f"p{n}", n) for n in range(5)))
     assert dict(namespaces.policies("public/default")) == {f"p{n}": n for n in range(5)}
 
 
-async def test_a_tenant_goes_only_after_its_namespaces() -> None:
+async def test_delete_tenant_is_refused_while_it_has_namespaces() -> None:
     store = DictStore()
     namespaces = await opened(store)
     await namespaces.create_tenant("shop", {})
@@ -100,14 +100,14 @@ async def test_a_tenant_goes_only_after_its_namespaces() -> None:
     assert not (await opened(store)).tenant_exists("shop")
 
 
-async def test_a_name_that_begins_like_another_tenant_is_not_its_namespace() -> None:
+async def test_names_lists_no_namespace_of_a_tenant_with_the_same_prefix() -> None:
     namespaces = await opened(DictStore())
     await namespaces.create_tenant("public2", {})
     await namespaces.create("public2/x")
     assert namespaces.names("public") == ["public/default"]
 
 
-async def test_what_is_missing_twice_there_or_badly_named_is_refused() -> None:
+async def test_changes_are_refused_for_unknown_existing_and_invalid_names() -> None:
     namespaces = await opened(DictStore())
     with pytest.raises(NamespaceNotFound, match="Namespace does not exist"):
         namespaces.policies("public/nope")

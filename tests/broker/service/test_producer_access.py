@@ -1,4 +1,4 @@
-"""Who may publish beside whom, who waits, who is fenced, and whose epoch counts."""
+"""ProducerAccess: shared, exclusive, waiting and fenced producers, and their epochs (PIP-68)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def presence(*present: tuple[str, AccessMode]) -> ProducerAccess:
 
 
 @pytest.mark.parametrize(
-    ("mode", "nobody", "beside_shared", "beside_exclusive"),
+    ("mode", "alone", "beside_shared", "beside_exclusive"),
     [
         (SHARED, "in", "in", ProducerBusy),
         (EXCLUSIVE, "in", ProducerFenced, ProducerFenced),
@@ -44,11 +44,11 @@ def presence(*present: tuple[str, AccessMode]) -> ProducerAccess:
         (FENCE, "in", "in", "in"),
     ],
 )
-def test_the_access_table(
-    mode: AccessMode, nobody: object, beside_shared: object, beside_exclusive: object
+def test_access_mode_decides_as_the_table_says(
+    mode: AccessMode, alone: object, beside_shared: object, beside_exclusive: object
 ) -> None:
     for access, expected in (
-        (presence(), nobody),
+        (presence(), alone),
         (presence(("a", SHARED), ("b", SHARED)), beside_shared),
         (presence(("a", EXCLUSIVE)), beside_exclusive),
     ):
@@ -67,7 +67,7 @@ def test_the_access_table(
         assert (access.exclusive is newcomer) == (expected == "in" and mode is not SHARED)
 
 
-def test_a_name_is_taken_once() -> None:
+def test_producer_name_is_refused_while_it_is_in_use() -> None:
     access = presence(("a", SHARED))
     with pytest.raises(ProducerBusy, match="already connected"):
         access.enter(producer("a", SHARED))
@@ -75,7 +75,7 @@ def test_a_name_is_taken_once() -> None:
     access.enter(producer("a", SHARED))
 
 
-def test_each_new_exclusive_producer_has_a_higher_epoch() -> None:
+def test_exclusive_producer_gets_a_higher_epoch_unless_it_brings_the_current_one() -> None:
     access = ProducerAccess()
     epochs = []
     for _ in range(3):
@@ -92,7 +92,7 @@ def test_each_new_exclusive_producer_has_a_higher_epoch() -> None:
         access.enter(producer("a", EXCLUSIVE, epoch=1))
 
 
-def test_whoever_waits_longest_follows() -> None:
+def test_producer_that_waits_longest_gets_access_next() -> None:
     access = presence(("a", EXCLUSIVE))
     first, second, third = (producer(name, WAIT) for name in "bcd")
     for one in (first, second, third):
@@ -104,7 +104,7 @@ def test_whoever_waits_longest_follows() -> None:
     assert access.waiting == [third]
 
 
-async def test_fencing_tells_those_who_waited_and_nothing_to_those_inside() -> None:
+async def test_fencing_fails_waiting_producers_and_marks_present_ones() -> None:
     stage = Stage()
     topic = await stage.open()
     inside = await stage.producer(topic, "a", EXCLUSIVE)
@@ -118,7 +118,7 @@ async def test_fencing_tells_those_who_waited_and_nothing_to_those_inside() -> N
     assert list(topic.access.producers) == ["c"]
 
 
-async def test_the_epoch_survives_the_topic() -> None:
+async def test_access_epoch_survives_unloading_the_topic() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.producer(topic, "a", EXCLUSIVE)
@@ -127,7 +127,7 @@ async def test_the_epoch_survives_the_topic() -> None:
     assert (await stage.producer(topic, "a", EXCLUSIVE)).topic_epoch == 1
 
 
-async def test_an_epoch_that_cannot_be_kept_leaves_nobody_inside() -> None:
+async def test_exclusive_producer_is_refused_when_its_epoch_cannot_be_stored() -> None:
     stage = Stage()
     topic = await stage.open()
     stage.metadata.refusing = True
@@ -138,7 +138,7 @@ async def test_an_epoch_that_cannot_be_kept_leaves_nobody_inside() -> None:
     await stage.producer(topic, "a", EXCLUSIVE)
 
 
-async def test_an_heir_whose_epoch_cannot_be_kept_is_refused() -> None:
+async def test_waiting_producers_are_refused_when_the_epoch_cannot_be_stored() -> None:
     stage = Stage()
     topic = await stage.open()
     holder = await stage.producer(topic, "a", EXCLUSIVE)
@@ -149,7 +149,7 @@ async def test_an_heir_whose_epoch_cannot_be_kept_is_refused() -> None:
     assert (topic.access.producers, topic.access.waiting) == ({}, [])
 
 
-async def test_an_heir_hears_that_it_is_ready() -> None:
+async def test_waiting_producer_is_told_when_it_gets_access() -> None:
     stage = Stage()
     topic = await stage.open()
     holder = await stage.producer(topic, "a", EXCLUSIVE)

@@ -1,4 +1,4 @@
-"""New values reach topics that are open, clients that are connected, and a topic that is just being opened."""
+"""Settings changed at run time reach open topics, connected clients, and topics that are being opened."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from broker.model.errors import NotAllowed, SubscriptionNotFound, TopicNotFound
 from broker.model.topic_name import parse_topic_name
-from broker.service.key_shared import sticky_hash_of
+from broker.service.dispatch.key_shared import sticky_hash_of
 from tests.fakes.stage import KEY_SHARED, TOPIC, Stage
 
 
@@ -19,7 +19,7 @@ def reconfigure(stage: Stage, *, backlog_cursors: int = 0, **settings: object) -
     registry.reconfigure(ledgers, replace(registry.settings, **settings))  # type: ignore[arg-type]
 
 
-async def test_how_much_a_connected_consumer_is_given_in_a_row() -> None:
+async def test_round_robin_size_changes_for_connected_consumers() -> None:
     stage = Stage(round_robin_entries_max=1)
     topic = await stage.open()
     _, _, first = await stage.consume(topic, permits=100)
@@ -33,7 +33,7 @@ async def test_how_much_a_connected_consumer_is_given_in_a_row() -> None:
     assert [entry_id for _, entry_id in first.keys] in ([4, 5], [6, 7])
 
 
-async def test_a_limit_that_is_raised_wakes_who_it_held_back() -> None:
+async def test_raised_look_ahead_limit_wakes_the_dispatcher() -> None:
     stage = Stage(look_ahead_per_consumer=0, look_ahead_per_subscription=2, read_entries_max=2)
     topic = await stage.open()
     _, _, asleep = await stage.consume(topic, KEY_SHARED, ranges=((0, 32767),))
@@ -48,7 +48,7 @@ async def test_a_limit_that_is_raised_wakes_who_it_held_back() -> None:
     assert (len(asleep.got), len(awake.got)) == (0, len(free))
 
 
-async def test_redeliveries_are_counted_from_when_it_is_asked_for() -> None:
+async def test_redelivery_tracker_shows_counts_once_it_is_switched_on() -> None:
     stage = Stage(redelivery_tracker=False)
     topic = await stage.open()
     subscription, consumer, port = await stage.consume(topic, permits=10)
@@ -62,7 +62,7 @@ async def test_redeliveries_are_counted_from_when_it_is_asked_for() -> None:
     assert port.counts[2] == 2
 
 
-async def test_who_may_create_topics_and_how_many_partitions() -> None:
+async def test_rules_for_creating_topics_and_partitions_change_at_run_time() -> None:
     stage = Stage()
     await stage.open()
     reconfigure(stage, auto_topic_creation=False, partitions_max=2)
@@ -70,10 +70,10 @@ async def test_who_may_create_topics_and_how_many_partitions() -> None:
     with pytest.raises(TopicNotFound):
         await stage.run(stage.registry.get(other, create=True))
     with pytest.raises(NotAllowed, match="from 1 to 2"):
-        await stage.run(stage.registry.create_partitioned(other, 3))
+        await stage.run(stage.partitioned.create(other, 3))
 
 
-async def test_subscriptions_of_an_open_topic() -> None:
+async def test_rule_for_creating_subscriptions_changes_for_an_open_topic() -> None:
     stage = Stage()
     topic = await stage.open()
     reconfigure(stage, auto_subscription_creation=False)
@@ -81,7 +81,7 @@ async def test_subscriptions_of_an_open_topic() -> None:
         await stage.consume(topic)
 
 
-async def test_a_topic_that_is_being_opened_gets_what_holds_when_it_is_open() -> None:
+async def test_topic_in_opening_gets_settings_changed_meanwhile() -> None:
     stage = Stage()
     await stage.namespaces.open()
     stage.metadata.gate = asyncio.Event()
@@ -93,11 +93,11 @@ async def test_a_topic_that_is_being_opened_gets_what_holds_when_it_is_open() ->
     topic = await stage.run(asyncio.wait_for(opening, 5))
     assert topic is stage.registry.topics[TOPIC]
     assert topic.settings.round_robin_entries_max == 3
-    assert topic.ledger.settings.backlog_cursors_min_for_caching == 2
+    assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2
 
 
-async def test_the_log_of_an_open_topic_follows() -> None:
+async def test_ledger_settings_change_for_an_open_topic() -> None:
     stage = Stage()
     topic = await stage.open()
     reconfigure(stage, backlog_cursors=2)
-    assert topic.ledger.settings.backlog_cursors_min_for_caching == 2
+    assert topic.ledger.context.settings.backlog_cursors_min_for_caching == 2

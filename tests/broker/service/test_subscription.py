@@ -1,4 +1,4 @@
-"""Subscriptions: made, sought, left, ended; and what is left of a reader."""
+"""Subscriptions: creating, seeking, unsubscribing, the end of a topic, and readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fakes.stage import EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, Stage, po
 ALL_KINDS = [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED]
 
 
-async def test_a_subscription_begins_where_it_was_asked_to_and_then_keeps_its_place() -> None:
+async def test_subscription_starts_at_the_requested_end_and_keeps_its_position() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 2)
@@ -32,12 +32,12 @@ async def test_a_subscription_begins_where_it_was_asked_to_and_then_keeps_its_pl
     assert again.keys == [(0, 2)]
 
 
-async def test_what_may_not_be_made() -> None:
+async def test_subscription_is_refused_by_each_rule_about_creating_one() -> None:
     stage = Stage(auto_subscription_creation=False, subscriptions_max=1)
     topic = await stage.open()
     with pytest.raises(SubscriptionNotFound):
         await stage.consume(topic)
-    await stage.run(topic.create_subscription("s", EARLIEST))
+    await stage.run(topic.subscribing.create("s", EARLIEST))
     with pytest.raises(NotAllowed, match="Durable"):
         await stage.consume(topic, durable=False)
     with pytest.raises(NotAllowed, match="maximum number"):
@@ -47,7 +47,7 @@ async def test_what_may_not_be_made() -> None:
 
 
 @pytest.mark.parametrize("kind", ALL_KINDS)
-async def test_seek_closes_the_consumers_and_starts_at_the_message(kind: SubscriptionType) -> None:
+async def test_seek_disconnects_consumers_and_delivers_from_the_position(kind: SubscriptionType) -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 5)
@@ -66,7 +66,7 @@ async def test_seek_closes_the_consumers_and_starts_at_the_message(kind: Subscri
         assert [entry_id for _, entry_id in port.keys] == expected
 
 
-async def test_seek_into_a_batch_delivers_the_rest_of_it() -> None:
+async def test_seek_into_a_batch_delivers_its_remaining_messages() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 1, batch=3)
@@ -76,7 +76,7 @@ async def test_seek_into_a_batch_delivers_the_rest_of_it() -> None:
     assert port.ack_sets == [(0b100,)]
 
 
-async def test_seek_by_time_takes_the_first_that_is_not_older() -> None:
+async def test_seek_by_time_starts_at_the_first_entry_that_is_not_older() -> None:
     stage = Stage()
     topic = await stage.open()
     for _ in range(4):
@@ -88,7 +88,7 @@ async def test_seek_by_time_takes_the_first_that_is_not_older() -> None:
         assert subscription.cursor.read_position == (0, first)
 
 
-async def test_one_seek_at_a_time_and_nobody_joins_meanwhile() -> None:
+async def test_seek_and_subscribe_are_refused_while_a_seek_is_running() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, _, _ = await stage.consume(topic)
@@ -99,7 +99,7 @@ async def test_one_seek_at_a_time_and_nobody_joins_meanwhile() -> None:
         await stage.consume(topic)
 
 
-async def test_a_readers_cursor_goes_with_it() -> None:
+async def test_reader_cursor_is_dropped_when_the_reader_leaves() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 3)
@@ -112,33 +112,33 @@ async def test_a_readers_cursor_goes_with_it() -> None:
     _, consumer, port = await stage.consume(topic, EXCLUSIVE, permits=9, durable=False)
     assert len(port.got) == 3
     subscription.remove_consumer(consumer)
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
     await stage.fire()
 
 
-async def test_a_reader_that_does_not_come_back_after_a_seek_is_forgotten() -> None:
+async def test_reader_cursor_is_dropped_when_the_reader_stays_away_after_a_seek() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, _, _ = await stage.consume(topic, EXCLUSIVE, durable=False)
     await stage.run(subscription.seek(EARLIEST))
     await stage.fire()
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
 
 
-async def test_unsubscribe_needs_to_be_alone_or_forced() -> None:
+async def test_unsubscribe_is_refused_when_other_consumers_are_connected_unless_forced() -> None:
     stage = Stage()
     topic = await stage.open()
     subscription, first, _ = await stage.consume(topic)
     _, _, other = await stage.consume(topic)
     with pytest.raises(MetadataError):
-        await stage.run(topic.unsubscribe(subscription, first, force=False))
+        await stage.run(topic.subscribing.delete(subscription, first, force=False))
     assert len(subscription.consumers) == 2
-    await stage.run(topic.unsubscribe(subscription, first, force=True))
+    await stage.run(topic.subscribing.delete(subscription, first, force=True))
     assert other.events == ["closed"]
-    assert (topic.subscriptions, topic.ledger.cursors) == ({}, {})
+    assert (topic.subscriptions, topic.ledger.cursors.by_name) == ({}, {})
 
 
-async def test_whoever_subscribes_while_the_subscription_is_deleted_gets_a_new_one() -> None:
+async def test_subscribe_creates_a_new_subscription_when_the_old_one_is_being_deleted() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 1)
@@ -146,7 +146,7 @@ async def test_whoever_subscribes_while_the_subscription_is_deleted_gets_a_new_o
     import asyncio
 
     stage.metadata.gate = asyncio.Event()
-    deleting = asyncio.ensure_future(topic.unsubscribe(subscription, first, force=False))
+    deleting = asyncio.ensure_future(topic.subscribing.delete(subscription, first, force=False))
     joining = asyncio.ensure_future(stage.consume(topic, permits=5))
     await stage.settle()
     stage.metadata.gate.set()
@@ -157,7 +157,7 @@ async def test_whoever_subscribes_while_the_subscription_is_deleted_gets_a_new_o
     assert len(port.got) == 1
 
 
-async def test_the_end_is_told_once_to_each_when_everything_is_acknowledged() -> None:
+async def test_end_of_topic_is_sent_once_per_consumer_when_all_is_acknowledged() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 1)
@@ -172,7 +172,7 @@ async def test_the_end_is_told_once_to_each_when_everything_is_acknowledged() ->
     assert (port.events, late.events) == (["end"], ["end"])
 
 
-async def test_a_failed_add_sends_the_producers_back() -> None:
+async def test_failed_add_closes_all_producers_of_the_topic() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 1)
@@ -186,13 +186,13 @@ async def test_a_failed_add_sends_the_producers_back() -> None:
     assert topic.access.producers == {}
 
 
-async def test_nothing_read_is_kept_for_nobody() -> None:
+async def test_read_entries_are_dropped_when_the_last_consumer_leaves() -> None:
     stage = Stage(cache_bytes=0)
     topic = await stage.open()
-    await stage.run(topic.create_subscription("s", EARLIEST))
+    await stage.run(topic.subscribing.create("s", EARLIEST))
     await stage.publish(topic, 4, batch=2)
     subscription, consumer, _ = await stage.consume(topic, EXCLUSIVE, permits=3)
-    assert subscription.cursor._ready
+    assert subscription.cursor._ready.entries
     subscription.remove_consumer(consumer)
-    assert not subscription.cursor._ready
+    assert not subscription.cursor._ready.entries
     assert not subscription.cursor.active

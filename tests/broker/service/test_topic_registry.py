@@ -1,4 +1,4 @@
-"""Topics: opened once however many ask, closed before they are opened again, never half there."""
+"""TopicRegistry: a topic is opened once, closed before it is opened again, and created by the rules."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.fakes.stage import TOPIC, Stage, port_of
 NAME = parse_topic_name(TOPIC)
 
 
-async def test_a_topic_is_opened_once() -> None:
+async def test_topic_is_opened_once_when_three_requests_come_at_once() -> None:
     stage = Stage()
     await stage.namespaces.open()
     asked = [asyncio.ensure_future(stage.registry.get(NAME, create=True)) for _ in range(3)]
     topics = await stage.run(asyncio.wait_for(asyncio.gather(*asked), 5))
     assert len(set(map(id, topics))) == 1
-    assert stage.registry._loading == {}
+    assert stage.registry._opening == {}
 
 
-async def test_who_may_create_is_not_refused_because_another_may_not() -> None:
+async def test_request_that_may_create_gets_the_topic_when_an_earlier_one_may_not() -> None:
     stage = Stage()
     await stage.namespaces.open()
     shy = asyncio.ensure_future(stage.registry.get(NAME, create=False))
@@ -34,7 +34,7 @@ async def test_who_may_create_is_not_refused_because_another_may_not() -> None:
         await shy
 
 
-async def test_a_topic_that_is_being_closed_is_opened_afterwards() -> None:
+async def test_topic_is_opened_again_after_its_closing_has_ended() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 2)
@@ -50,11 +50,11 @@ async def test_a_topic_that_is_being_closed_is_opened_afterwards() -> None:
     assert again is not topic
     assert again is stage.registry.topics[TOPIC]
     await stage.publish(again, 1)  # type: ignore[arg-type]
-    assert again.ledger.number_of_entries == 3  # type: ignore[attr-defined]
-    assert stage.registry._leaving == {}
+    assert again.ledger.ledgers.entries == 3  # type: ignore[attr-defined]
+    assert stage.registry._closing == {}
 
 
-async def test_a_subscription_that_is_being_made_when_the_topic_closes_is_closed_with_it() -> None:
+async def test_subscription_in_creation_is_closed_when_its_topic_closes() -> None:
     stage = Stage()
     topic = await stage.open()
     stage.metadata.gate = asyncio.Event()
@@ -67,10 +67,10 @@ async def test_a_subscription_that_is_being_made_when_the_topic_closes_is_closed
     _, _, port = await stage.run(joining)
     assert port.events == ["closed"]
     with pytest.raises(ServiceNotReady):
-        await stage.run(topic.create_subscription("other", EARLIEST))
+        await stage.run(topic.subscribing.create("other", EARLIEST))
 
 
-async def test_a_topic_that_another_broker_took_over_is_closed_and_opened_again() -> None:
+async def test_fenced_topic_is_closed_and_opened_again_at_the_next_request() -> None:
     stage = Stage()
     topic = await stage.open()
     await stage.publish(topic, 1)
@@ -87,21 +87,21 @@ async def test_a_topic_that_another_broker_took_over_is_closed_and_opened_again(
     assert len(receipts) == 1
 
 
-async def test_partitions_that_nobody_made_are_not_remembered() -> None:
+async def test_missing_partitioned_topics_are_not_kept_in_memory() -> None:
     stage = Stage()
     await stage.namespaces.open()
     for number in range(10):
         with pytest.raises(TopicNotFound):
-            await stage.registry.partitions_or_create(
+            await stage.partitioned.count_or_create(
                 parse_topic_name(f"persistent://public/default/x{number}"), create=False
             )
-    assert stage.registry._partitions == {}
-    await stage.run(stage.registry.create_partitioned(NAME, 3))
-    assert await stage.registry.partitions(NAME) == 3
+    assert stage.registry.partitions._counts == {}
+    await stage.run(stage.partitioned.create(NAME, 3))
+    assert await stage.registry.partitions.count(NAME) == 3
     assert len(stage.registry.topics) == 3
 
 
-async def test_closing_everything_waits_for_what_is_being_opened() -> None:
+async def test_registry_close_waits_for_topics_in_opening() -> None:
     stage = Stage()
     await stage.namespaces.open()
     opening = asyncio.ensure_future(stage.registry.get(NAME, create=True))

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark, pip install magnetar[spark]")
 
-from broker.entry_cache.cache_events import Op
+from broker.entry_cache.observe.cache_events import Op
 from broker.recorder.record_reader import find
 from magnetar.commands.pipeline_command import JOBS, _parser
 from pipeline.jobs.bounds import baseline_of, requests_of

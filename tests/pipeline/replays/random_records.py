@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from broker.entry_cache.cache_events import (
+from broker.entry_cache.observe.cache_events import (
     BY_MARK_DELETE,
     COUNTS_READS,
     HIT_AGAIN,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from broker.entry_cache.cache_events import BY_MARK_DELETE, COUNTS_READS, Op
+from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS, Op
 from broker.recorder.errors import RecordError
 from broker.recorder.record_file import SCHEMA, RecordFile
 from broker.recorder.schema import FACTS_KEY, FileFacts

@@ -1,1 +1,1 @@
-"""The policy `magnetar`: segments in a queue, who will read them, and which of them go first when there is no room."""
+"""The policy `magnetar`: segments in one queue, judged by the positions of the readers of their logs."""

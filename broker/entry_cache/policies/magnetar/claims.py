@@ -1,40 +1,43 @@
-"""Claims: who will read a segment, found out when a pass comes by, by where the readers of its log stand."""
+"""Claims: finds the claim on a segment when a pass comes to it, from the positions of its log's readers."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker.entry_cache.active_cursors import LOOKS_PER_VIEW
+from broker.entry_cache.policies.magnetar.log_readers import LOOKS_PER_VIEW, LogReaders
+from broker.entry_cache.policies.magnetar.reader_view import NO_READERS, ReaderView
 from broker.entry_cache.policies.magnetar.segment import Claim, Segment
 from broker.entry_cache.policies.magnetar.segment_queue import SegmentQueue
-from broker.entry_cache.policies.policy import Removed
+from broker.entry_cache.policy import Removed
 from broker.entry_cache.range_cache import CachedLog
-from broker.entry_cache.reader_view import NOBODY, ReaderView
 
 VISITS_PER_VIEW: Final = 25
-"""What it costs to ask a log for its readers, besides one visit for each that is looked at."""
+"""The cost of a view of a log's readers in visits, besides one visit for each cursor that it looks at."""
 
 
 class Claims:
+    """Asks each log for its readers once in a slice of a pass."""
+
     __slots__ = ("_queue", "_views", "patience_ns")
 
     def __init__(self, queue: SegmentQueue) -> None:
+        """`queue` says if any entry waits for a redelivery."""
         self._queue = queue
         self.patience_ns = 0
-        """For how long a cursor that does not move counts as one that gets on."""
+        """A cursor that does not move for longer has stopped."""
         self._views: dict[CachedLog, ReaderView] = {}
-        """Of the slice under way."""
+        """The views of the running slice."""
 
     def view(
         self, segment: Segment, now_ns: int, removed: Removed, looks_max: int = LOOKS_PER_VIEW
     ) -> ReaderView:
-        """Of the segment's log, once for a slice; it is charged to the slice."""
+        """Returns the readers of the segment's log, made once in a slice; its cost is added to `removed.visits`."""
         log = segment.holder.log
         view = self._views.get(log)
         if view is None:
-            readers = log.readers
-            if readers is None:
-                view = NOBODY
+            readers = None if log.cursors is None else log.cursors.watcher
+            if not isinstance(readers, LogReaders):
+                view = NO_READERS
             else:
                 looks = readers.looks
                 view = readers.view(now_ns, self.patience_ns, looks_max)
@@ -43,13 +46,15 @@ class Claims:
         return view
 
     def end_slice(self) -> None:
-        """The readers move on."""
+        """Forgets the views: the readers move on between two slices."""
         self._views.clear()
 
     def claim(self, segment: Segment, view: ReaderView, now_ns: int) -> tuple[Claim, bool]:
-        """The strongest claim, and whether it holds without an end. That of a replay does not: an entry that is
-        acknowledged while it waits is never asked for."""
+        """Returns the strongest claim, and True if it may hold for ever.
+
+        The claim of a redelivery may not: an entry that is acknowledged while it waits is never asked for.
+        """
         claim = segment.claim(view, now_ns, self.patience_ns)
-        if claim is not Claim.EXPECTED and self._queue.waiting and segment.awaited_by_replay():
+        if claim is not Claim.EXPECTED and self._queue.waiting and segment.waits_for_redelivery():
             return Claim.EXPECTED, False
         return claim, claim is Claim.EXPECTED

@@ -1,6 +1,6 @@
-"""Segment: a run of one ledger's entries that were cached within a short while, and who will still read it.
+"""Segment: entries of one ledger that were cached within a short while, and the claim of readers on them.
 
-The policy `magnetar` judges and moves segments instead of entries, which makes a visit cost a fraction of an entry.
+The policy `magnetar` judges and moves segments instead of entries, so a pass visits a fraction of the slots.
 """
 
 from __future__ import annotations
@@ -8,71 +8,83 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
+from broker.entry_cache.expected_reads import has_expected_reads
+from broker.entry_cache.policies.magnetar.reader_view import ReaderView
 from broker.entry_cache.range_cache import RangeCache
-from broker.entry_cache.reader_view import ReaderView
 from broker.model.entry import Entry
 from broker.model.position import Position
 
 STOPPED_US: Final = 1 << 60
+"""The time until a cursor that has stopped reads on: later than any other."""
 
 
 class Claim(IntEnum):
-    """Who will read a segment. A pass for want of room takes the lower ones first."""
+    """How sure it is that a segment will be read. A size pass removes lower claims first."""
 
-    NOBODY = 0
+    NONE = 0
+    """No reader is known to come."""
+
     MAY_RETURN = 1
-    """Somebody has read past it without acknowledging all of it."""
+    """A cursor has read past it without acknowledging all of it."""
 
     EXPECTED = 2
+    """A cursor or a redelivery will come to it."""
 
 
 class Segment:
-    """Never empty while it stands in the queue of the policy."""
+    """The unit of the policy's queue. It may be empty in the queue, until a pass comes to it."""
 
-    __slots__ = ("born_ns", "entries", "extensions", "holder", "queued_at_ns")
+    __slots__ = ("born_ns", "entries", "holder", "queued_at_ns", "requeues")
 
     def __init__(self, holder: RangeCache, entries: list[Entry], now_ns: int) -> None:
+        """Takes over the list of entries, which were cached at `now_ns`."""
         self.holder = holder
+        """The range cache of all its entries."""
         self.entries = entries
-        """Of one ledger, ascending; some may have been invalidated."""
+        """The entries of one ledger, ascending; some may have been invalidated."""
         self.born_ns = now_ns
+        """When its first entry was cached."""
         self.queued_at_ns = now_ns
-        """When it was cached, or got another while."""
-        self.extensions = 0
-        """How many of these it got although nobody was sure to come."""
+        """When it was cached, or requeued the last time."""
+        self.requeues = 0
+        """How often it was requeued although no reader was sure to come."""
 
     @property
     def last(self) -> tuple[int, int]:
+        """The position of its last entry: a reader of the segment comes to it."""
         entry = self.entries[-1]
         return entry.ledger_id, entry.entry_id
 
     def claim(self, view: ReaderView, now_ns: int, patience_ns: int) -> Claim:
-        """The strongest claim on any of its entries that no replay waits for."""
+        """Returns the strongest claim on its last entry, without regard to redeliveries."""
         last = self.last
         if view.is_expected(last):
             return Claim.EXPECTED
         if view.has_stopped_before(last) and now_ns - self.born_ns <= patience_ns:
             return Claim.EXPECTED
-        return Claim.MAY_RETURN if view.may_return_to(last) else Claim.NOBODY
+        return Claim.MAY_RETURN if view.may_return_to(last) else Claim.NONE
 
     @property
     def visits(self) -> int:
-        """A look at it costs as much as looking at so many single entries."""
+        """The cost of a look at it, in visits to single entries."""
         return 10 + len(self.entries) // 4
 
-    def awaited_by_replay(self) -> bool:
-        return any(entry.expected_reads > 0 for entry in self.entries)
+    def waits_for_redelivery(self) -> bool:
+        """Returns True if a redelivery waits for any of its entries."""
+        return any(has_expected_reads(entry) for entry in self.entries)
 
     def due_us(self, view: ReaderView) -> int:
-        """In how many microseconds its end is likely to be read: 0 for a replay, and for a cursor that has stopped
-        later than any."""
+        """Returns the microseconds until its end is likely to be read.
+
+        0 for a redelivery; STOPPED_US if only a cursor that has stopped comes.
+        """
         due_us = view.due_us(self.last)
         if due_us is not None:
             return min(due_us, STOPPED_US)
-        return 0 if self.awaited_by_replay() else STOPPED_US
+        return 0 if self.waits_for_redelivery() else STOPPED_US
 
-    def give_up(self, size_bytes: int, *, from_end: bool) -> list[Entry]:
-        """As many of its entries as have so many bytes, or all: its first, or its last."""
+    def cut(self, size_bytes: int, *, from_end: bool) -> list[Entry]:
+        """Takes out as many entries as have so many bytes, or all, from the front or the end, and returns them."""
         entries = self.entries
         count = found = 0
         for entry in reversed(entries) if from_end else entries:
@@ -85,11 +97,11 @@ class Segment:
             return entries
         at = len(entries) - count if from_end else count
         first, last = entries[:at], entries[at:]
-        self.entries, given = (first, last) if from_end else (last, first)
-        return given
+        self.entries, taken = (first, last) if from_end else (last, first)
+        return taken
 
     def split_before(self, position: Position) -> Segment | None:
-        """Cut off what stands before the position; None if that is nothing, or all."""
+        """Cuts off the entries before the position as another segment; None if that is none of them, or all."""
         entries = self.entries
         if position.ledger_id != entries[0].ledger_id:
             return None
@@ -99,21 +111,24 @@ class Segment:
         self.entries = entries[count:]
         return self._other(entries[:count])
 
-    def split_off_unawaited(self) -> Segment | None:
-        """Leave only entries that a replay waits for; the others, None if there are none. Call when one waits."""
-        others = [entry for entry in self.entries if entry.expected_reads <= 0]
+    def split_off_others(self) -> Segment | None:
+        """Keeps the entries that wait for a redelivery, and returns the others as another segment; None if all wait.
+
+        Call it only if at least one entry waits.
+        """
+        others = [entry for entry in self.entries if not has_expected_reads(entry)]
         if not others:
             return None
-        self.entries = [entry for entry in self.entries if entry.expected_reads > 0]
+        self.entries = [entry for entry in self.entries if has_expected_reads(entry)]
         return self._other(others)
 
     def _other(self, entries: list[Entry]) -> Segment:
         other = Segment(self.holder, entries, self.born_ns)
-        other.queued_at_ns, other.extensions = self.queued_at_ns, self.extensions
+        other.queued_at_ns, other.requeues = self.queued_at_ns, self.requeues
         return other
 
     def forget_invalidated(self) -> list[Entry]:
-        """Let go of the slots of entries that were invalidated, and answer these."""
+        """Drops the slots of invalidated entries, and returns these entries."""
         gone = [entry for entry in self.entries if not entry.cached]
         if gone:
             self.entries = [entry for entry in self.entries if entry.cached]

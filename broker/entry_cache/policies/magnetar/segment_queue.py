@@ -1,6 +1,7 @@
-"""SegmentQueue: the segments of the policy `magnetar` in their order, and what is counted about their entries.
+"""SegmentQueue: the segments of the policy `magnetar` in their order, and counts of their entries.
 
-A pass for want of room goes over the queue once, its lap: what it has looked at and kept stands in front meanwhile.
+A size pass scans the queue once. Segments that it has looked at and kept stand in a second list meanwhile, before the
+others, and `end_scan` puts them back where they stood.
 """
 
 from __future__ import annotations
@@ -9,43 +10,46 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+from broker.entry_cache.expected_reads import has_expected_reads
 from broker.entry_cache.policies.magnetar.segment import Segment
-from broker.entry_cache.policies.policy import Removed
+from broker.entry_cache.policy import Removed
 from broker.entry_cache.range_cache import CachedLog, RangeCache
 from broker.model.entry import Entry
 
 SEGMENT_ENTRIES_MAX: Final = 64
+"""The most entries of one segment."""
 
 
 class SegmentQueue:
-    __slots__ = ("_front", "_open", "grain_ns", "held", "lap_left", "segments", "slots", "waiting")
+    """All segments of all ledgers, the oldest first."""
 
-    def __init__(self) -> None:
+    __slots__ = ("_front", "_open", "grain_ns", "held", "scan_left", "segments", "slots", "waiting")
+
+    def __init__(self, waiting: dict[Entry, set[int]]) -> None:
+        """`waiting` is that of `Redeliveries`: removed entries are taken out of it here."""
         self.segments: deque[Segment] = deque()
-        """Those that no lap under way has looked at, the oldest first; some are empty."""
+        """The segments that the running scan has not looked at, the oldest first; some are empty."""
         self._front: list[Segment] = []
-        """What the lap under way has kept: it stands before the others."""
-        self.lap_left = 0
-        """How many of `segments` the lap has still to look at."""
+        """The segments that the running scan has kept; they stand before the others."""
+        self.scan_left = 0
+        """How many of `segments` the running scan has still to look at."""
         self._open: dict[RangeCache, Segment] = {}
-        """By ledger, the segment that takes in more."""
+        """By ledger, the segment that takes in more entries."""
         self.grain_ns = 0
         """For how long a segment takes in entries."""
         self.held: dict[CachedLog, int] = {}
-        """Bytes in slots, by log; none are left out but logs without any."""
+        """By log, the bytes in its slots; logs without any are left out."""
         self.slots = 0
-        self.waiting: dict[Entry, set[int]] = {}
-        """The readers whose replays wait for a cached entry; while there are none no segment needs to be searched for
-        them. Who waits twice claims once, and nobody takes back the claim of another."""
+        """Slots of all segments, those of invalidated entries included."""
+        self.waiting = waiting
+        """See `Redeliveries.waiting`."""
 
     def __iter__(self) -> Iterator[Segment]:
         yield from self._front
         yield from self.segments
 
-    # Coming
-
     def admit(self, entries: list[Entry]) -> None:
-        """Entries of one ledger, ascending."""
+        """Appends entries of one ledger, ascending, to its open segment or to new ones."""
         self.slots += len(entries)
         head = entries[0]
         holder: RangeCache = head.holder  # type: ignore[assignment]
@@ -66,46 +70,48 @@ class SegmentQueue:
         self._open[holder] = newest
 
     def close(self, segment: Segment) -> None:
-        """It takes in no more entries."""
+        """Ends a segment: later entries of its ledger get another one, which is judged by itself."""
         if self._open.get(segment.holder) is segment:
             del self._open[segment.holder]
 
     # In order
 
     def pop_oldest(self) -> Segment:
-        """Of `segments`, of which there is one at least."""
-        if self.lap_left:
-            self.lap_left -= 1
+        """Takes out the first of `segments`, which must not be empty."""
+        if self.scan_left:
+            self.scan_left -= 1
         return self.segments.popleft()
 
     def oldest(self) -> Segment | None:
-        """The first of `segments` that has entries. It keeps its place."""
+        """Returns the first of `segments` that has entries, which keeps its place; None if none has."""
         while self.segments and not self.segments[0].entries:
             self.pop_oldest()
         return self.segments[0] if self.segments else None
 
-    def begin_lap(self) -> None:
-        self.lap_left = len(self.segments)
+    def begin_scan(self) -> None:
+        """Begins a scan over all segments that are queued now."""
+        self.scan_left = len(self.segments)
 
     @property
-    def lap_under_way(self) -> bool:
-        return self.lap_left > 0 or bool(self._front)
+    def scan_runs(self) -> bool:
+        """True from the first look of a scan to its end."""
+        return self.scan_left > 0 or bool(self._front)
 
     def keep(self, segment: Segment) -> None:
-        """The lap has looked at it."""
+        """Puts a segment that the scan has looked at before the others."""
         self._front.append(segment)
-        self.close(segment)  # What comes later is judged by itself.
+        self.close(segment)
 
-    def end_lap(self) -> None:
-        """What was kept stands where it stood."""
+    def end_scan(self) -> None:
+        """Puts the kept segments back where they stood."""
         self.segments.extendleft(reversed(self._front))
         self._front = []
-        self.lap_left = 0
+        self.scan_left = 0
 
-    # Going
+    # Removing
 
     def tidy(self, segment: Segment) -> bool:
-        """Drop the slots of invalidated entries; whether any entry is left."""
+        """Drops the slots of invalidated entries. Returns True if the segment has entries left."""
         for entry in segment.forget_invalidated():
             self.slots -= 1
             self._forget(segment, entry)
@@ -115,7 +121,7 @@ class SegmentQueue:
         return False
 
     def remove(self, segment: Segment, taken: list[Entry], removed: Removed) -> None:
-        """Entries that the segment has given up, or all of its entries, leave the cache."""
+        """Removes entries that were cut from the segment, or all of its entries, from the cache."""
         holder = segment.holder
         size_bytes = 0
         for entry in taken:
@@ -136,8 +142,8 @@ class SegmentQueue:
             self.close(segment)
 
     def _forget(self, segment: Segment, entry: Entry) -> None:
-        """The entry has no slot any more."""
-        if entry.expected_reads > 0:
+        """Takes an entry without a slot out of all counts."""
+        if has_expected_reads(entry):
             self.waiting.pop(entry, None)
         log = segment.holder.log
         left = self.held[log] - entry.size

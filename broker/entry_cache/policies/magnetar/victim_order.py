@@ -1,6 +1,6 @@
-"""VictimOrder: which segments go first when there is no room, as one lap over all of them has found.
+"""VictimOrder: in which order a size pass removes segments, as one scan over all of them has found.
 
-Lists by claim and time instead of a sort: putting a segment in costs the same however many there are.
+It keeps lists by claim and time instead of sorting, so adding a segment costs the same however many there are.
 """
 
 from __future__ import annotations
@@ -13,40 +13,59 @@ from broker.entry_cache.policies.magnetar.segment import Claim, Segment
 
 _LATEST: Final = 61 * 8
 USED_UP: Final = 8
-"""An order serves until one in so many of its segments has gone."""
+"""An order is used until one in so many of its segments was removed."""
 
 
 class VictimOrder:
-    __slots__ = ("_gone", "_groups", "_made_ns", "_segments", "_turns", "complete", "seen_ns", "share_bytes")
+    """Groups of segments, by claim, time until the next reader, and share of the topic."""
+
+    __slots__ = (
+        "_groups",
+        "_made_ns",
+        "_removed",
+        "_segments",
+        "_turns",
+        "complete",
+        "seen_ns",
+        "share_bytes",
+    )
 
     def __init__(self, made_ns: int, segments: int, share_bytes: int) -> None:
-        """`share_bytes`: what a topic may hold before its segments go first; 0 = nobody is asked first."""
+        """`share_bytes`: a topic that holds more loses its segments first; 0 = all topics are alike."""
         self.share_bytes = share_bytes
+        """The bytes that a topic may hold before its segments go first."""
         self.seen_ns = made_ns
-        """Segments that were cached before have their place."""
+        """Segments that were cached before this time have their place."""
         self._made_ns = made_ns
         self._segments = segments
-        self._gone = 0
+        self._removed = 0
         self.complete = False
-        """Whether the lap has ended, so that every segment has its place."""
+        """True once the scan has ended, so that every segment has its place."""
         self._groups: dict[int, deque[Segment]] = {}
-        """The lower numbers go first. An even number is of topics that hold more than their share, the odd one behind
-        it of the others. Where somebody is sure to come the last of a group goes first, otherwise the first."""
+        """Groups by number; lower numbers are removed first.
+
+        An even number is of topics that hold more than their share, the next odd one of the others. In groups with the
+        claim EXPECTED the last segment is removed first, in others the first.
+        """
         self._turns: list[int] = []
         """The numbers of the groups, as a heap."""
 
     def is_young(self, now_ns: int, age_ns_max: int) -> bool:
+        """Returns True if it was made at most `age_ns_max` ago."""
         return now_ns - self._made_ns <= age_ns_max
 
     def serves(self, now_ns: int, age_ns_max: int) -> bool:
-        """Whether a further pass may go on with it."""
-        return self.complete and self.is_young(now_ns, age_ns_max) and self._gone * USED_UP < self._segments
+        """Returns True if another size pass may use it."""
+        return (
+            self.complete and self.is_young(now_ns, age_ns_max) and self._removed * USED_UP < self._segments
+        )
 
     def holds_more(self, segment: Segment) -> bool:
+        """Returns True if the segment's topic holds more than its share."""
         return segment.holder.log.size_bytes > self.share_bytes
 
     def add(self, segment: Segment, claim: Claim, due_us: int) -> None:
-        """Segments come oldest first. `due_us`: when the first of those who are sure to come does."""
+        """Adds a segment; segments come oldest first. `due_us` is the time until its first reader comes."""
         grade = _LATEST - _grade(due_us) if claim is Claim.EXPECTED else 0
         group = 2 * (claim + grade) + (not self.holds_more(segment))
         self._group(group).append(segment)
@@ -59,8 +78,10 @@ class VictimOrder:
         return members
 
     def next(self) -> tuple[Segment, Claim] | None:
-        """The segment that goes now, and the claim that it was added with. It stays next until it is empty or
-        dropped, or one is added that goes before it."""
+        """Returns the segment to remove now and the claim it was added with; None if no segment is left.
+
+        It stays the next one until it is empty or dropped, or one with a lower number is added.
+        """
         while self._turns:
             group = self._turns[0]
             members = self._groups[group]
@@ -68,7 +89,7 @@ class VictimOrder:
                 segment = members[_end(group)]
                 if not segment.entries:
                     self.drop()
-                    self._gone += 1
+                    self._removed += 1
                 elif not group % 2 and not self.holds_more(segment):
                     self.drop()
                     self._group(group + 1).append(segment)
@@ -79,7 +100,7 @@ class VictimOrder:
         return None
 
     def drop(self) -> None:
-        """The segment that is next does not go."""
+        """Takes out the segment that is next, which is not to be removed."""
         group = self._turns[0]
         members = self._groups[group]
         if _end(group):
@@ -89,11 +110,11 @@ class VictimOrder:
 
 
 def _end(group: int) -> int:
-    """Which of the group's members goes first."""
+    """Returns the index of the group's member that is removed first."""
     return -1 if group >= 2 * Claim.EXPECTED else 0
 
 
 def _grade(due_us: int) -> int:
-    """Times in eight grades to a power of two, at most `_LATEST`: near enough, and no sorting."""
+    """Returns a time as one of eight grades to each power of two, at most `_LATEST`: exact enough without sorting."""
     bits = due_us.bit_length()
     return due_us if bits <= 3 else (bits - 4) * 8 + (due_us >> (bits - 4))

@@ -1,0 +1,121 @@
+"""Checkpoints, as the loop sees them: what one contains, when the next one starts, what follows its end.
+
+Invariant: the journals' marks are read before the write caches are swapped. So every entry before the marks is in the
+cache that is flushed, or in a log already. `disk.checkpoint` does the writing, in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from bookie_stub.base.errors import BookieError
+from bookie_stub.compose.start import Disk
+from bookie_stub.config.settings import BookieSettings
+from bookie_stub.disk.checkpoint import Checkpoint, Checkpointer
+from bookie_stub.journal.journal_file import Marks
+from bookie_stub.ledgers.state import BookieState
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """Runs one checkpoint at a time."""
+
+    def __init__(
+        self,
+        state: BookieState,
+        disk: Disk,
+        settings: BookieSettings,
+        marks: Marks,
+        ended: Callable[[Checkpoint], None],
+    ) -> None:
+        """`marks` are those on disk.
+
+        `ended` is called in the loop after each checkpoint that succeeded."""
+        self._state = state
+        self._storages = disk.storages
+        self._saved_marks = marks
+        self._ended = ended
+        self._running: Checkpoint | None = None
+        self._closed = False
+        self._checkpointer = Checkpointer(
+            disk.writer,
+            state.journals,
+            interval_s=settings.flush_interval_s,
+            backups=settings.journal_backups,
+            post=state.answers.post,
+            due=self.start,
+            done=self._done,
+            awaited=self._adds_wait,
+        )
+
+    def open(self) -> None:
+        """Starts the thread, which asks for a checkpoint every `flushInterval`."""
+        self._checkpointer.start()
+
+    @property
+    def running(self) -> bool:
+        """True from a checkpoint's start until the loop hears of its end."""
+        return self._running is not None
+
+    def start(self) -> None:
+        """Starts a checkpoint, unless one is running or nothing has changed."""
+        if self._closed or self.running:
+            return
+        self._running = self._next()
+        if self._running is not None:
+            self._checkpointer.submit(self._running)
+
+    def _next(self) -> Checkpoint | None:
+        state, ledgers = self._state, self._state.ledgers
+        marks = state.journals.marks  # Before the swap, see the invariant above.
+        nothing_new = marks == self._saved_marks and not ledgers.changed and not ledgers.deletions
+        if nothing_new and not state.write_caches.active.entries:
+            return None
+        changed = ledgers.take_changed()
+        number, deleted, emptied = ledgers.deletions.begin_checkpoint()
+        return Checkpoint(number, marks, state.write_caches.swap(), changed, deleted, emptied)
+
+    def _adds_wait(self) -> bool:
+        return self._state.write_caches.full
+
+    def _done(self, checkpoint: Checkpoint) -> None:
+        if self._closed:
+            return
+        caches, deletions = self._state.write_caches, self._state.ledgers.deletions
+        self._running = None
+        self._saved_marks = checkpoint.marks
+        caches.flushed()
+        deletions.checkpoint_done(checkpoint.number)
+        # Before `ended`, which stores the held adds: they need the active cache that the swap brings.
+        if caches.active_full or (deletions.waiting and deletions.hidden):
+            self.start()
+        self._ended(checkpoint)
+
+    def close(self) -> None:
+        """Ends the thread.
+
+        A running checkpoint goes on to its end, a failing one is given up."""
+        self._closed = True
+        self._checkpointer.close()
+
+    def write_last(self) -> bool:
+        """Writes everything that is left, in the calling thread.
+
+        To be called after `close`.
+
+        Returns False when the disk refuses. The journals still have the entries then, and the next start replays
+        them."""
+        try:
+            if self._checkpointer.unfinished is not None:
+                self._checkpointer.run(self._checkpointer.unfinished)
+            self._state.write_caches.flushed()
+            checkpoint = self._next()
+            if checkpoint is not None:
+                self._checkpointer.run(checkpoint)
+            self._storages.finish()
+        except (OSError, BookieError) as error:
+            log.error("the last checkpoint failed, the next start replays the journal: %s", error)
+            return False
+        return True

@@ -1,0 +1,148 @@
+"""JournalChannel: the journal file that grows, and the next one when it is full (BookKeeper: `JournalChannel`).
+
+Two laws. A file names the journal before it and that journal's end, so `mark` must be the end of the last group when a
+file begins. And behind a write that failed no further group goes into the same file: its reader takes an intact group
+behind a damaged one as proof that the damaged one was acknowledged. So `Journal` calls `leave` after any error.
+
+Used by one journal's thread alone; `mark` may be read by any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+from bookie_stub.base.file_system import FileSystem, remove_quietly
+from bookie_stub.base.metrics import JournalStats
+from bookie_stub.base.record import Record
+from bookie_stub.config.settings import BookieSettings
+from bookie_stub.journal.durable_mark import DurableMarkFile
+from bookie_stub.journal.journal_file import HEADER_BYTES, Mark, closing, file_name, header
+
+log = logging.getLogger(__name__)
+
+
+class JournalChannel:
+    """Writes groups to the current journal file.
+
+    When it is full the next file is begun.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: BookieSettings,
+        file_system: FileSystem,
+        stats: JournalStats,
+        *,
+        last_id: int,
+        mark: Mark,
+    ) -> None:
+        """`last_id` is the newest journal in the directory, 0 for none; `mark` is the end of what was replayed."""
+        self.mark = mark
+        """The end of the newest group that was written, and synced unless `journalSyncData=false`."""
+        self._directory = directory
+        self._settings = settings
+        self._file_system = file_system
+        self._stats = stats
+        self._last_id = last_id
+        self._descriptor = -1
+        self._position = 0
+        self._allocated = 0
+        self._durable = DurableMarkFile(directory, file_system)
+
+    def open(self) -> None:
+        """Opens the file `durable`.
+
+        The journal file is begun by `roll` or by the first group.
+        """
+        self._durable.open(self.mark)
+
+    @property
+    def name(self) -> str:
+        """The name of the newest file, for messages."""
+        return file_name(self._last_id)
+
+    def write(self, parts: list[Record], size: int) -> None:
+        """Writes a group of `size` bytes and syncs it, unless `journalSyncData=false`.
+
+        Raises OSError; then any part of the group may be in the file, and `leave` is to be called.
+        """
+        settings = self._settings
+        if self._descriptor < 0 or self._position >= settings.journal_bytes_max:
+            self.roll()
+        padding = closing(self._last_id, self._position, parts, settings.journal_alignment)
+        end = self._position + size + len(padding)
+        # Allocated ahead, the file does not grow with each group, so a sync has less metadata to write.
+        if end > self._allocated:
+            self._allocate(end)
+        buffers = (*parts, padding)
+        started = time.perf_counter_ns()
+        if settings.journal_sync_data:
+            # The file's header needs no sync of its own: it lies in the page with which the first group begins, and
+            # fdatasync and RWF_DSYNC write whole pages.
+            self._file_system.write_and_sync(self._descriptor, buffers, self._position)
+            self._stats.sync(time.perf_counter_ns() - started)
+        else:
+            self._file_system.write(self._descriptor, buffers, self._position)
+        is_first = self._position == HEADER_BYTES
+        self._position = end
+        self.mark = Mark(self._last_id, end)
+        # Behind the sync and before the answers: earlier it would promise too much, later it would miss acknowledged
+        # groups. It is synced with the first group of a file only, so that the newest file is always named.
+        self._durable.write(self.mark, sync=is_first)
+
+    def roll(self) -> None:
+        """Leaves the current file and begins the next one. Raises OSError."""
+        self.leave()
+        self._durable.open(self.mark)  # tried again in case it failed at the start
+        # The first id is the wall clock in milliseconds, as at BookKeeper; then the clock does not matter any more.
+        journal_id = self._last_id + 1 if self._last_id else int(time.time() * 1000)
+        descriptor = self._file_system.create(self._directory / file_name(journal_id))
+        self._last_id = journal_id
+        self._descriptor = descriptor
+        self._allocated = 0
+        self._position = HEADER_BYTES
+        self._allocate(HEADER_BYTES)
+        self._file_system.write(descriptor, (header(journal_id, self.mark),), 0)
+        # The name must be durable before the first group is acknowledged; a power cut could otherwise lose the whole file.
+        self._file_system.sync_directory(self._directory)
+
+    def _allocate(self, end: int) -> None:
+        """Reserves disk blocks up to `end`, in steps of `journalPreAllocSizeMB`."""
+        step = self._settings.journal_allocate_bytes
+        length = -(-(end - self._allocated) // step) * step
+        try:
+            self._file_system.allocate(self._descriptor, self._allocated, length)
+        except OSError as error:
+            # A step may not fit on the disk although the group does, so only the write decides.
+            log.debug("%s: no pre-allocation: %s", self.name, error)
+        self._allocated += length
+
+    def leave(self) -> None:
+        """Cuts the current file to its last group, and closes it.
+
+        That frees the reserved blocks. It raises nothing.
+        A file without a group is removed; otherwise a full disk would gain one such file with each attempt.
+        """
+        if self._descriptor < 0:
+            return
+        descriptor, self._descriptor = self._descriptor, -1
+        # No group was written, so no later file names this one, and nothing in it was acknowledged.
+        if self._position == HEADER_BYTES:
+            remove_quietly(self._file_system, self._directory / self.name)
+        try:
+            self._file_system.truncate(descriptor, self._position)
+        except OSError as error:
+            # The torn group that stays has no fitting trailer, so a replay ends before it all the same.
+            log.warning("%s: could not be cut to %d: %s", self.name, self._position, error)
+        try:
+            self._file_system.close(descriptor)
+        except OSError as error:
+            log.warning("%s: %s", self.name, error)
+
+    def close(self) -> None:
+        """Leaves the current file and closes `durable`."""
+        self.leave()
+        self._durable.close()

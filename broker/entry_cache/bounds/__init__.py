@@ -1,0 +1,1 @@
+"""Pinned receive buffers, and a size bound that counts them."""

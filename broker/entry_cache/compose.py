@@ -1,0 +1,82 @@
+"""Composes the cache of a broker: the manager with its policy, and everything that attaches to it.
+
+This is the one place that knows both the core and its attachments:
+
+    EntryCacheManager(policy, listener, bound)
+        policy    what the settings name (`policies/make.py`)
+        listener  PinnedBytes, the policy `magnetar`, EvictionStats and Decisions, combined
+        bound     StrictSize under `magnetar`, none otherwise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.entry_cache.bounds.pinned_bytes import PinnedBytes
+from broker.entry_cache.bounds.strict_size import PinnedLevel, StrictSize
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.entry_cache.listener import CombinedListener
+from broker.entry_cache.observe.decisions import Decisions
+from broker.entry_cache.observe.eviction_stats import EvictionStats
+from broker.entry_cache.observe.expectations import CountedReads, PositionReads
+from broker.entry_cache.policies.magnetar.magnetar import Magnetar
+from broker.entry_cache.policies.make import make_policy
+from broker.entry_cache.policy import NO_LIMIT
+from broker.entry_cache.settings import EntryCacheSettings
+
+
+class ComposedCache:
+    """The manager, its attachments, and the passes for the owner's timer."""
+
+    __slots__ = ("_pinned", "decisions", "eviction_stats", "manager")
+
+    def __init__(
+        self,
+        settings: EntryCacheSettings,
+        decisions: Decisions | None = None,
+        *,
+        pinned: PinnedLevel | None = None,
+        others: tuple[object, ...] = (),
+    ) -> None:
+        """`others` listen as well. A replay passes `pinned`: the recorded levels instead of buffers."""
+        policy = make_policy(settings)
+        magnetar = policy if isinstance(policy, Magnetar) else None
+        self.decisions = decisions or Decisions(0, lambda: 0)
+        """The newest events; their clock is that of the whole cache."""
+        expectations = CountedReads() if magnetar is None else PositionReads()
+        self.eviction_stats = EvictionStats(self.decisions, expectations)
+        """Statistics of passes and removals."""
+        self._pinned = PinnedBytes(strict=magnetar is not None)
+        attached: list[object] = [] if pinned is not None else [self._pinned]
+        bound = None
+        if magnetar is not None:
+            attached.append(magnetar.listener)
+            looked_at = self.decisions.pinned_looked_at if self.decisions.hears_deliveries else None
+            bound = StrictSize(magnetar, pinned or self._pinned, looked_at)
+        self.manager = EntryCacheManager(
+            settings,
+            policy,
+            CombinedListener([*attached, *others, self.decisions.logs, self.eviction_stats, self.decisions]),
+            bound,
+            self.decisions.now_ns,
+        )
+        """The caches."""
+
+    def tick(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
+        """Runs the periodic passes, or a slice of them. Returns True if it is to be called again at once."""
+        return self._slice(self.manager.eviction.tick, now_ns, visits_max)
+
+    def run_pending(self, now_ns: int, visits_max: int = NO_LIMIT) -> bool:
+        """Runs the size checks that inserts asked for. Returns True if it is to be called again at once."""
+        return self._slice(self.manager.eviction.run_size_checks, now_ns, visits_max)
+
+    def _slice(self, passes: Callable[[int, int], bool], now_ns: int, visits_max: int) -> bool:
+        """Copies slices out of buffers first; while some are left, that alone fills the slice."""
+        if self._pinned.copy_out():
+            return True
+        return passes(now_ns, visits_max) or self._pinned.behind
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes that cached entries keep alive beyond their own: the rest of their receive buffers."""
+        return self._pinned.count

@@ -1,0 +1,45 @@
+"""ManagedLedgerEnvironment: the stores, clocks, cache and limits that all managed ledgers of a broker share.
+
+`BrokerService` makes one and looks after what falls due in it: a few times a second it calls
+`unsaved_cursors.write_due`, `reads_limiter.expire_due` and `read_deadlines.fire_due`. Nothing in this room has a
+timer or a clock of its own, so a test decides what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from broker.entry_cache.entry_cache_manager import EntryCacheManager
+from broker.ledger_client.ledger_ids import LedgerIdSource
+from broker.ledger_client.ledgers import Ledgers
+from broker.loop.turn import Turn
+from broker.managed_ledger.inflight_reads_limiter import InflightReadsLimiter
+from broker.managed_ledger.read_deadlines import ReadDeadlines
+from broker.managed_ledger.unsaved_cursors import UnsavedCursors
+from broker.metadata.metadata_store import MetadataStore
+
+
+@dataclass(frozen=True)
+class ManagedLedgerEnvironment:
+    """One per broker; each managed ledger receives it when it is opened."""
+
+    metadata: MetadataStore
+    ledgers: Ledgers
+    """Makes, writes, reads, recovers and deletes BookKeeper ledgers."""
+    ids: LedgerIdSource
+    """Gives out ids of new ledgers."""
+    caches: EntryCacheManager
+    turn: Turn
+    now_ns: Callable[[], int]
+    """Monotonic clock, for intervals."""
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970, for times that are stored."""
+    reads_limiter: InflightReadsLimiter = field(default_factory=lambda: InflightReadsLimiter(0, 0, 0))
+    """`managedLedgerMaxReadsInFlightSizeInMB`; 0 = no limit. Permits cover a read from its beginning until its last
+    entry was dispatched or dropped. Entries that a cursor takes from the cache need none: they are dispatched in
+    the same turn."""
+    read_deadlines: ReadDeadlines = field(default_factory=ReadDeadlines)
+    """`managedLedgerReadEntryTimeoutSeconds`: reads that fail unless storage answers in time."""
+    unsaved_cursors: UnsavedCursors = field(default_factory=UnsavedCursors)
+    """Cursors whose acknowledgements are not stored yet."""

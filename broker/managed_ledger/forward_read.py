@@ -1,0 +1,159 @@
+"""ForwardRead and ReadyEntries: a cursor's read from its read position on, and the entries that it brought.
+
+Entries wait in ReadyEntries until the dispatcher takes them. They hold permits of the read budget for so long, and
+may be dropped when other reads need the permits: the cursor then reads them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from broker.loop.turn import Turn
+from broker.managed_ledger.entry_read import EntryRead
+from broker.managed_ledger.inflight_reads_limiter import ReadPermits
+from broker.managed_ledger.ledger_parts import LedgerParts
+from broker.managed_ledger.reading_cursors import ReadingCursor
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError
+from broker.model.range_set import EntryRange
+
+
+class ForwardReader(ReadingCursor, Protocol):
+    """The cursor of a ForwardRead."""
+
+    def range_to_read(self, entries_max: int, bytes_max: int) -> EntryRange | None:
+        """Where to read now, None when nothing is left."""
+        ...
+
+    def forward_read_ended(
+        self, entries: list[Entry], permits: ReadPermits, error: BrokerError | None
+    ) -> None:
+        """Receive the result; the entries, if any, reach the read position."""
+        ...
+
+
+class ForwardRead:
+    """One read of a cursor from its read position on.
+
+    `ready` is called exactly once, when the read has ended or was withdrawn.
+    """
+
+    __slots__ = ("_bytes_max", "_cursor", "_entries_max", "_parts", "_read", "_ready", "_stale", "reader")
+
+    def __init__(
+        self,
+        cursor: ForwardReader,
+        parts: LedgerParts,
+        entries_max: int,
+        bytes_max: int,
+        ready: Callable[[], None],
+    ) -> None:
+        self._cursor = cursor
+        self._parts = parts
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._ready = ready
+        self._stale = False
+        """The read position has jumped since the range was fixed: the entries are of no use."""
+        self.reader = cursor.reader
+        """See ReadRequest."""
+        self._read = EntryRead(parts.context, parts.storage_reads, self)
+
+    def begin(self, first: EntryRange) -> None:
+        """Acquire permits for the range and read it."""
+        self._read.begin((first,))
+
+    def position_jumped(self) -> None:
+        """Drop the result if the range is fixed already.
+
+        A read that waits for permits reads at the new position.
+        """
+        if self._read.begun:
+            self._stale = True
+
+    def withdraw(self) -> None:
+        """Stop waiting for permits, or drop the result once it comes."""
+        self.position_jumped()
+        self._read.withdraw()
+
+    # Called by the EntryRead
+
+    def ranges(self) -> Sequence[EntryRange]:
+        """See ReadRequest."""
+        place = self._cursor.range_to_read(self._entries_max, self._bytes_max)
+        return () if place is None else (place,)
+
+    def expected_reads(self) -> int | None:
+        """See ReadRequest."""
+        return self._parts.reading_cursors.at_or_before(self._cursor)
+
+    def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
+        """See ReadRequest."""
+        if self._stale:
+            # Neither an error: it concerns a place that the cursor has left.
+            entries, error = [], None
+        if not entries:
+            self._read.permits.release()
+        # The cursor first, so that `ready` finds the entries and may ask for the next read at once.
+        self._cursor.forward_read_ended(entries, self._read.permits, error)
+        self._ready()
+
+
+class ReadyEntries:
+    """Entries that were read and not taken yet, with their permits."""
+
+    __slots__ = ("_permits", "_turn", "entries")
+
+    def __init__(self, turn: Turn) -> None:
+        self.entries: list[Entry] = []
+        """Consecutive, beginning at the cursor's read position."""
+        self._permits: ReadPermits | None = None
+        self._turn = turn
+
+    def keep(self, entries: list[Entry], permits: ReadPermits) -> None:
+        """Hold the entries of a read; its permits shrink to their size."""
+        self.entries = entries
+        self._permits = permits
+        # Without a limit there is nothing to settle, so skip the sum over all entries.
+        if permits.held:
+            permits.correct(sum([entry.size for entry in entries]))
+            self._settle_later()
+
+    def take(self, entries_max: int, bytes_max: int) -> list[Entry]:
+        """Remove and return entries from the front, at least one."""
+        ready = self.entries
+        count = 0
+        size_bytes = 0
+        for entry in ready[:entries_max]:
+            size_bytes += entry.size
+            if size_bytes > bytes_max and count:
+                break
+            count += 1
+        self.entries = ready[count:]
+        if not self.entries:
+            self._settle_later()
+        return ready[:count]
+
+    def prepend(self, entries: Sequence[Entry]) -> None:
+        """Hold entries again that were taken and not dispatched."""
+        self.entries = [*entries, *self.entries]
+
+    def drop(self) -> None:
+        """Forget the entries and release their permits."""
+        self.entries = []
+        if self._permits is not None:
+            permits, self._permits = self._permits, None
+            permits.release()
+
+    def _settle_later(self) -> None:
+        """Look after the dispatchers of this turn, which take what they can: the rank of writes comes later."""
+        if self._permits is not None and self._permits.held:
+            self._turn.write(self._settle)
+
+    def _settle(self, now_ns: int) -> None:
+        """Release the permits when all was taken; lend them while entries wait for a slow client."""
+        if not self.entries:
+            self.drop()
+        elif self._permits is not None:
+            self._permits.lend(self.drop)

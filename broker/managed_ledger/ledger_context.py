@@ -1,0 +1,92 @@
+"""LedgerContext: the state that all parts of one managed ledger share.
+
+The parts stand above it and call one another in one direction only:
+
+    ManagedLedger        opens, closes, deletes; owns the parts
+      LedgerWriter       adds entries, rolls to the next BookKeeper ledger
+      LedgerCursors      opens and deletes cursors
+        ManagedCursor    reads and acknowledges
+          Trimming       removes BookKeeper ledgers that no cursor needs
+          ReadingCursors tells the cache which cursors read where
+          StorageReads   reads from BookKeeper ledgers, shared by cursors
+    LedgerContext        this
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker.entry_cache.entry_cache import EntryCache
+from broker.managed_ledger.background import Background
+from broker.managed_ledger.environment import ManagedLedgerEnvironment
+from broker.managed_ledger.ledger_list_store import LedgerListStore
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.managed_ledger.stats import ManagedLedgerStats
+
+OVERHEAD_ESTIMATE_BYTES: Final = 64
+"""Added to the average size of an entry when a read is estimated, as Pulsar does (PIP-430, size estimates)."""
+
+SINGLE_READS: Final = "__peek"
+"""The reader's name under which the cache counts reads of single entries, which belong to no cursor."""
+
+
+class LedgerContext:
+    """Shared state of one open managed ledger.
+
+    `settings` and `last_confirmed` are replaced while it is open; the rest stays.
+    """
+
+    __slots__ = (
+        "background",
+        "cache",
+        "environment",
+        "last_confirmed",
+        "ledgers",
+        "name",
+        "settings",
+        "single_reader",
+        "stats",
+        "store",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        environment: ManagedLedgerEnvironment,
+        settings: ManagedLedgerSettings,
+        store: LedgerListStore,
+    ) -> None:
+        self.name = name
+        """Pulsar's path: tenant/namespace/domain/topic, the last part percent-encoded."""
+        self.environment = environment
+        """Stores, clocks and limits shared with all others of the broker."""
+        self.settings = settings
+        """Replaced as a whole when a setting changes at run time, so read it anew for each use."""
+        self.store = store
+        """The stored form of the ledger list."""
+        self.ledgers = store.ledgers
+        """The ledger list in memory, and the arithmetic of positions."""
+        self.last_confirmed = self.ledgers.last()
+        """The last entry that can be read; (current ledger, -1) when there is none."""
+        self.stats = ManagedLedgerStats()
+        """Counters for metrics and the admin API."""
+        self.cache: EntryCache = environment.caches.open(name)
+        """The cached entries of this managed ledger."""
+        self.single_reader = self.cache.reader(SINGLE_READS)
+        """Counts the reads that belong to no cursor."""
+        self.background = Background(f"managed ledger {name}")
+        """Ledger rolls and removals in progress; a close waits for them."""
+
+    @property
+    def is_terminated(self) -> bool:
+        """No entry will ever be added any more."""
+        return self.store.terminated is not None
+
+    def estimated_bytes(self, ledger_id: int, entries: int) -> int:
+        """Return the estimated bytes of so many entries of the ledger."""
+        return entries * (self.ledgers.average_entry_bytes(ledger_id) + OVERHEAD_ESTIMATE_BYTES)
+
+    def at_end_of_turn(self, callback: Callable[[], None]) -> None:
+        """Call back at the end of this loop turn, before the dispatchers."""
+        self.environment.turn.confirm(lambda _: callback())

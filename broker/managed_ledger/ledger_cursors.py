@@ -1,0 +1,140 @@
+"""LedgerCursors: the cursors of one managed ledger, by name: loading, opening, deleting.
+
+A durable cursor is one node in the metadata store. A cursor in memory belongs to a reader and is gone with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.cursor_info_writer import CursorInfoWriter, NoCursorInfo
+from broker.managed_ledger.ledger_parts import LedgerParts
+from broker.managed_ledger.managed_cursor import ManagedCursor
+from broker.managed_ledger.managed_ledger_info import (
+    CursorInfo,
+    cursor_key,
+    cursor_name_of,
+    decode_cursor_info,
+    managed_ledger_key,
+)
+from broker.metadata.metadata_store import ABSENT
+from broker.model.errors import MetadataError
+from broker.model.position import Position
+
+
+class LedgerCursors:
+    """Owns the cursors of one managed ledger."""
+
+    __slots__ = ("_context", "_parts", "_writers", "by_name")
+
+    def __init__(self, parts: LedgerParts, by_name: dict[str, ManagedCursor]) -> None:
+        """`by_name`: empty; this object alone changes it, and `Trimming` looks at it."""
+        self.by_name = by_name
+        """Durable ones and those in memory."""
+        self._parts = parts
+        self._context = parts.context
+        self._writers: dict[str, CursorInfoWriter] = {}
+        """Of the durable cursors."""
+
+    async def load(self) -> None:
+        """Open all cursors that the metadata store has. Raises MetadataError."""
+        name, metadata = self._context.name, self._context.environment.metadata
+        for last_part in await metadata.children(managed_ledger_key(name)):
+            cursor_name = cursor_name_of(last_part)
+            found = await metadata.get(cursor_key(name, cursor_name))
+            # None: another broker has deleted it since it was listed.
+            if found is not None:
+                self._add_durable(cursor_name, decode_cursor_info(found.value), found.version)
+
+    async def open(
+        self, name: str, initial: Position, properties: dict[str, int] | None = None
+    ) -> ManagedCursor:
+        """Return the durable cursor of that name, made if there is none.
+
+        A new one reads on from `initial` (EARLIEST and LATEST allowed) and is durable when this returns. Raises
+        MetadataError; a new cursor then does not exist.
+        """
+        cursor = self.by_name.get(name)
+        if cursor is None:
+            ledgers = self._context.ledgers
+            start = ledgers.at_or_after(initial)
+            cursor = self._add_durable(name, CursorInfo(ledgers.previous(start), properties or {}), ABSENT)
+            cursor.store.changed()
+        try:
+            await cursor.store.flush()
+        except MetadataError:
+            # A cursor that was never stored must not look as if it could keep acknowledgements.
+            if self.by_name.get(name) is cursor and not self._writers[name].stored:
+                cursor.abandon()
+                self._forget(name)
+            raise
+        return cursor
+
+    def _add_durable(self, name: str, info: CursorInfo, version: int) -> ManagedCursor:
+        acks = Acks.restore(self._context.ledgers, info)
+        writer = CursorInfoWriter(self._context, name, acks, version)
+        cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, writer)
+        self._writers[name] = writer
+        return cursor
+
+    def open_non_durable(self, name: str, start: Position) -> ManagedCursor:
+        """Make a cursor in memory that reads on from `start`.
+
+        EARLIEST and LATEST are allowed.
+        """
+        assert name not in self.by_name, f"{self._context.name} has a cursor {name}"
+        ledgers = self._context.ledgers
+        first = ledgers.at_or_after(start)
+        acks = Acks(ledgers, ledgers.previous(first))
+        cursor = self.by_name[name] = ManagedCursor(name, self._parts, acks, NoCursorInfo())
+        return cursor
+
+    async def delete(self, name: str) -> None:
+        """Remove the cursor if it exists. Raises MetadataError."""
+        cursor = self.by_name.get(name)
+        if cursor is None:
+            return
+        # First, so that nothing is stored or read for it while this waits for the metadata store.
+        cursor.abandon()
+        writer = self._writers.get(name)
+        if writer is not None:
+            # A write that arrived after the deletion would make the cursor's node anew.
+            await writer.settle()
+            await self._context.environment.metadata.delete(cursor_key(self._context.name, name))
+        self._parts.reading_cursors.forget(cursor)
+        self._context.cache.forget_reader(name)
+        self._forget(name)
+        self._parts.trimming.trim(self._context.environment.wall_ms())
+
+    def drop_non_durable(self, cursor: ManagedCursor) -> None:
+        """Forget a cursor in memory: its reader will not return."""
+        assert not cursor.durable
+        cursor.abandon()
+        self._parts.reading_cursors.forget(cursor)
+        if self.by_name.get(cursor.name) is cursor:
+            self._context.cache.forget_reader(cursor.name)
+            self._forget(cursor.name)
+
+    def check_backlogs(self) -> None:
+        """Apply the older rules for backlogs; to be called once a minute."""
+        self._parts.reading_cursors.check_backlogs(self.by_name.values(), self._context.settings)
+
+    async def close(self) -> list[BaseException | None]:
+        """Close every cursor; return an error or None for each."""
+        cursors = list(self.by_name.values())
+        for cursor in cursors:
+            if not cursor.durable:
+                self._forget(cursor.name)
+        return await asyncio.gather(*(cursor.close() for cursor in cursors), return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Forget all cursors without storing anything: the managed ledger is being deleted."""
+        for cursor in list(self.by_name.values()):
+            cursor.abandon()
+        self.by_name.clear()
+        self._writers.clear()
+
+    def _forget(self, name: str) -> None:
+        self.by_name.pop(name, None)
+        self._writers.pop(name, None)

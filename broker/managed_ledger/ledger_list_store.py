@@ -1,0 +1,162 @@
+"""LedgerListStore: the stored list of a managed ledger's BookKeeper ledgers (Pulsar's ManagedLedgerInfo).
+
+Three rules make every crash between two writes recoverable (docs/architecture.md, "Taking a managed ledger over"):
+
+1. A ledger begins together with the list that names it, in one write. A broker that opens the managed ledger
+finds
+   it there and fences it, or has made sure by a write of its own that it never begins.
+2. A ledger ends in its own metadata first, then in the list, so an end in the list needs no second look.
+3. A ledger leaves the list first ("deleting"), then the metadata store and the bookie.
+
+So there is never a ledger that no list refers to, and the next open can finish what a crash has interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterable
+
+from broker.ledger_client.ledgers import Ledgers
+from broker.ledger_client.own_ledger import OwnLedger
+from broker.managed_ledger.ledger_list import LedgerList
+from broker.managed_ledger.managed_ledger_info import (
+    ManagedLedgerInfo,
+    encode_ledger_info,
+    managed_ledger_key,
+)
+from broker.metadata.metadata_store import ABSENT, MetadataStore, Put
+from broker.model.errors import BadVersion
+from broker.model.position import Position
+
+
+class LedgerListStore:
+    """Writes the list by compare-and-set.
+
+    BadVersion means that another broker has the managed ledger now. Hold `lock` around a change of the list
+    and the call that stores it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        metadata: MetadataStore,
+        client: Ledgers,
+        ledgers: LedgerList,
+        info: ManagedLedgerInfo,
+        version: int,
+    ) -> None:
+        """`version`: of the value stored now, or ABSENT."""
+        self.ledgers = ledgers
+        """The list as it is in memory; stored with the next write."""
+        self.properties = info.properties
+        """Stored with the next write; `index` (PIP-70) is the managed ledger's own."""
+        self.terminated: Position | None = info.terminated
+        """The last entry, if no entry may follow."""
+        self.current_started = False
+        """The current ledger is in the metadata store, so it may have entries."""
+        self.lock = asyncio.Lock()
+        """One change at a time: two writes with the same version would look like two brokers."""
+        self.is_new = version == ABSENT
+        """The store had nothing of this managed ledger when it was opened."""
+        self._key = managed_ledger_key(name)
+        self._name = name
+        self._metadata = metadata
+        self._client = client
+        self._version = version
+        self._deleting = list(info.deleting)
+        self._unsealed: dict[int, OwnLedger] = {}
+        """Ledgers whose own metadata says open."""
+
+    async def save(self) -> None:
+        """Store the ends of closed ledgers, then the list. Raises MetadataError."""
+        await self._seal()  # Second rule: the ledger's own metadata first.
+        await self._put(self._encoded())
+
+    async def start_current(self) -> OwnLedger:
+        """Make the current ledger writable.
+
+        The list and the ledger's metadata are stored in one write. Raises MetadataError and NotEnoughBookies.
+        """
+        await self._seal()
+        ledger_id = self.ledgers.current.ledger_id
+        list_put = Put(self._key, self._encoded(with_current=True), self._version)
+        own, (self._version,) = await self._client.create_beside(ledger_id, self._custom(), (list_put,))
+        self._unsealed[ledger_id] = own
+        self.current_started = True
+        return own
+
+    def mark_deleting(self, ledger_ids: Iterable[int]) -> None:
+        """Mark ledgers that have left the list for deletion.
+
+        The next write of the list stores the marks.
+        """
+        self._deleting += ledger_ids
+
+    async def delete_marked(self) -> None:
+        """Store the marks, then delete those ledgers.
+
+        Raises MetadataError; the next call or the next open goes on.
+        """
+        if self._deleting:
+            # Marks that come during the wait belong to the next call: their list is not stored yet.
+            marked = list(self._deleting)
+            await self.save()
+            await self._remove(marked)
+
+    async def _remove(self, ledger_ids: list[int]) -> None:
+        await self._write_together([self._client.delete(item) for item in ledger_ids])
+        self._deleting = [item for item in self._deleting if item not in ledger_ids]
+        for ledger_id in ledger_ids:
+            self._unsealed.pop(ledger_id, None)
+
+    async def delete(self) -> None:
+        """Delete the managed ledger: its ledgers, its cursors, itself. Raises MetadataError."""
+        self._deleting += [info.ledger_id for info in self.ledgers.infos()]
+        await self._put(encode_ledger_info(ManagedLedgerInfo([], deleting=self._deleting, deleted=True)))
+        await self.finish_delete()
+
+    async def finish_delete(self) -> None:
+        """Finish a `delete` whose beginning is stored."""
+        names = await self._metadata.children(self._key)
+        await self._write_together([self._metadata.delete(f"{self._key}/{name}") for name in names])
+        await self._remove(self._deleting)
+        # Another broker may have finished the deletion and made the managed ledger anew.
+        with contextlib.suppress(BadVersion):
+            await self._metadata.delete(self._key, self._version)
+
+    async def _seal(self) -> None:
+        for ledger_id, own in list(self._unsealed.items()):
+            info = self.ledgers.get(ledger_id)
+            if info is not None and info.closed_at_ms is not None:
+                await own.close(info.entries - 1, info.size_bytes)
+                self._unsealed.pop(ledger_id, None)
+
+    def _encoded(self, with_current: bool = False) -> bytes:
+        # A current ledger that has not begun is an id in memory; the list must not name what does not exist.
+        current = self.ledgers.current
+        kept = [
+            info
+            for info in self.ledgers.infos()
+            if info is not current or with_current or self.current_started or info.entries
+        ]
+        return encode_ledger_info(ManagedLedgerInfo(kept, self.properties, self.terminated, self._deleting))
+
+    async def _put(self, value: bytes) -> None:
+        self._version = await self._metadata.put(self._key, value, self._version)
+
+    def _custom(self) -> dict[str, bytes]:
+        return {
+            "application": b"pulsar",
+            "component": b"managed-ledger",
+            "pulsar/managed-ledger": self._name.encode(),
+        }
+
+    async def _write_together(self, writes: list[Coroutine[None, None, None]]) -> None:
+        if len(writes) == 1:
+            await writes[0]
+            return
+        # All end before an error is raised: a write left behind could come after the next attempt.
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome

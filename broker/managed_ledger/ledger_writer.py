@@ -1,0 +1,349 @@
+"""LedgerWriter: adds entries to a managed ledger, in one BookKeeper ledger after the other.
+
+    add -> LedgerHandle -> bookie ... confirmed, a run per turn -> stats, cache, listener
+
+Adds go straight to the current ledger; confirmed runs come back in order, and from then on they are readable:
+last confirmed position, cache and listener move together. When a ledger is full, too old or has failed, adds
+wait until the next one is in the metadata store.
+
+The law: nothing confirmed is lost by a failure, and order is kept. The failed ledger is closed at its last
+confirmed entry, everything behind the failed add fails too, and writing goes on in a new ledger as soon as
+that can be stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from enum import StrEnum
+from operator import attrgetter
+from typing import Final, Protocol
+
+from broker.ledger_client.ledger_handle import LedgerHandle
+from broker.ledger_client.own_ledger import OwnLedger
+from broker.ledger_client.result_codes import FENCED, error_of
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.ledger_list import LedgerInfo
+from broker.managed_ledger.opening import INDEX, EntryStamp
+from broker.managed_ledger.reading_cursors import ReadingCursors
+from broker.managed_ledger.trimming import Trimming
+from broker.model.entry import Buffer, Entry
+from broker.model.errors import (
+    BadVersion,
+    BrokerError,
+    LedgerFenced,
+    NotEnoughBookies,
+    PersistenceError,
+    ServiceNotReady,
+    TopicTerminated,
+)
+from broker.model.position import Position
+
+_NEVER: Final = 2**62
+_messages = attrgetter("messages")
+
+
+class ManagedLedgerState(StrEnum):
+    """Whether a managed ledger takes adds."""
+
+    OPEN = "open"
+    """Adds go to the current ledger, or begin one."""
+    ROLLING = "rolling"
+    """Adds wait until a new ledger has begun."""
+    FENCED = "fenced"
+    """Another broker has taken the managed ledger over: this one can write nothing any more."""
+    TERMINATED = "terminated"
+    """No entry will ever be added any more; reading goes on."""
+    CLOSED = "closed"
+
+
+_REFUSALS: Final[dict[ManagedLedgerState, type[BrokerError]]] = {
+    ManagedLedgerState.FENCED: LedgerFenced,
+    ManagedLedgerState.TERMINATED: TopicTerminated,
+    ManagedLedgerState.CLOSED: ServiceNotReady,
+}
+
+
+class LedgerListener(Protocol):
+    """Receives the outcome of adds, in their order: a persistent topic."""
+
+    def entries_added(self, entries: list[Entry], contexts: list[object], now_ns: int) -> None:
+        """The entries are durable, readable and, if readers are expected, cached.
+
+        `contexts`: what was given to `add`, one per entry.
+        """
+        ...
+
+    def add_failed(self, contexts: list[object], error: BrokerError) -> None:
+        """The adds were not stored.
+
+        Adds that waited behind them fail with the same error.
+        """
+        ...
+
+
+class LedgerWriter:
+    """Writes one managed ledger; assign `listener` before the first add."""
+
+    __slots__ = (
+        "_closing",
+        "_context",
+        "_drained",
+        "_entries_max",
+        "_handle",
+        "_now_ns",
+        "_reading_cursors",
+        "_roll_at_ns",
+        "_size_max",
+        "_stamp",
+        "_stamp_entry",
+        "_started_ns",
+        "_trimming",
+        "_waiting",
+        "listener",
+        "state",
+    )
+
+    listener: LedgerListener
+
+    def __init__(
+        self, context: LedgerContext, stamp: EntryStamp, reading_cursors: ReadingCursors, trimming: Trimming
+    ) -> None:
+        self.state = ManagedLedgerState.TERMINATED if context.is_terminated else ManagedLedgerState.OPEN
+        """Whether adds are taken; read-only for others."""
+        self._context = context
+        self._reading_cursors = reading_cursors
+        self._trimming = trimming
+        self._stamp = stamp
+        # Bound once, because `add` runs per message.
+        self._stamp_entry = stamp.stamp
+        self._now_ns = context.environment.now_ns
+        self._handle: LedgerHandle | None = None
+        """The ledger that takes adds; None while there is none, see `state`."""
+        self._closing: LedgerHandle | None = None
+        """A ledger that takes no more adds and has some in flight."""
+        self._drained: asyncio.Event | None = None
+        self._waiting: deque[tuple[Buffer, int, object]] = deque()
+        """(body, messages, context) for the next ledger; the caller bounds how many adds are in flight."""
+        self._entries_max = self._size_max = self._roll_at_ns = _NEVER
+        self._started_ns = 0
+
+    # Adding
+
+    def add(self, body: Buffer, messages: int, context: object) -> None:
+        """Append an entry; the listener receives the outcome, with `context`.
+
+        Raises ServiceNotReady, TopicTerminated or LedgerFenced when the managed ledger takes no adds.
+        """
+        handle = self._handle
+        if handle is None:
+            self._add_later(body, messages, context)
+            return
+        now_ns = self._now_ns()
+        # The bytes of the client go on as they are: only the metadata block in front of them is new.
+        handle.add(self._stamp_entry(messages), body, messages, context, now_ns)
+        if (
+            handle.next_entry_id >= self._entries_max
+            or handle.length >= self._size_max
+            or now_ns >= self._roll_at_ns
+        ):
+            self._roll_when_old_enough(handle, now_ns)
+
+    def _add_later(self, body: Buffer, messages: int, context: object) -> None:
+        self._refuse_in(*_REFUSALS)
+        self._waiting.append((body, messages, context))
+        if self.state is ManagedLedgerState.OPEN:
+            self.state = ManagedLedgerState.ROLLING
+            self._context.background.spawn(self._roll())
+
+    def _refuse_in(self, *states: ManagedLedgerState) -> None:
+        if self.state in states:
+            raise _REFUSALS[self.state](f"{self._context.name} is {self.state.value}")
+
+    def _roll_when_old_enough(self, handle: LedgerHandle, now_ns: int) -> None:
+        """The ledger is full or has reached its time. A full one that is too young is written on."""
+        allowed_ns = self._started_ns + self._context.settings.rollover_ns_min
+        if now_ns < min(allowed_ns, self._roll_at_ns):
+            # Leave one comparison per add until the minimum age is reached, instead of coming here with each add.
+            self._entries_max = self._size_max = _NEVER
+            self._roll_at_ns = min(allowed_ns, self._roll_at_ns)
+        else:
+            self._stop_adding(handle)
+
+    def roll_if_due(self, now_ns: int) -> None:
+        """Close a ledger that has entries and its maximum age.
+
+        To be called about once a minute. Without this a topic that gets no more messages would keep its last
+        ledger open for ever.
+        """
+        handle = self._handle
+        if handle is not None and handle.next_entry_id and now_ns >= self._roll_at_ns:
+            self._stop_adding(handle)
+
+    def _stop_adding(self, handle: LedgerHandle) -> None:
+        """Let the ledger finish the adds in flight, then go on in a new one."""
+        self._handle = None
+        self._closing = handle
+        if self.state is ManagedLedgerState.OPEN:
+            self.state = ManagedLedgerState.ROLLING
+        # With adds in flight the end of the ledger is not known yet; the last of them calls `_ledger_drained`.
+        if not handle.pending:
+            self._ledger_drained()
+
+    # Called by the ledger handle
+
+    def entries_confirmed(
+        self,
+        handle: LedgerHandle,
+        entries: list[Entry],
+        contexts: list[object],
+        asked_ns: list[int],
+        now_ns: int,
+    ) -> None:
+        """Make a confirmed run readable and report it.
+
+        `asked_ns`: when each entry was added.
+        """
+        context = self._context
+        current = context.ledgers.current
+        assert current.ledger_id == handle.ledger_id
+        last_id = entries[-1].entry_id
+        current.size_bytes += context.stats.added(entries, asked_ns, now_ns)
+        current.entries = last_id + 1
+        # First the position, then the cache, then the listener: it wakes dispatchers, which look at the other two.
+        context.last_confirmed = Position(handle.ledger_id, last_id)
+        self._reading_cursors.added(entries, now_ns)
+        self.listener.entries_added(entries, contexts, now_ns)
+        if handle is self._closing and not handle.pending:
+            self._ledger_drained()
+
+    def ledger_failing(self, handle: LedgerHandle, rc: int) -> None:
+        """Send no more to this ledger: an add was refused.
+
+        Fencing means that another broker has taken the managed ledger over.
+        """
+        if rc in FENCED and self.state in (ManagedLedgerState.OPEN, ManagedLedgerState.ROLLING):
+            self.state = ManagedLedgerState.FENCED
+        if handle is self._handle:
+            self._stop_adding(handle)
+
+    def adds_failed(
+        self, handle: LedgerHandle, entries: list[Entry], contexts: list[object], rc: int
+    ) -> None:
+        """Report every add from the refused one on as failed."""
+        # The index counts stored messages (PIP-70), so take off those that were not stored.
+        self._stamp.rollback(sum(map(_messages, entries)))
+        self._context.stats.add_errors += len(entries)
+        error = error_of(rc, f"adding entry {handle.ledger_id}:{entries[0].entry_id}")
+        if not isinstance(error, LedgerFenced | NotEnoughBookies):
+            # A missing ledger or entry is a fault of the storage; a producer must not read it as its own.
+            error = PersistenceError(str(error))
+        self.listener.add_failed(contexts, error)
+        # Adds that wait came later. Stored now, they would stand before the failed ones, which clients send again.
+        self._fail_waiting(error)
+        self._ledger_drained()
+
+    def _ledger_drained(self) -> None:
+        self._closing = None
+        if self._drained is not None:
+            self._drained.set()
+        if self.state is ManagedLedgerState.ROLLING:
+            self._context.background.spawn(self._roll())
+
+    def _fail_waiting(self, error: BrokerError) -> None:
+        if self._waiting:
+            contexts = [context for _, _, context in self._waiting]
+            self._waiting.clear()
+            self._context.stats.add_errors += len(contexts)
+            self.listener.add_failed(contexts, error)
+
+    # From one ledger to the next
+
+    async def _roll(self) -> None:
+        """Close the ledger before, begin the next, add what has waited.
+
+        The first ledger after an opening trims nothing: readers that the restart cut off will return.
+        """
+        context = self._context
+        async with context.store.lock:
+            # The state may have changed while this waited for the lock, and while it waits for the store below.
+            if not self._is_rolling():
+                return
+            first = not context.store.current_started
+            try:
+                await self._retire_current()
+                ledger = await context.store.start_current()
+            except BrokerError as error:
+                taken_over = isinstance(error, BadVersion | LedgerFenced)
+                # OPEN without a handle: the next add tries again, so a full disk is no lasting failure.
+                self.state = ManagedLedgerState.FENCED if taken_over else ManagedLedgerState.OPEN
+                self._fail_waiting(PersistenceError(f"{context.name}: no new ledger: {error}"))
+                return
+            if not self._is_rolling():  # Closed or terminated meanwhile.
+                return
+            self._begin_handle(ledger)
+        # An add may fill the new ledger at once; the rest then waits for the one after it.
+        while self._waiting and self._handle is not None:
+            self.add(*self._waiting.popleft())
+        if not first:
+            self._trimming.trim(context.environment.wall_ms())
+
+    def _is_rolling(self) -> bool:
+        return self.state is ManagedLedgerState.ROLLING
+
+    async def _retire_current(self) -> None:
+        """Give the current ledger its end, if it was begun, and reserve the next one's id."""
+        context = self._context
+        self.end_current()
+        current = context.ledgers.current
+        if current.closed_at_ms is not None and not context.is_terminated:
+            # An id only: the ledger begins with the next write of the list (first rule of the take-over).
+            following = await context.environment.ids.next(above=current.ledger_id)
+            context.ledgers.append(LedgerInfo(following))
+            context.store.current_started = False
+            self._trimming.remove_if_empty(current)
+            context.last_confirmed = context.ledgers.last()
+
+    def _begin_handle(self, ledger: OwnLedger) -> None:
+        settings, environment = self._context.settings, self._context.environment
+        ledgers = environment.ledgers
+        self._handle = LedgerHandle(
+            ledger.ledger_id, ledgers.writer(ledger), environment.turn, self, ledgers.digest
+        )
+        self._started_ns = self._now_ns()
+        self._entries_max = settings.entries_per_ledger_max
+        self._size_max = settings.ledger_bytes_max
+        older = settings.rollover_ns_max
+        self._roll_at_ns = self._started_ns + older if older > 0 else _NEVER
+        self.state = ManagedLedgerState.OPEN
+
+    # Ends
+
+    def refuse_unless_usable(self) -> None:
+        """Raise LedgerFenced or ServiceNotReady when this broker can change nothing any more."""
+        self._refuse_in(ManagedLedgerState.FENCED, ManagedLedgerState.CLOSED)
+
+    def end_current(self) -> None:
+        """Give the current ledger, if begun, its end in the list.
+
+        The next write of the list stores it.
+        """
+        context = self._context
+        current = context.ledgers.current
+        if context.store.current_started and current.closed_at_ms is None:
+            current.closed_at_ms = context.environment.wall_ms()
+            context.store.properties[INDEX] = str(self._stamp.index)
+
+    async def stop(self, state: ManagedLedgerState) -> None:
+        """Refuse further adds and wait for those in flight.
+
+        Adds that wait for a ledger fail.
+        """
+        # Before the wait, so that adds which come meanwhile are refused.
+        self.state = state
+        if self._handle is not None:
+            self._stop_adding(self._handle)
+        if self._closing is not None:
+            self._drained = asyncio.Event()
+            await self._drained.wait()
+        self._fail_waiting(_REFUSALS[state](f"{self._context.name} is {state.value}"))

@@ -1,0 +1,213 @@
+"""ReadingCursors: the active cursors of a managed ledger, and the filling of its cache for them.
+
+By PIP-430 (`cacheEvictionByExpectedReadCount`, the default) an entry is cached with the number of readers that are
+to come, and an eviction pass removes it. With that setting off, Pulsar's older rules hold: entries before the slowest
+active cursor are invalidated, and storage reads fill the cache only for cursors that others follow closely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.listener import CursorChange, Obstacle
+from broker.entry_cache.observe.cache_events import BY_MARK_DELETE, COUNTS_READS
+from broker.entry_cache.reader import Reader
+from broker.managed_ledger.backlog_caching import followed_closely
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.settings import ManagedLedgerSettings
+from broker.model.entry import Entry
+from broker.model.position import LATEST, Position
+
+
+class ReadingCursor(Protocol):
+    """The view of a cursor that the cache's bookkeeping needs."""
+
+    name: str
+    reader: Reader
+    active: bool
+    caches_reads: bool
+
+    @property
+    def read_position(self) -> Position:
+        """The next entry to read."""
+        ...
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """Everything up to here is acknowledged."""
+        ...
+
+
+class LaggingCursor(ReadingCursor, Protocol):
+    """A cursor whose backlog is looked at too."""
+
+    @property
+    def durable(self) -> bool:
+        """Only durable cursors make one another's reads cached."""
+        ...
+
+    @property
+    def backlog(self) -> int:
+        """Entries not acknowledged yet."""
+        ...
+
+
+class ReadingCursors:
+    """Knows the active cursors and fills the cache for them.
+
+    Which rules hold is fixed when the managed ledger is opened; the setting cannot change at run time.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_counted",
+        "_environment",
+        "_invalidation_due",
+        "_slowest",
+        "_track_mark_delete",
+        "active",
+    )
+
+    def __init__(self, context: LedgerContext) -> None:
+        settings = context.settings
+        self._environment = context.environment
+        self._cache = cache = context.cache
+        self._counted = settings.expected_reads
+        self._track_mark_delete = settings.track_mark_delete
+        continue_ns = settings.continue_caching_ns if settings.expected_reads else 0
+        now_ns = self._environment.now_ns()
+        self.active = ActiveCursors(continue_ns, now_ns)
+        """Their positions; the policy `magnetar` looks at them too."""
+        rules = COUNTS_READS * self._counted + BY_MARK_DELETE * self._track_mark_delete
+        cache.attach_cursors(self.active, now_ns, rules)
+        self._slowest: Position | None = None
+        """As of the last invalidation that was asked for; used with the older rules only."""
+        self._invalidation_due = False
+
+    # Called by cursors
+
+    def activated(self, cursor: ReadingCursor) -> None:
+        """Cache entries for this cursor from now on."""
+        position = self._tracked(cursor)
+        self.active.add(cursor.name, position, lambda: cursor.mark_delete_position)
+        # A replay of the access record needs both positions to rebuild the order of the cursors.
+        self._note(CursorChange.ADDED, cursor, position)
+        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
+        self._check_slowest()
+
+    def deactivated(self, cursor: ReadingCursor) -> None:
+        """The last consumer of this cursor has disconnected."""
+        cursor.caches_reads = False
+        self._leave(cursor)
+
+    def moved(self, cursor: ReadingCursor, *, by_hit: bool = False) -> None:
+        """An active cursor has another read position.
+
+        `by_hit`: it stands behind a run that it read from the cache, whose event says so already.
+        """
+        if not self._track_mark_delete:
+            self.active.update(cursor.name, cursor.read_position)
+            self._check_slowest()
+        if not by_hit:
+            self._note(CursorChange.MOVED, cursor, cursor.read_position)
+
+    def acknowledged(self, cursor: ReadingCursor) -> None:
+        """An active cursor has another mark-delete position."""
+        if self._track_mark_delete:
+            self.active.update(cursor.name, cursor.mark_delete_position)
+            self._check_slowest()
+        self._note(CursorChange.ACKNOWLEDGED, cursor, cursor.mark_delete_position)
+
+    def _tracked(self, cursor: ReadingCursor) -> Position:
+        return cursor.mark_delete_position if self._track_mark_delete else cursor.read_position
+
+    def _leave(self, cursor: ReadingCursor) -> None:
+        now_ns = self._environment.now_ns()
+        if self.active.remove(cursor.name, now_ns):
+            self._note(CursorChange.LEFT, cursor, cursor.mark_delete_position, now_ns)
+            self._check_slowest()
+
+    def forget(self, cursor: ReadingCursor) -> None:
+        """The cursor was deleted, so it will not return to its position."""
+        self.active.forget(cursor.name)
+        self._note(CursorChange.FORGOTTEN, cursor, cursor.mark_delete_position)
+
+    def _note(
+        self, change: CursorChange, cursor: ReadingCursor, position: Position, at_ns: int | None = None
+    ) -> None:
+        self._cache.listener.cursor_changed(change, self._cache, cursor.reader, position, at_ns)
+
+    # Filling the cache
+
+    def added(self, entries: list[Entry], now_ns: int) -> None:
+        """Cache confirmed entries while a cursor is active, or just was."""
+        self._cache.listener.appended(self._cache, entries, now_ns)
+        if self.active.should_cache_added(now_ns):
+            expected = len(self.active) if self._counted else None
+            self._cache.insert_run(entries, expected, now_ns)
+        else:
+            self._cache.not_cached(entries, Obstacle.NO_ACTIVE_CURSOR, now_ns)
+
+    def at_or_before(self, cursor: ReadingCursor) -> int | None:
+        """Return how many active cursors stand at this one or before.
+
+        Itself included. So many are still to read the entries that it reads from storage. None, which caches nothing,
+        when it is not active. By the older rules: 1 for a cursor that others follow closely.
+        """
+        if self._counted:
+            return self.active.rank(cursor.name) if cursor.active else None
+        return 1 if cursor.caches_reads else None
+
+    def of_redelivery(self, cursor: ReadingCursor) -> int | None:
+        """Return the expected reads of an entry read for a redelivery.
+
+        Only this cursor reads it.
+        """
+        wanted = cursor.active if self._counted else cursor.caches_reads
+        return 1 if wanted else None
+
+    # The older rules
+
+    def check_backlogs(self, cursors: Iterable[LaggingCursor], settings: ManagedLedgerSettings) -> None:
+        """Apply the older rules to cursors with a backlog.
+
+        A cursor far behind does not count as active; cursors of similar backlog cache what they read.
+        Called once a minute; does nothing unless the older rules hold.
+        """
+        if self._counted:
+            return
+        backlogs = {cursor: cursor.backlog for cursor in cursors}
+        followed = followed_closely(
+            {cursor: backlog for cursor, backlog in backlogs.items() if cursor.durable},
+            cursors_min=settings.backlog_cursors_min_for_caching,
+            entries_min=settings.backlog_entries_min_for_caching,
+            between_max=settings.backlog_between_cursors_max_for_caching,
+        )
+        for cursor, backlog in backlogs.items():
+            cursor.caches_reads = cursor in followed
+            if not cursor.active:
+                continue
+            if backlog > settings.cursor_backlogged_threshold:
+                self._leave(cursor)
+            elif cursor.name not in self.active:
+                self.activated(cursor)
+
+    def _check_slowest(self) -> None:
+        """Invalidate at the end of the turn if the slowest reader has changed or moved."""
+        if self._counted:
+            return
+        slowest = self.active.slowest()
+        if slowest != self._slowest:
+            self._slowest = slowest
+            if not self._invalidation_due:
+                self._invalidation_due = True
+                self._environment.turn.confirm(self._invalidate)
+
+    def _invalidate(self, now_ns: int) -> None:
+        """Drop the entries before the slowest active cursor, or all when none is active."""
+        self._invalidation_due = False
+        # An empty cache has nothing to invalidate, and an access record needs no event of that.
+        if self._cache.entries:
+            self._cache.invalidate_before(LATEST if self._slowest is None else self._slowest)

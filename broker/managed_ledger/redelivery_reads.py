@@ -1,0 +1,176 @@
+"""RedeliveryReads: a cursor's reads of single positions that must be delivered again.
+
+A dispatcher keeps the positions in its redelivery queue and reads them when a consumer can take them. Until then the
+cache holds the entries for this cursor (PIP-430): the dispatcher says which positions wait and which no longer do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from broker.managed_ledger.acks import Acks
+from broker.managed_ledger.entry_read import EntryRead
+from broker.managed_ledger.ledger_parts import LedgerParts
+from broker.managed_ledger.reading_cursors import ReadingCursor
+from broker.model.entry import Entry
+from broker.model.errors import BrokerError
+from broker.model.position import Position
+from broker.model.range_set import EntryRange
+
+
+class RedeliveryReads:
+    """Part of every cursor; several reads may be in flight."""
+
+    __slots__ = ("_acks", "_cursor", "_in_flight", "_parts", "last_error")
+
+    def __init__(self, parts: LedgerParts, cursor: ReadingCursor, acks: Acks) -> None:
+        self._parts = parts
+        self._cursor = cursor
+        self._acks = acks
+        self._in_flight: list[_RedeliveryRead] = []
+        self.last_error: BrokerError | None = None
+        """Why the last read could not bring some of its entries; None if it brought all."""
+
+    # Entries that the cache holds for a redelivery
+
+    def expect_redelivery(self, positions: Iterable[tuple[int, int]]) -> None:
+        """Expect one more read of each: they were dispatched and wait again."""
+        cache = self._parts.context.cache
+        self._parts.context.environment.caches.expect_redelivery(
+            self._cursor.reader, cache.present(positions)
+        )
+
+    def postpone_delivery(self, positions: Iterable[tuple[int, int]]) -> None:
+        """Keep their expected read: they wait without having been dispatched."""
+        cache = self._parts.context.cache
+        self._parts.context.environment.caches.postpone_delivery(
+            self._cursor.reader, cache.present(positions)
+        )
+
+    def drop_redeliveries(self, positions: Iterable[tuple[int, int]]) -> None:
+        """Let the cache no longer hold the entries for this cursor."""
+        self._parts.context.cache.drop_redeliveries(self._cursor.reader, positions)
+
+    # Reading
+
+    def read_cached(self, positions: Sequence[Position]) -> tuple[list[Entry], list[Position]]:
+        """Return (entries that are cached, positions that are not).
+
+        Positions that are acknowledged or do not exist are in neither.
+        """
+        context = self._parts.context
+        found: list[Entry] = []
+        missing: list[Position] = []
+        over: list[Position] = []
+        get, reader = context.cache.get_for_redelivery, self._cursor.reader
+        for position in positions:
+            if self._acks.is_acknowledged(position) or not context.ledgers.has_entry(*position):
+                over.append(position)
+                continue
+            entry = get(reader, *position)
+            if entry is None:
+                missing.append(position)
+            else:
+                found.append(entry)
+        # Acknowledged or trimmed while they waited: the cache must not hold them for ever.
+        if over:
+            self.drop_redeliveries(over)
+        context.stats.took(found)
+        return found, missing
+
+    def request(self, positions: Sequence[Position], ready: Callable[[list[Entry]], None]) -> None:
+        """Read the entries; the cache keeps fetched ones for one read.
+
+        `ready` gets those that could be read, in order, after this call has returned; `last_error` then says why others
+        could not.
+        """
+        self.last_error = None
+        read = _RedeliveryRead(self, self._parts, self._cursor, positions, ready)
+        self._in_flight.append(read)
+        read.begin()
+
+    def withdraw(self) -> None:
+        """End the reads that wait for permits, with nothing."""
+        for read in list(self._in_flight):
+            read.withdraw()
+
+    def ended(
+        self,
+        read: _RedeliveryRead,
+        entries: list[Entry],
+        error: BrokerError | None,
+        ready: Callable[[list[Entry]], None],
+    ) -> None:
+        """Report a read that has ended; called by that read."""
+        self._in_flight.remove(read)
+        self.last_error = error
+        self._parts.context.stats.took(entries)
+        ready(entries)
+
+
+class _RedeliveryRead:
+    """One request: positions as ranges of neighbours, read under one share of the budget."""
+
+    __slots__ = ("_cursor", "_owner", "_parts", "_ranges", "_read", "_ready", "reader")
+
+    def __init__(
+        self,
+        owner: RedeliveryReads,
+        parts: LedgerParts,
+        cursor: ReadingCursor,
+        positions: Sequence[Position],
+        ready: Callable[[list[Entry]], None],
+    ) -> None:
+        self._owner = owner
+        self._parts = parts
+        self._cursor = cursor
+        self._ready = ready
+        ledgers = parts.context.ledgers
+        # Sorted and without duplicates; positions that were trimmed meanwhile are left out.
+        self._ranges = neighbours([item for item in sorted(set(positions)) if ledgers.has_entry(*item)])
+        self.reader = cursor.reader
+        """See ReadRequest."""
+        self._read = EntryRead(parts.context, parts.storage_reads, self)
+
+    def begin(self) -> None:
+        """Read the ranges; without any, end at the end of the turn."""
+        if self._ranges:
+            self._read.begin(self._ranges)
+        else:
+            self._parts.context.at_end_of_turn(lambda: self.read_ended([], None))
+
+    def withdraw(self) -> None:
+        """Stop waiting for permits."""
+        self._read.withdraw()
+
+    def ranges(self) -> Sequence[EntryRange]:
+        """See ReadRequest."""
+        return self._ranges
+
+    def expected_reads(self) -> int | None:
+        """See ReadRequest."""
+        return self._parts.reading_cursors.of_redelivery(self._cursor)
+
+    def read_ended(self, entries: list[Entry], error: BrokerError | None) -> None:
+        """See ReadRequest.
+
+        The dispatcher dispatches the entries in this turn or puts their positions back into its queue, so the
+        permits are released after the dispatchers of this turn.
+        """
+        permits = self._read.permits
+        if permits.held:
+            permits.correct(sum([entry.size for entry in entries]))
+        self._owner.ended(self, entries, error, self._ready)
+        if permits.held:
+            self._parts.context.environment.turn.write(lambda _: permits.release())
+
+
+def neighbours(positions: Sequence[Position]) -> list[EntryRange]:
+    """Join ordered positions into ranges of consecutive entries."""
+    runs: list[EntryRange] = []
+    for ledger_id, entry_id in positions:
+        if runs and runs[-1].ledger_id == ledger_id and runs[-1].last + 1 == entry_id:
+            runs[-1] = runs[-1]._replace(last=entry_id)
+        else:
+            runs.append(EntryRange(ledger_id, entry_id, entry_id))
+    return runs

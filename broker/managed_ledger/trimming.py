@@ -1,0 +1,115 @@
+"""Trimming: removes BookKeeper ledgers from the front of a managed ledger when no cursor needs them.
+
+A ledger is removed once every durable cursor has acknowledged it to its end and retention has passed: first
+from the list, then from the metadata store, then from the bookie (the third rule of docs/architecture.md,
+"Taking a managed ledger over"). The current ledger is never removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from broker.managed_ledger.ledger_context import LedgerContext
+from broker.managed_ledger.ledger_list import LedgerInfo, LedgerList
+from broker.managed_ledger.storage_reads import StorageReads
+from broker.model.errors import MetadataError
+from broker.model.position import LATEST, Position
+
+
+class Acknowledging(Protocol):
+    """The view of a cursor that decides what it still needs."""
+
+    @property
+    def durable(self) -> bool:
+        """Cursors in memory keep nothing: their readers accept that old entries disappear."""
+        ...
+
+    @property
+    def mark_delete_position(self) -> Position:
+        """Everything up to here is acknowledged."""
+        ...
+
+
+class Trimming:
+    """Decides which ledgers to remove, and removes them in the background."""
+
+    __slots__ = ("_context", "_cursors", "_storage_reads", "keep_bytes", "keep_ms")
+
+    def __init__(
+        self, context: LedgerContext, storage_reads: StorageReads, cursors: Mapping[str, Acknowledging]
+    ) -> None:
+        """`cursors`: those of the managed ledger at any time, by name; the mapping changes with them."""
+        self._context = context
+        self._storage_reads = storage_reads
+        self._cursors = cursors
+        self.keep_ms = 0
+        """Keep acknowledged ledgers for so long after they were closed; -1 = for ever."""
+        self.keep_bytes = 0
+        """Keep acknowledged ledgers while the managed ledger is not larger than this; -1 = all of them."""
+
+    def trim(self, now_ms: int, *, without_cursors: bool = False) -> list[int]:
+        """Remove the ledgers that are due, and return their ids.
+
+        `now_ms`: wall clock. The metadata store and the bookie follow in the background. A managed ledger
+        without a durable cursor is trimmed only by the periodic check (`without_cursors`), as in Pulsar: a
+        consumer that subscribes a little after the first publish finds the messages.
+        """
+        context = self._context
+        ledgers = context.ledgers
+        durable = [cursor.mark_delete_position for cursor in self._cursors.values() if cursor.durable]
+        if len(ledgers) < 2 or not (durable or without_cursors):
+            return []
+        removed = ledgers_to_trim(
+            ledgers, min(durable, default=LATEST), now_ms, keep_ms=self.keep_ms, keep_bytes=self.keep_bytes
+        )
+        if removed:
+            for ledger_id in removed:
+                ledgers.remove(ledger_id)
+                # Its entries cannot be asked for any more, whatever the policy expects.
+                context.cache.invalidate_ledger(ledger_id)
+                self._storage_reads.invalidate_ledger(ledger_id)
+            context.last_confirmed = ledgers.last()
+            self._remove_from_store(removed)
+        return removed
+
+    def remove_if_empty(self, info: LedgerInfo) -> None:
+        """Remove a closed ledger that never got an entry."""
+        if not info.entries:
+            self._context.ledgers.remove(info.ledger_id)
+            self._remove_from_store([info.ledger_id])
+
+    def _remove_from_store(self, ledger_ids: Iterable[int]) -> None:
+        self._context.store.mark_deleting(ledger_ids)
+        self._context.background.spawn(self._delete_marked())
+
+    async def _delete_marked(self) -> None:
+        store = self._context.store
+        async with store.lock:
+            try:
+                await store.delete_marked()
+            except MetadataError:
+                return  # The stored list still names them: the next removal or the next open tries again.
+
+
+def ledgers_to_trim(
+    ledgers: LedgerList, slowest: Position, now_ms: int, *, keep_ms: int, keep_bytes: int
+) -> list[int]:
+    """Return the ledgers at the front that nothing keeps.
+
+    `slowest`: the lowest mark-delete position; a ledger it has not reached the end of is kept. A ledger must
+    have been closed for `keep_ms`, or the managed ledger must be larger than `keep_bytes` without the ledgers
+    before it; a negative value keeps all of them.
+    """
+    removed: list[int] = []
+    total = ledgers.size_bytes
+    for info in ledgers.infos()[:-1]:
+        # The default, 0 and 0, keeps nothing that is acknowledged.
+        expired = 0 <= keep_ms <= now_ms - (info.closed_at_ms or now_ms)
+        oversized = 0 <= keep_bytes < total
+        if slowest < (info.ledger_id, info.entries - 1) or not (expired or oversized):
+            # From the front only, as in Pulsar: an old ledger keeps all behind it.
+            break
+        total -= info.size_bytes
+        removed.append(info.ledger_id)
+    return removed

@@ -1,0 +1,92 @@
+"""ConnectionContext: everything that all client connections of a broker share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from broker.loop.turn import Turn
+from broker.net.publish_buffer import PublishBuffer
+from broker.net.settings import NetSettings
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.partitioned_topics import PartitionedTopics
+from broker.service.topic_registry import TopicRegistry
+
+Spawn = Callable[[Coroutine[object, object, None], str], object]
+"""(work, name): runs a coroutine as a task that is cancelled when the broker stops."""
+
+
+class OpenConnection(Protocol):
+    """A connection as a stopping broker uses it."""
+
+    def close(self, reason: str) -> None:
+        """Writes waiting frames and closes; `reason` is logged."""
+        ...
+
+
+@dataclass(slots=True)
+class ConnectionCounters:
+    """Counts of connections since the start, for /metrics."""
+
+    created: int = 0
+    """Accepted sockets, refused ones included."""
+    closed: int = 0
+    """Sockets that are closed."""
+    refused: int = 0
+    """Connections above `brokerMaxConnections`."""
+
+
+class ProducerNames:
+    """Makes names for producers whose client gives none."""
+
+    __slots__ = ("_used", "prefix")
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        """Unique to this start of the broker: deduplication must not take a new producer for an old one."""
+        self._used = 0
+
+    def next(self) -> str:
+        """Returns a name that no other producer has."""
+        name = f"{self.prefix}-{self._used}"
+        self._used += 1
+        return name
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionContext:
+    """One object per broker; connections read settings from it at each use, so changes act at once."""
+
+    registry: TopicRegistry
+    """Opens topics."""
+    partitioned: PartitionedTopics
+    """Answers PARTITIONED_METADATA."""
+    settings: NetSettings
+    """Current values."""
+    turn: Turn
+    """Writes to each connection once, at the end of the loop turn."""
+    call_later: CallLater
+    """Starts timers."""
+    spawn: Spawn
+    """Runs requests that have to wait."""
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970."""
+    server_version: str
+    """Sent in CONNECTED."""
+    producer_names: ProducerNames = field(default_factory=lambda: ProducerNames(""))
+    """Names for producers without one; the prefix is set before the port opens."""
+    publish_buffer: PublishBuffer = field(init=False)
+    """Limits the unconfirmed bytes of all connections together."""
+    connections: set[OpenConnection] = field(default_factory=set)
+    """Open connections."""
+    counters: ConnectionCounters = field(default_factory=ConnectionCounters)
+    """For /metrics."""
+
+    def __post_init__(self) -> None:
+        self.publish_buffer = PublishBuffer(self.settings.publish_buffer_bytes_max)
+
+    def reconfigure(self, settings: NetSettings) -> None:
+        """Takes new settings; open connections follow."""
+        self.settings = settings
+        self.publish_buffer.resize(settings.publish_buffer_bytes_max)

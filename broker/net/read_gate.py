@@ -1,0 +1,93 @@
+"""ReadGate: decides when one client connection is read, and so how much it can make the broker hold.
+
+Law: reading stops while any reason to stop holds, and goes on when the last one ends. Bytes that are not read stay in the
+kernel's buffers, TCP slows the client down, and the broker's memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.net.connection_context import ConnectionContext
+
+PENDING_PUBLISHES = 1
+"""Too many publishes of this connection are unconfirmed (`maxPendingPublishRequestsPerConnection`)."""
+PUBLISH_BUFFER = 2
+"""All connections together have too many unconfirmed bytes (`maxMessagePublishBufferSizeInMB`)."""
+UNSENT_ANSWERS = 4
+"""The client does not take what was written to it (`pulsarChannelWriteBufferHighWaterMark`)."""
+UNHANDLED_FRAMES = 8
+"""One arrival brought so many frames that they are handled over several turns."""
+
+
+class ReadGate:
+    """Pauses and resumes reading of one transport.
+
+    `ServerCnx` and `ProducerOnConnection` change the two counters of pending publishes directly: a call per message
+    would cost more than the counting. `account` compares them with the limits, once per arrival and once per turn.
+    """
+
+    __slots__ = (
+        "_context",
+        "_counted_bytes",
+        "_transport",
+        "pending_bytes",
+        "pending_publishes",
+        "reasons",
+    )
+
+    def __init__(self, context: ConnectionContext) -> None:
+        self.pending_publishes = 0
+        """SENDs that were handled and have neither a receipt nor an error yet."""
+        self.pending_bytes = 0
+        """Bytes of those SENDs."""
+        self.reasons = 0
+        """Reasons not to read, as bits; 0 = the connection is read."""
+        self._context = context
+        self._transport: asyncio.Transport | None = None
+        # The part of `pending_bytes` that the common publish buffer has been told of.
+        self._counted_bytes = 0
+
+    def attach(self, transport: asyncio.Transport) -> None:
+        """Begins to control a transport, which is being read."""
+        self._transport = transport
+
+    def detach(self) -> None:
+        """Returns a closed connection's bytes to the common publish buffer."""
+        self._transport = None
+        buffer = self._context.publish_buffer
+        buffer.forget(self)
+        buffer.give_back(self._counted_bytes)
+
+    def account(self) -> None:
+        """Compares pending publishes with both limits; stops or resumes reading."""
+        change = self.pending_bytes - self._counted_bytes
+        if change:
+            self._counted_bytes = self.pending_bytes
+            buffer = self._context.publish_buffer
+            if change < 0:
+                buffer.give_back(-change)
+            elif buffer.take(change) and not self.reasons & PUBLISH_BUFFER:
+                self.stop(PUBLISH_BUFFER)
+                buffer.wait(self)
+        limit = self._context.settings.pending_publishes_max
+        if 0 < limit <= self.pending_publishes:
+            self.stop(PENDING_PUBLISHES)
+        elif self.reasons & PENDING_PUBLISHES and self.pending_publishes <= limit // 2:
+            self.go_on(PENDING_PUBLISHES)
+
+    def resume_publishing(self) -> None:
+        """The common publish buffer has space again. Called by the buffer."""
+        self.go_on(PUBLISH_BUFFER)
+
+    def stop(self, reason: int) -> None:
+        """Adds a reason not to read."""
+        if not self.reasons and self._transport is not None:
+            self._transport.pause_reading()
+        self.reasons |= reason
+
+    def go_on(self, reason: int) -> None:
+        """Removes a reason; reading resumes when no other one is left."""
+        if self.reasons and not self.reasons & ~reason and self._transport is not None:
+            self._transport.resume_reading()
+        self.reasons &= ~reason

@@ -1,0 +1,138 @@
+"""Dispatcher: the frame of both dispatchers, which wakes once per turn, reads on, and reports the end of the topic.
+
+Law: dispatch is level-triggered. New entries, permits, acknowledgements, finished reads, joining and leaving consumers
+all just call `wake`. At the end of the loop turn `run_once` looks at the whole situation and acts, so the order in
+which the events arrived has no influence.
+
+    Subscription -> SingleActiveDispatcher (Exclusive, Failover) | SharedDispatcher (Shared, Key_Shared)
+    wake -> Turn.dispatch -> run_once -> ManagedCursor.take -> Consumer.deliver
+                                      -> ManagedCursor.request, when the cache has nothing -> wake
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from broker.service.dispatch.read_retry import CallLater, ReadRetry
+
+if TYPE_CHECKING:
+    from broker.loop.turn import Turn
+    from broker.managed_ledger.managed_cursor import ManagedCursor
+    from broker.model.entry import Entry
+    from broker.service.consumer import Consumer
+    from broker.service.settings import ServiceSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchContext:
+    """Everything outside of a dispatcher that it works with; the subscription builds it."""
+
+    cursor: ManagedCursor
+    """Entries are read from here; acknowledgements arrive there."""
+    topic_name: str
+    """Full name, `domain://tenant/namespace/topic`."""
+    partition: int
+    """Index of the topic among the partitions, -1 for a topic without partitions."""
+    settings: ServiceSettings
+    """Values at the start; `Dispatcher.reconfigure` brings later ones."""
+    turn: Turn
+    """Runs `run_once` at the end of the loop turn."""
+    call_later: CallLater
+    """Starts timers: delays of reads, and the Failover delay."""
+    count_delivered: Callable[[list[Entry]], object]
+    """Tells the entry cache that these entries were delivered, which lowers their expected reads (PIP-430)."""
+
+
+class Dispatcher:
+    """Base of the two dispatchers: one `run_once` per wake, one storage read at a time."""
+
+    __slots__ = (
+        "_retry",
+        "_turn",
+        "_woken",
+        "closed",
+        "consumers",
+        "count_delivered",
+        "cursor",
+        "settings",
+        "successor",
+    )
+
+    def __init__(self, context: DispatchContext) -> None:
+        self.cursor = context.cursor
+        """The subscription's cursor; a successor reads from the same one."""
+        self.settings = context.settings
+        """Current values, renewed by `reconfigure`."""
+        self.consumers: list[Consumer] = []
+        """Connected consumers; the subclass keeps its own order."""
+        self.count_delivered = context.count_delivered
+        """Lowers the expected reads of delivered entries in the entry cache."""
+        self.closed = False
+        """True when this dispatcher delivers nothing any more."""
+        self.successor: Dispatcher | None = None
+        """The dispatcher that replaced this one. A read that this one started wakes the successor when it ends;
+        otherwise the successor, which finds the cursor busy reading, would wait for ever."""
+        self._turn = context.turn
+        self._woken = False
+        self._retry = ReadRetry(context.call_later, self.wake)
+
+    def retire(self, successor: Dispatcher) -> None:
+        """Stops delivering and forwards every later wake to `successor`.
+
+        The subscription calls this when a consumer joins after the last one left: the new consumer may bring
+        another subscription type.
+        """
+        self.closed = True
+        self.successor = successor
+
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """Takes new settings and wakes: a limit may be higher now."""
+        self.settings = settings
+        self.wake()
+
+    def wake(self) -> None:
+        """Runs `run_once` at the end of this loop turn; further calls in the same turn change nothing."""
+        if self.successor is not None:
+            self.successor.wake()
+        elif not self._woken:
+            self._woken = True
+            self._turn.dispatch(self._run)
+
+    def _run(self, now_ns: int) -> None:
+        # Cleared first: a wake during `run_once` must lead to another look.
+        self._woken = False
+        if not self.closed:
+            self.run_once(now_ns)
+
+    def run_once(self, now_ns: int) -> None:
+        """Delivers what can be delivered now. Called by the turn alone."""
+        raise NotImplementedError
+
+    def acknowledged(self) -> None:
+        """Reports the end of a terminated topic after its last acknowledgement."""
+        if self.cursor.ledger.is_terminated and self.cursor.backlog == 0:
+            self._report_end()
+
+    def _read_on(self, entries_max: int) -> None:
+        """Starts a storage read, or reports that the topic has ended."""
+        cursor = self.cursor
+        if cursor.has_more():
+            if not cursor.reading and not self._retry.waiting:
+                cursor.request(entries_max, self.settings.read_bytes_max, self._read_done)
+        elif cursor.ledger.is_terminated and cursor.backlog == 0:
+            self._report_end()
+
+    def _read_done(self) -> None:
+        if self.cursor.last_error is None:
+            self._retry.succeeded()
+            self.wake()
+        else:
+            self._retry.failed()
+
+    def _report_end(self) -> None:
+        for consumer in self.consumers:
+            if not consumer.end_told:
+                consumer.end_told = True
+                consumer.port.reached_end_of_topic()

@@ -1,0 +1,164 @@
+"""Redelivery: everything that a Shared or Key_Shared subscription must deliver again.
+
+A position comes here when its consumer asks for it again or leaves, and, in Key_Shared, when its entry was read and
+cannot be sent yet. It leaves when its entry is sent or acknowledged. Between the two it is in exactly one place:
+
+    queue      the position waits
+    fetching   storage reads the entry
+    fetched    the entry was read; the next run of the dispatcher sends it or queues its position again
+
+Law (PIP-430): while a position waits in the queue and its entry is cached, the entry counts one expected read of this
+subscription, so the cache keeps it. Every change of the queue therefore tells the entry cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from broker.model.entry import Entry
+from broker.model.position import Position
+from broker.service.dispatch.redelivery_queue import Key, RedeliveryQueue
+
+if TYPE_CHECKING:
+    from broker.managed_ledger.managed_cursor import ManagedCursor
+    from broker.service.dispatch.read_retry import ReadRetry
+
+
+class Redelivery:
+    """The redelivery queue of one dispatcher, and the storage reads for it."""
+
+    __slots__ = (
+        "_cursor",
+        "_fetched",
+        "_retry",
+        "_stopped",
+        "_wake",
+        "counts",
+        "fetching",
+        "hash_of",
+        "queue",
+    )
+
+    def __init__(
+        self,
+        cursor: ManagedCursor,
+        retry: ReadRetry,
+        wake: Callable[[], None],
+        hash_of: Callable[[Entry], int],
+    ) -> None:
+        """`wake` is called when a storage read has ended."""
+        self.hash_of = hash_of
+        """Returns the key hash of an entry; always 0 on a Shared subscription, where keys do not matter."""
+        self.queue = RedeliveryQueue()
+        """Positions that wait."""
+        self.counts: dict[Key, int] = {}
+        """Redelivery count of each unacknowledged position, 1 and above. Only requests of consumers count; a consumer
+        that leaves adds nothing, as recorded of Pulsar 4.2."""
+        self.fetching: dict[Key, int] = {}
+        """Positions that storage reads now, with their key hashes."""
+        self._cursor = cursor
+        self._retry = retry
+        self._wake = wake
+        self._fetched: list[Entry] = []
+        self._stopped = False
+
+    @property
+    def has_work(self) -> bool:
+        """True while positions wait or fetched entries can be sent."""
+        return bool(self._fetched) or len(self.queue) > 0
+
+    def add_sent(self, keys: Iterable[tuple[Key, int]]) -> None:
+        """Queues (position, key hash) pairs whose entries were delivered before."""
+        pairs = list(keys)
+        self._cursor.redelivery.expect_redelivery([key for key, _ in pairs])
+        self._add(pairs)
+
+    def add_unsent(self, entries: Iterable[Entry]) -> None:
+        """Queues entries that were read and not delivered."""
+        hash_of = self.hash_of
+        self._add_unsent({(entry.ledger_id, entry.entry_id): hash_of(entry) for entry in entries})
+
+    def _add_unsent(self, hashes: Mapping[Key, int]) -> None:
+        self._cursor.redelivery.postpone_delivery(hashes)
+        self._add(hashes.items())
+
+    def _add(self, pairs: Iterable[tuple[Key, int]]) -> None:
+        by_hash: dict[int, list[Key]] = {}
+        for key, sticky_hash in pairs:
+            by_hash.setdefault(sticky_hash, []).append(key)
+        for sticky_hash, keys in by_hash.items():
+            self.queue.add(keys, sticky_hash)
+
+    def stop(self) -> None:
+        """Forgets everything, because the last consumer left.
+
+        The next consumer gets a dispatcher of its own, which begins at the first unacknowledged entry. Storage reads
+        that are still running are dropped when they end.
+        """
+        self._stopped = True
+        cursor = self._cursor
+        cursor.redelivery.drop_redeliveries(self.queue.keys())
+        self.queue.clear()
+        self.counts.clear()
+        self._fetched.clear()
+
+    def acknowledged(self, key: Key) -> None:
+        """Forgets a position that needs no redelivery any more."""
+        self.counts.pop(key, None)
+        if self.queue.discard(key):
+            self._cursor.redelivery.drop_redeliveries((key,))
+
+    def read(self, entries_max: int, allowed: Callable[[Key, int], bool] | None) -> list[Entry]:
+        """Returns entries to send now: those fetched before, and cached ones of the queue's first positions.
+
+        Starts a storage read for positions that the cache does not have. Positions being fetched count towards
+        `entries_max`, so one read at a time is out while consumers have few permits.
+        """
+        fetched, self._fetched = self._fetched, []
+        # They may have been acknowledged since storage read them.
+        entries = [entry for entry in fetched if not self._cursor.acks.is_acknowledged(entry.position)]
+        due = self.queue.remove_first(max(0, entries_max - len(self.fetching)), allowed)
+        if due:
+            found, missing = self._cursor.redelivery.read_cached([Position(*key) for key in due])
+            entries += found
+            if missing:
+                self._fetch(missing, {key: due[key] for key in missing})
+        return entries
+
+    def _fetch(self, asked: list[Position], hashes: dict[Key, int]) -> None:
+        if self._retry.waiting:  # A read has failed just now: the positions wait until its delay is over.
+            self._add_unsent(hashes)
+            return
+        self.fetching.update(hashes)
+        self._cursor.redelivery.request(asked, lambda entries: self._fetch_done(asked, entries))
+
+    def _fetch_done(self, asked: list[Position], entries: list[Entry]) -> None:
+        missing: dict[Key, int] = {key: self.fetching.pop(key) for key in asked}
+        for entry in entries:
+            del missing[entry.position]
+        # After `stop` no consumer is left to send to, and the cache must count no expected reads for it.
+        if not self._stopped:
+            self._fetched += entries
+            if missing:
+                self._add_unsent(missing)
+        if self._cursor.redelivery.last_error is None:
+            self._retry.succeeded()
+        else:
+            self._retry.failed()
+        self._wake()
+
+    def put_off(self) -> None:
+        """Queues fetched entries again, because no consumer has permits now.
+
+        The entries themselves are dropped: they count towards the budget of reads in flight, and a slow client could
+        hold that budget for ever. The cache probably still has them when permits arrive.
+        """
+        if not self._fetched:
+            return
+        fetched, self._fetched = self._fetched, []
+        self.add_unsent(fetched)
+
+    def older_is_fetched(self, key: Key, sticky_hash: int) -> bool:
+        """Returns True while storage reads an older entry of the hash."""
+        return any(waits == sticky_hash and older < key for older, waits in self.fetching.items())

@@ -1,0 +1,179 @@
+"""SharedDispatcher: one loop for Shared and Key_Shared, where many consumers share a subscription's entries.
+
+Every entry that was sent is pending at its consumer until it is acknowledged. Each run of the loop first sends what waits
+for redelivery, then reads new entries. The loop is the same for both types; parts with one job each do the work:
+
+    ConsumerSet      who is connected, and how many messages each consumer may be sent
+    Redelivery       positions to be delivered again, and the storage reads for them
+    InTurns, ByKey   which consumer gets which entry: in turns (Shared) or by its key (Key_Shared)
+    SharedDelivery   writes entries to a consumer and notes them as pending
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from broker.model.entry import Entry
+from broker.service.consumer import Consumer, KeySharedMeta
+from broker.service.dispatch.by_key import ByKey, hash_in, selector_for
+from broker.service.dispatch.consumer_set import ConsumerSet
+from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
+from broker.service.dispatch.in_turns import InTurns
+from broker.service.dispatch.redelivery import Redelivery
+from broker.service.dispatch.redelivery_queue import Key
+from broker.service.dispatch.shared_delivery import SharedDelivery
+from broker.service.settings import ServiceSettings
+
+ROUNDS_PER_TURN = 8
+"""Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""
+
+
+class SharedDispatcher(Dispatcher):
+    """Sends entries to many consumers and tracks each until it is acknowledged."""
+
+    __slots__ = ("_delivery", "_turns", "consumer_set", "keys", "redelivery")
+
+    def __init__(self, context: DispatchContext, meta: KeySharedMeta | None = None) -> None:
+        """`meta` is the Key_Shared mode of the first consumer; None makes it a Shared subscription."""
+        super().__init__(context)
+        self.consumer_set = ConsumerSet(self.consumers, self.settings)
+        """The consumers with their limits."""
+        selector = None if meta is None else selector_for(meta, self.settings)
+        hash_of = _no_hash if selector is None else partial(hash_in, selector)
+        self.redelivery = Redelivery(self.cursor, self._retry, self.wake, hash_of)
+        """Positions to be delivered again."""
+        self._delivery = SharedDelivery(context, self.consumer_set, self.redelivery)
+        self.keys: ByKey | None = None
+        """Owners of the key hashes; None on a Shared subscription."""
+        if meta is not None and selector is not None:
+            self.keys = ByKey(
+                settings=self.settings,
+                meta=meta,
+                selector=selector,
+                consumers=self.consumer_set,
+                redelivery=self.redelivery,
+                delivery=self._delivery,
+            )
+        self._turns = InTurns(self.settings, self.consumer_set, self._delivery)
+
+    def reconfigure(self, settings: ServiceSettings) -> None:
+        """Also renews the settings of the parts."""
+        self.consumer_set.settings = settings
+        self._delivery.settings = settings
+        self._turns.settings = settings
+        if self.keys is not None:
+            self.keys.settings = settings
+        super().reconfigure(settings)
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Adds a consumer. ConsumerBusy: its mode differs. ConsumerAssignError: its key hashes do not fit."""
+        if not self.consumers:
+            # Nothing is pending anywhere, so everything unacknowledged is delivered from the beginning.
+            self.cursor.rewind()
+        if self.keys is not None:
+            self.keys.add(consumer)
+        self.consumer_set.add(consumer)
+        self.wake()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer; its pending entries go to the others, without a higher redelivery count."""
+        self.consumer_set.remove(consumer)
+        if self.consumers:
+            self.redelivery.add_sent((key, consumer.hashes.get(key, 0)) for key in consumer.pending)
+        else:
+            self.redelivery.stop()
+        consumer.pending.clear()
+        consumer.hashes.clear()
+        if self.keys is not None:
+            self.keys.remove(consumer)
+        self.wake()
+
+    # Dispatch
+
+    def run_once(self, now_ns: int) -> None:
+        """Sends entries for a few rounds, while permits and entries last."""
+        consumers, redelivery, keys = self.consumer_set, self.redelivery, self.keys
+        settings = self.settings
+        for _ in range(ROUNDS_PER_TURN):
+            permits = consumers.permits(self.wake)
+            if permits <= 0:
+                # No consumer has permits: fetched entries must not hold the budget of reads in flight.
+                redelivery.put_off()
+                return
+            wanted = min(consumers.entries_for(permits), settings.read_entries_max)
+            # Older entries first: new ones are read when nothing that waits could be sent.
+            if redelivery.has_work and self._redeliver(wanted):
+                continue
+            if keys is not None and not keys.may_read_on():
+                return
+            entries = self.cursor.take(wanted, settings.read_bytes_max)
+            if not entries:
+                self._read_on(wanted)
+                return
+            if keys is not None:
+                # Entries of other keys may be sent before one that has to wait, so each waits by itself.
+                if unsent := keys.send(entries, again=False):
+                    redelivery.add_unsent(unsent)
+            elif unsent := self._turns.send(entries):
+                # The end of the run: the cursor returns it first at the next `take`.
+                self.cursor.give_back(unsent[0].position, unsent)
+        # The rounds are used up and there may be more: go on in the next round of the turn.
+        self.wake()
+
+    def _redeliver(self, wanted: int) -> bool:
+        """Sends entries that wait for redelivery; returns True when any was sent, so new ones come later."""
+        keys = self.keys
+        entries = self.redelivery.read(wanted, None if keys is None else keys.redelivery_filter())
+        if not entries:
+            return False
+        unsent = self._turns.send(entries) if keys is None else keys.send(entries, again=True)
+        if unsent:
+            self.redelivery.add_unsent(unsent)
+        return len(unsent) < len(entries)
+
+    # Acknowledgements and redelivery
+
+    def settled(self, consumer: Consumer, key: Key, remaining: int = 0) -> None:
+        """Counts an acknowledgement, after which `remaining` messages of the entry are pending.
+
+        The entry may be pending at another consumer: Pulsar lets every consumer acknowledge every entry.
+        """
+        owner = consumer if key in consumer.pending else self.consumer_set.owner_of(key)
+        if owner is not None:
+            before = owner.pending[key]
+            remaining = min(remaining, before)
+            if remaining:
+                owner.pending[key] = remaining
+            else:
+                del owner.pending[key]
+                if self.keys is not None and self.keys.settled(owner, key):
+                    self.wake()
+            if self.consumer_set.count_settled(owner, before - remaining):
+                self.wake()
+        if not remaining:
+            self.redelivery.acknowledged(key)
+
+    def redeliver(self, consumer: Consumer, keys: Iterable[Key] | None) -> None:
+        """Sends these positions again, None = all pending at the consumer.
+
+        Positions that are not pending at this consumer are ignored, as in Pulsar.
+        """
+        asked = consumer.pending if keys is None else dict.fromkeys(keys)
+        wanted = [key for key in asked if key in consumer.pending]
+        self.redelivery.add_sent([(key, consumer.hashes.get(key, 0)) for key in wanted])
+        counts = self.redelivery.counts
+        for key in wanted:
+            self.consumer_set.count_settled(consumer, consumer.pending.pop(key))
+            if self.keys is not None:
+                self.keys.settled(consumer, key)
+            counts[key] = counts.get(key, 0) + 1
+        # Also with many other messages pending: a consumer that gives messages back must be able to receive them.
+        consumer.blocked = False
+        self.wake()
+
+
+def _no_hash(entry: Entry) -> int:
+    return 0

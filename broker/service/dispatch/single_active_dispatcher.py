@@ -1,0 +1,169 @@
+"""SingleActiveDispatcher: Exclusive and Failover, where one consumer at a time receives everything in order.
+
+Entries are not tracked per consumer, unlike in Shared: the cursor alone knows what is acknowledged. A redelivery
+therefore starts over at the first unacknowledged entry, and the redelivery count stays 0, as in Pulsar.
+"""
+
+from __future__ import annotations
+
+from broker.model.entry import Entry
+from broker.service.consumer import Consumer, SubscriptionType
+from broker.service.dispatch.active_consumer import choose_active
+from broker.service.dispatch.dispatcher import DispatchContext, Dispatcher
+from broker.service.entry_facts import messages_left, messages_of
+
+RUNS_PER_TURN = 8
+"""Runs of entries that one dispatcher sends before others and the sockets get their share of the loop turn."""
+
+
+class SingleActiveDispatcher(Dispatcher):
+    """Sends all entries to the active consumer; the others stand by (Failover)."""
+
+    __slots__ = ("_announcements", "_call_later", "_delayed", "_partition", "_topic_name", "active", "kind")
+
+    def __init__(self, context: DispatchContext, kind: SubscriptionType) -> None:
+        super().__init__(context)
+        self.kind = kind
+        """EXCLUSIVE or FAILOVER."""
+        self.active: Consumer | None = None
+        """The consumer that receives; None without consumers."""
+        self._topic_name = context.topic_name
+        self._partition = context.partition
+        self._call_later = context.call_later
+        self._delayed = False
+        self._announcements: list[tuple[Consumer, bool]] = []
+
+    # Consumers
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        """Adds a consumer, which may become the active one."""
+        self.consumers.append(consumer)
+        before = self.active
+        self._choose()
+        if self.kind is SubscriptionType.FAILOVER and self.active is before:
+            self._announce(consumer, active=False)
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        """Removes a consumer; another one becomes active when it was the active one."""
+        self.consumers.remove(consumer)
+        left = consumer is self.active
+        if left:
+            self.active = None
+        self._choose(left=left)
+
+    def _choose(self, *, left: bool = False) -> None:
+        before = self.active
+        chosen = choose_active(
+            self.consumers,
+            partition=self._partition,
+            topic_name=self._topic_name,
+            consistent_hashing=self.settings.failover_consistent_hashing,
+        )
+        if chosen is before or chosen is None:
+            return
+        self.active = chosen
+        if self.kind is SubscriptionType.FAILOVER:
+            if before is not None:
+                self._announce(before, active=False)
+            self._announce(chosen, active=True)
+        if self.kind is SubscriptionType.FAILOVER and (before is not None or left):
+            self._start_over_later()
+        else:
+            self._start_over()
+
+    def _announce(self, consumer: Consumer, *, active: bool) -> None:
+        """Notes an ACTIVE_CONSUMER_CHANGE for the end of the turn.
+
+        The answer to SUBSCRIBE must be written first: the client does not know its consumer before.
+        """
+        if not self._announcements:
+            self._turn.dispatch(self._send_announcements)
+        self._announcements.append((consumer, active))
+
+    def _send_announcements(self, now_ns: int) -> None:
+        announcements, self._announcements = self._announcements, []
+        for consumer, active in announcements:
+            # It may have left again within the turn.
+            if consumer in self.consumers:
+                consumer.port.active_changed(active=active)
+
+    def _start_over_later(self) -> None:
+        """Starts over after `activeConsumerFailoverDelayTimeMillis`.
+
+        Acknowledgements of the former consumer may still be on their way; without the delay, more messages would be
+        delivered twice.
+        """
+        if not self._delayed:
+            self._delayed = True
+            self._call_later(self.settings.failover_delay_ms / 1000, self._end_delay)
+
+    def _end_delay(self) -> None:
+        # A closed dispatcher must not move the cursor, which its successor reads from by now.
+        if not self.closed:
+            self._delayed = False
+            self._start_over()
+
+    def _start_over(self) -> None:
+        self.cursor.rewind()
+        self.wake()
+
+    # Dispatch
+
+    def run_once(self, now_ns: int) -> None:
+        """Sends runs of entries while permits and entries last."""
+        consumer = self.active
+        if consumer is None or self._delayed:
+            return
+        for _ in range(RUNS_PER_TURN):
+            if not consumer.port.writable:
+                consumer.port.when_writable(self.wake)
+                return
+            if consumer.permits <= 0:
+                return
+            # Permits count messages and the cursor counts entries.
+            wanted = max(1, int(consumer.permits / consumer.messages_per_entry))
+            wanted = min(wanted, self.settings.read_entries_max)
+            entries = self.cursor.take(wanted, self.settings.read_bytes_max)
+            if not entries:
+                self._read_on(wanted)
+                return
+            self._send(consumer, entries)
+        # Every round sent something, so there may be more: go on in the next round of the turn.
+        self.wake()
+
+    def _send(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """Sends entries while permits last; the cursor takes the rest back.
+
+        The last entry may use more permits than are left: a batch is sent whole.
+        """
+        permits = consumer.permits
+        messages = size = 0
+        for index, entry in enumerate(entries):
+            if messages >= permits:
+                self.cursor.give_back(entry.position, entries[index:])
+                del entries[index:]
+                break
+            messages += entry.messages or messages_of(entry)
+            size += entry.size
+        if self.cursor.acks.partly_acknowledged:
+            self._send_one_by_one(consumer, entries)
+        else:
+            consumer.deliver(entries, messages, size)
+        self.count_delivered(entries)
+
+    def _send_one_by_one(self, consumer: Consumer, entries: list[Entry]) -> None:
+        """Sends entries with their ack sets. The client drops acknowledged messages of a batch."""
+        for entry in entries:
+            ack_set = self.cursor.acks.ack_set_of(entry.position) or ()
+            messages = messages_left(ack_set) if ack_set else messages_of(entry)
+            consumer.deliver_one(entry, messages, 0, ack_set)
+
+    # Redelivery
+
+    def redeliver(self, consumer: Consumer) -> None:
+        """Starts over at the first unacknowledged entry; ignored unless the consumer is the active one.
+
+        The positions of the request do not matter: everything unacknowledged is delivered again, in order.
+        """
+        if consumer is self.active:
+            self._start_over()

@@ -1,0 +1,70 @@
+"""PartitionedMetadata: how many partitions each partitioned topic has, as kept in the metadata store.
+
+A partitioned topic is a count and some properties under Pulsar's path; its messages are in the partitions, which are
+topics of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+from broker.metadata.metadata_store import ABSENT, MetadataStore
+from broker.model.topic_name import PERSISTENT, TopicName
+
+PARTITIONED_ROOT = "/admin/partitioned-topics"
+"""Pulsar's path in the metadata store."""
+
+
+class PartitionedMetadata:
+    """Reads and writes counts of partitions; counts that were read stay in memory."""
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        # Only topics that exist: a count of 0 may be created by the next client.
+        self._counts: dict[str, int] = {}
+
+    async def count(self, name: TopicName) -> int:
+        """Returns the number of partitions, 0 for an unpartitioned topic."""
+        count = self._counts.get(str(name))
+        if count is None:
+            stored = await self._store.get(_key(name))
+            if stored is None:
+                return 0
+            count = int(json.loads(stored.value)["partitions"])
+            self._counts[str(name)] = count
+        return count
+
+    async def properties(self, name: TopicName) -> dict[str, str]:
+        """Returns the properties given at creation, {} for an unpartitioned topic."""
+        stored = await self._store.get(_key(name))
+        return {} if stored is None else dict(json.loads(stored.value).get("properties") or {})
+
+    async def create(self, name: TopicName, count: int, properties: Mapping[str, str] | None) -> None:
+        """Writes a new partitioned topic. BadVersion when another client created it at the same time."""
+        metadata: dict[str, object] = {"partitions": count}
+        if properties:
+            metadata["properties"] = dict(properties)
+        await self._store.put(_key(name), json.dumps(metadata).encode(), ABSENT)
+        self._counts[str(name)] = count
+
+    async def set_count(self, name: TopicName, count: int) -> None:
+        """Changes the number of partitions and keeps the properties."""
+        metadata = {"partitions": count, "properties": await self.properties(name)}
+        await self._store.put(_key(name), json.dumps(metadata).encode())
+        self._counts[str(name)] = count
+
+    async def delete(self, name: TopicName) -> None:
+        """Forgets a partitioned topic; its partitions are deleted before."""
+        await self._store.delete(_key(name))
+        self._counts.pop(str(name), None)
+
+    async def names(self, namespace: str, domain: str = PERSISTENT) -> list[str]:
+        """Returns the full names of the namespace's partitioned topics, sorted."""
+        names = await self._store.children(f"{PARTITIONED_ROOT}/{domain}/{namespace}")
+        return sorted(f"{domain}://{namespace}/{unquote(name)}" for name in names)
+
+
+def _key(name: TopicName) -> str:
+    return f"{PARTITIONED_ROOT}/{name.domain}/{name.namespace}/{quote(name.local, safe='')}"

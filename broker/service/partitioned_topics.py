@@ -1,0 +1,115 @@
+"""PartitionedTopics: creates, grows and deletes partitioned topics together with their partitions.
+
+Used by the admin interface and by PARTITIONED_METADATA, the first request of every client for a topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from broker.model.errors import InvalidTopicName, NotAllowed, TopicNotFound
+from broker.model.position import EARLIEST
+from broker.model.topic_name import TopicName
+from broker.service.namespaces import AlreadyExists
+from broker.service.persistent_topic import PersistentTopic
+from broker.service.topic_registry import TopicRegistry
+
+
+class PartitionedTopics:
+    """Operations on all partitions of a topic at once."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry = registry
+        self._metadata = registry.partitions
+        self._policies = registry.policies
+
+    async def count_or_create(self, name: TopicName, *, create: bool) -> int:
+        """Returns the number of partitions for PARTITIONED_METADATA; 0 = a topic without partitions.
+
+        With `create`, and where topics are created partitioned, a missing topic is created. TopicNotFound when the
+        topic does not exist and may not be created.
+        """
+        registry = self._registry
+        if not registry.namespaces.exists(name.namespace):
+            raise TopicNotFound("Namespace not found")
+        if str(name) in registry.topics:
+            return 0
+        count = await self._metadata.count(name)
+        if count or await registry.is_stored(name):
+            return count
+        if name.partition >= 0 and (siblings := await self._metadata.count(name.base)):
+            if name.partition < siblings:
+                return 0
+            # The empty text is Pulsar's, as recorded on the wire.
+            raise TopicNotFound("")
+        if not create or not self._policies.may_create_topics(name.namespace):
+            raise TopicNotFound("")
+        wanted = self._policies.default_partitions(name.namespace)
+        if wanted and name.partition < 0:
+            await self.create(name, wanted)
+        return wanted if name.partition < 0 else 0
+
+    async def create(self, name: TopicName, count: int, properties: Mapping[str, str] | None = None) -> None:
+        """Creates a partitioned topic with all partitions; `properties` are stored with it.
+
+        AlreadyExists when there is a topic of that name; NotAllowed for a count out of range.
+        """
+        self._check_count(count)
+        if name.partition >= 0:
+            raise InvalidTopicName(f"{name} is the name of a partition")
+        if not self._registry.namespaces.exists(name.namespace):
+            raise TopicNotFound("Namespace not found")
+        if await self._registry.exists(name):
+            raise AlreadyExists("This topic already exists")
+        await self._metadata.create(name, count, properties)
+        await self._create_partitions(name, range(count))
+
+    async def grow(self, name: TopicName, count: int) -> None:
+        """Adds partitions up to `count`. They get the durable subscriptions of the first one.
+
+        TopicNotFound, or NotAllowed for a count below the present one.
+        """
+        self._check_count(count)
+        before = await self._metadata.count(name)
+        if not before:
+            raise TopicNotFound(f"Partitioned topic {name} does not exist")
+        if count < before:
+            raise NotAllowed(f"Number of new partitions must not be below the existing {before}")
+        await self._metadata.set_count(name, count)
+        await self._create_partitions(name, range(before, count))
+        await self._copy_subscriptions(name, range(before, count))
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """Deletes all partitions, then the metadata. `force` also while clients are connected."""
+        count = await self._metadata.count(name)
+        if not count:
+            raise TopicNotFound(f"Partitioned topic {name} does not exist")
+        for index in range(count):
+            partition = name.with_partition(index)
+            if await self._registry.exists(partition):
+                await self._registry.delete(partition, force=force)
+        await self._metadata.delete(name)
+
+    async def _create_partitions(self, name: TopicName, indexes: range) -> None:
+        if name.is_persistent:
+            opened = (self._registry.get(name.with_partition(index), create=True) for index in indexes)
+            await asyncio.gather(*opened)
+
+    async def _copy_subscriptions(self, name: TopicName, indexes: range) -> None:
+        if not name.is_persistent:
+            return
+        first = await self._registry.get(name.with_partition(0), create=True)
+        assert isinstance(first, PersistentTopic)
+        durable = [subscription.name for subscription in first.subscriptions.values() if subscription.durable]
+        for index in indexes:
+            topic = await self._registry.get(name.with_partition(index), create=True)
+            assert isinstance(topic, PersistentTopic)
+            for subscription in durable:
+                if subscription not in topic.subscriptions:
+                    await topic.subscribing.create(subscription, EARLIEST)
+
+    def _check_count(self, count: int) -> None:
+        most = self._policies.settings.partitions_max
+        if count < 1 or (most and count > most):
+            raise NotAllowed(f"Number of partitions must be from 1 to {most or 'any number'}, not {count}")

@@ -1,0 +1,64 @@
+"""TopicPositions: finds entries of a persistent topic by time, and the last message of the topic."""
+
+from __future__ import annotations
+
+from broker.managed_ledger.managed_ledger import ManagedLedger
+from broker.model.entry import Entry
+from broker.model.position import EARLIEST, Position
+from broker.service.entry_facts import facts_of
+from protocol.broker_entry_metadata import decode
+
+
+class TopicPositions:
+    """Answers questions about positions from the topic's managed ledger."""
+
+    __slots__ = ("_last_message", "_ledger")
+
+    def __init__(self, ledger: ManagedLedger) -> None:
+        self._ledger = ledger
+        # The result of the last call of `last_message`. Readers of many topics ask for it again and again, and
+        # without it each call would read the entry.
+        self._last_message = (EARLIEST, -1)
+
+    async def first_since(self, timestamp_ms: int) -> Position:
+        """Returns the first position not older than the time; EARLIEST when no entry is older."""
+        newest = await self.newest_before(timestamp_ms)
+        return EARLIEST if newest is None else self._ledger.ledgers.next_valid(newest)
+
+    async def newest_before(self, timestamp_ms: int) -> Position | None:
+        """Returns the newest entry older than the time, or None.
+
+        An entry's time is the broker timestamp (PIP-70), else the publish time of its client.
+        """
+
+        def older(entry: Entry) -> bool:
+            stamped = decode(entry.header).broker_timestamp_ms
+            if stamped is not None:
+                return stamped < timestamp_ms
+            facts = facts_of(entry)
+            return facts is not None and facts.publish_time_ms < timestamp_ms
+
+        return await self._ledger.find_newest(older)
+
+    def known_last_message(self) -> tuple[Position, int] | None:
+        """Returns the last message without waiting, None when it must be read.
+
+        See `last_message`.
+        """
+        last = self._ledger.last_confirmed
+        if last.entry_id < 0:
+            return EARLIEST, -1
+        return self._last_message if self._last_message[0] == last else None
+
+    async def last_message(self) -> tuple[Position, int]:
+        """Returns the last entry and the index of its last message.
+
+        The index is -1 outside of a batch; an empty topic returns (EARLIEST, -1).
+        """
+        known = self.known_last_message()
+        if known is not None:
+            return known
+        last = self._ledger.last_confirmed
+        facts = facts_of(await self._ledger.read_entry(last))
+        self._last_message = last, -1 if facts is None or not facts.batched else facts.messages - 1
+        return self._last_message

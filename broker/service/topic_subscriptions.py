@@ -1,0 +1,132 @@
+"""TopicSubscriptions: opens, creates and deletes the subscriptions of one persistent topic.
+
+Law: these three wait for the metadata store, and one of them runs at a time per topic. Two clients that subscribe at once
+under a new name therefore share one subscription, and closing the topic waits for a subscription that is being made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.model.errors import (
+    ConsumerBusy,
+    MetadataError,
+    NotAllowed,
+    SubscriptionNotFound,
+)
+from broker.model.position import EARLIEST, LATEST, Position
+from broker.service.consumer import Consumer, SubscribeOptions, SubscriptionType
+from broker.service.dispatch.read_retry import CallLater
+from broker.service.durable_deduplication import DEDUPLICATION_CURSOR
+from broker.service.ports import ConsumerPort
+from broker.service.subscription import SubscribedTopic, Subscription
+
+
+class TopicSubscriptions:
+    """The subscriptions of one topic, by name."""
+
+    __slots__ = ("_call_later", "_changing", "_topic", "by_name")
+
+    def __init__(self, topic: SubscribedTopic, *, call_later: CallLater) -> None:
+        self.by_name: dict[str, Subscription] = {}
+        """Open subscriptions; changed by this class alone."""
+        self._topic = topic
+        self._call_later = call_later
+        self._changing = asyncio.Lock()
+        for name, cursor in topic.ledger.cursors.by_name.items():
+            if name != DEDUPLICATION_CURSOR:
+                self.by_name[name] = Subscription(topic, name, cursor, call_later=call_later)
+
+    async def subscribe(self, port: ConsumerPort, options: SubscribeOptions) -> tuple[Subscription, Consumer]:
+        """Adds a consumer, and its subscription when it is missing.
+
+        ConsumerBusy, NotAllowed, SubscriptionNotFound and ConsumerAssignError refuse it as Pulsar does.
+        """
+        topic = self._topic
+        if options.read_compacted and options.kind not in (
+            SubscriptionType.EXCLUSIVE,
+            SubscriptionType.FAILOVER,
+        ):
+            raise NotAllowed("readCompacted only allowed on failover or exclusive subscriptions")
+        limit = topic.policies.consumers_max(topic.name)
+        if limit and sum(len(one.consumers) for one in self.by_name.values()) >= limit:
+            raise ConsumerBusy(f"Topic '{topic.name}' reached max consumers limit")
+        async with self._changing:
+            topic.check_open()
+            subscription = self.by_name.get(options.subscription)
+            if subscription is None:
+                subscription = await self._open(options)
+            elif subscription.durable != options.durable:
+                kind = "Durable" if subscription.durable else "NonDurable"
+                raise NotAllowed(f"{kind} subscription with the same name already exists.")
+            # Within the lock: a subscription that is being deleted must not get a consumer.
+            consumer = Consumer(port, options)
+            subscription.add_consumer(consumer)
+            return subscription, consumer
+
+    async def _open(self, options: SubscribeOptions) -> Subscription:
+        topic, name = self._topic, options.subscription
+        if name == DEDUPLICATION_CURSOR:
+            raise NotAllowed(f"Subscription name {name} is the broker's own")
+        limit = topic.policies.subscriptions_max(topic.name)
+        if limit and len(self.by_name) >= limit:
+            raise NotAllowed(f"Exceed the maximum number of subscriptions of the topic: {topic.name}")
+        default = EARLIEST if options.earliest else LATEST
+        if options.durable:
+            if not topic.policies.may_create_subscriptions(topic.name):
+                raise SubscriptionNotFound(f"Subscription {name} does not exist and may not be created")
+            cursor = await topic.ledger.cursors.open(name, await self._start(options, default))
+        else:
+            start = await self._start(options, options.start or default)
+            cursor = topic.ledger.cursors.open_non_durable(name, start)
+        subscription = Subscription(topic, name, cursor, call_later=self._call_later)
+        self.by_name[name] = subscription
+        return subscription
+
+    async def _start(self, options: SubscribeOptions, default: Position) -> Position:
+        if not options.rollback_ms:
+            return default
+        now_ms = self._topic.ledger.environment.wall_ms()
+        return await self._topic.positions.first_since(now_ms - options.rollback_ms)
+
+    async def create(self, name: str, initial: Position) -> Subscription:
+        """Creates a durable subscription without a consumer. ConsumerBusy when the name is in use."""
+        topic = self._topic
+        async with self._changing:
+            topic.check_open()
+            if name in self.by_name or name == DEDUPLICATION_CURSOR:
+                raise ConsumerBusy(f"Subscription {name} already exists on topic {topic.name}")
+            cursor = await topic.ledger.cursors.open(name, initial)
+            subscription = Subscription(topic, name, cursor, call_later=self._call_later)
+            self.by_name[name] = subscription
+            return subscription
+
+    async def delete(self, subscription: Subscription, consumer: Consumer | None, *, force: bool) -> None:
+        """Deletes a subscription for its `consumer`, or for an administrator (None).
+
+        MetadataError while other consumers are connected, unless forced.
+        """
+        others = [other for other in subscription.consumers if other is not consumer]
+        if others and not force:
+            raise MetadataError("Unconnected or shared consumer attempting to unsubscribe")
+        async with self._changing:
+            if consumer is not None:
+                subscription.remove_consumer(consumer)
+            subscription.close()
+            if not subscription.durable:
+                self.forget(subscription)
+            elif self.by_name.get(subscription.name) is subscription:
+                await self._topic.ledger.cursors.delete(subscription.name)
+                del self.by_name[subscription.name]
+
+    def forget(self, subscription: Subscription) -> None:
+        """Drops a non-durable subscription, which ends with its last consumer."""
+        if self.by_name.get(subscription.name) is subscription:
+            del self.by_name[subscription.name]
+            self._topic.ledger.cursors.drop_non_durable(subscription.cursor)
+
+    async def close(self) -> None:
+        """Disconnects all consumers. Waits for a subscription that is being made, and closes it too."""
+        async with self._changing:
+            for subscription in list(self.by_name.values()):
+                subscription.close()

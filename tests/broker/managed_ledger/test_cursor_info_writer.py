@@ -1,0 +1,250 @@
+"""Cursor info: when acknowledgements are written, and which survive a crash."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from broker.metadata.sqlite_metadata_store import SqliteMetadataStore
+from broker.model.errors import MetadataError
+from broker.model.position import EARLIEST, LATEST, Position
+from tests.broker.managed_ledger.ledger_fakes import (
+    EVERY_CHANGE,
+    World,
+    at,
+    fill,
+    read_all,
+    recorder,
+    until,
+)
+
+
+async def test_existing_cursor_keeps_its_place_when_opened_again(world):
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("s", LATEST, {"a": 1})
+    await fill(ledger, 2)
+    assert await ledger.cursors.open("s", EARLIEST) is cursor
+    assert cursor.backlog == 2
+    ledger = await world.after_crash().open()
+    again = await ledger.cursors.open("s", LATEST)
+    assert again.backlog == 2
+    assert again.acks.properties == {"a": 1}
+    assert again.durable
+
+
+async def test_concurrent_opens_of_a_new_cursor_return_the_same_one(world):
+    ledger = await world.open()
+    one, other = await asyncio.gather(ledger.cursors.open("s", EARLIEST), ledger.cursors.open("s", EARLIEST))
+    assert one is other
+
+
+async def test_acknowledged_entries_are_not_left_to_read(world):
+    ledger = await world.open(entries_per_ledger_max=4)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 10)
+    cursor.acknowledge_cumulative(at(ledger, 5))
+    assert cursor.read_position == at(ledger, 6)
+    cursor.acknowledge_cumulative(LATEST)
+    assert not cursor.has_more()
+    assert cursor.backlog == 0
+    await fill(ledger, 1)
+    assert await read_all(cursor) == [10]
+
+
+async def test_acknowledging_positions_without_an_entry_is_ignored(world):
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 3)
+    ledger_id = ledger.ledgers.current.ledger_id
+    wild = [
+        (ledger_id, 3),
+        (ledger_id, -1),
+        (77, 0),
+        (-1, -1),
+        LATEST,
+        (2**64 - 1, 2**64 - 1),
+        (ledger_id, 2**64 - 1),
+    ]
+    assert cursor.acknowledge(wild) == 0
+    assert not cursor.acknowledge_batch(Position(ledger_id, 3), (0,), 3)
+    cursor.acknowledge_cumulative(Position(ledger_id, -1))
+    cursor.acknowledge_cumulative(Position(ledger_id, 2**64 - 1))
+    assert cursor.backlog == 3
+    cursor.acknowledge_cumulative(Position(ledger_id, 1), (0b110,))
+    assert cursor.backlog == 2
+    assert cursor.acks.ack_set_of((ledger_id, 1)) == (0b110,)
+
+
+async def test_seek_forgets_acknowledgements_behind_its_position(world):
+    ledger = await world.open(entries_per_ledger_max=4)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 10)
+    await read_all(cursor)
+    cursor.acknowledge_cumulative(at(ledger, 4))
+    cursor.acknowledge([at(ledger, 7)])
+    await cursor.reset(at(ledger, 2))
+    assert cursor.backlog == 8
+    assert await read_all(cursor) == list(range(2, 10))
+    again = (await world.after_crash().open()).cursors.by_name["s"]
+    assert again.backlog == 8
+    await again.reset(EARLIEST)
+    assert again.backlog == 10
+    await again.reset(LATEST)
+    assert again.backlog == 0
+    assert not again.has_more()
+    await again.reset(Position(10**6, 5))
+    assert again.backlog == 0
+
+
+async def test_delete_cursor_removes_it_and_its_stored_info(world):
+    ledger = await world.open()
+    cursor = await ledger.cursors.open("a/b c", EARLIEST)
+    cursor.activate()
+    await fill(ledger, 1)
+    cursor.acknowledge([ledger.last_confirmed])
+    await ledger.cursors.delete("a/b c")
+    await ledger.cursors.delete("a/b c")
+    assert len(ledger.reading_cursors.active) == 0
+    assert (await world.after_crash().open()).cursors.by_name == {}
+    assert (await ledger.cursors.open("a/b c", EARLIEST)).backlog == 1
+
+
+async def test_cursor_info_is_written_once_per_turn_when_not_throttled(world):
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 20)
+    before = cursor.store.writes
+    durable: list[int] = []
+    for index in range(10):
+        cursor.acknowledge([at(ledger, index)])
+        cursor.store.on_durable(lambda index=index: durable.append(index))
+    assert durable == []
+    await until(lambda: len(durable) == 10)
+    assert durable == list(range(10))
+    assert cursor.store.writes == before + 1
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 10
+    cursor.store.on_durable(lambda: durable.append(99))
+    assert durable[-1] == 99
+
+
+async def test_throttled_cursor_writes_once_per_interval_and_then_everything(world):
+    ledger = await world.open(mark_delete_rate=1.0)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 20)
+    world.clock.advance(1_000_000_000)
+    cursor.acknowledge([at(ledger, 0)])
+    await until(lambda: cursor.store.writes == 2)
+    for index in range(1, 5):
+        cursor.acknowledge([at(ledger, index)])
+        for _ in range(5):
+            await asyncio.sleep(0)
+    assert cursor.store.writes == 2
+    assert len(world.environment.unsaved_cursors) == 1
+    world.tick()
+    assert cursor.store.writes == 2
+    world.clock.advance(1_000_000_000)
+    world.tick()
+    await until(lambda: cursor.store.writes == 3)
+    assert len(world.environment.unsaved_cursors) == 0
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 15
+
+
+async def test_cursor_info_is_written_later_when_a_write_failed(world):
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 5)
+    plain_put = world.metadata.put
+
+    async def full(key: str, value: bytes, expected: int | None = None) -> int:
+        raise MetadataError("disk full")
+
+    world.metadata.put = full
+    durable: list[int] = []
+    cursor.acknowledge([at(ledger, 0)])
+    cursor.store.on_durable(lambda: durable.append(1))
+    await until(lambda: len(world.environment.unsaved_cursors) == 1)
+    assert durable == []
+    with pytest.raises(MetadataError):
+        await cursor.reset(at(ledger, 3))
+    world.metadata.put = plain_put
+    world.tick()
+    await until(lambda: durable)
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 2
+
+
+async def test_new_cursor_does_not_exist_when_its_write_failed(world):
+    ledger = await world.open()
+    plain_put = world.metadata.put
+
+    async def full(key: str, value: bytes, expected: int | None = None) -> int:
+        raise MetadataError("disk full")
+
+    world.metadata.put = full
+    with pytest.raises(MetadataError):
+        await ledger.cursors.open("s", EARLIEST)
+    assert ledger.cursors.by_name == {}
+    world.metadata.put = plain_put
+    assert (await ledger.cursors.open("s", EARLIEST)).durable
+
+
+async def test_holes_and_partly_acknowledged_batches_survive_a_crash(world):
+    ledger = await world.open(entries_per_ledger_max=4, mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 10)
+    cursor.acknowledge([at(ledger, index) for index in (0, 2, 3, 6, 9)])
+    cursor.acknowledge_batch(at(ledger, 1), (0b101,), 3)
+    await cursor.store.flush()
+    again_log = await world.after_crash().open()
+    again = again_log.cursors.by_name["s"]
+    assert again.mark_delete_position == at(ledger, 0)
+    assert [index for index in range(10) if again.acks.is_acknowledged(at(ledger, index))] == [0, 2, 3, 6, 9]
+    assert again.acks.ack_set_of(at(ledger, 1)) == (0b101,)
+    assert again.acks.partly_acknowledged == 1
+    assert again.backlog == 5
+    assert await read_all(again) == [1, 4, 5, 7, 8]
+
+
+async def test_close_writes_acknowledgements_that_the_throttle_held_back(world):
+    ledger = await world.open(mark_delete_rate=0.001)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    await fill(ledger, 5)
+    for index in range(4):
+        cursor.acknowledge([at(ledger, index)])
+        await asyncio.sleep(0)
+    await cursor.close()
+    assert not cursor.active
+    assert (await world.after_crash().open()).cursors.by_name["s"].backlog == 1
+
+
+async def test_acks_that_were_durable_survive_on_sqlite(tmp_path):
+    store = SqliteMetadataStore(tmp_path / "m.db")
+    world = World(store)
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("s", EARLIEST)
+    for number in range(10):
+        ledger.writer.add(b"%d" % number, 1, number)
+    await until(lambda: len(recorder(ledger).added) == 10)
+    cursor.acknowledge([at(ledger, index) for index in (0, 1, 5)])
+    durable = asyncio.Event()
+    cursor.store.on_durable(durable.set)
+    await durable.wait()
+    reopened = SqliteMetadataStore(tmp_path / "m.db")
+    again = await World(reopened, world.ledgers).open()
+    assert [
+        index for index in range(10) if again.cursors.by_name["s"].acks.is_acknowledged(at(again, index))
+    ] == [0, 1, 5]
+    await reopened.close()
+    await store.close()
+
+
+async def test_cursor_properties_are_stored_with_the_position(world):
+    ledger = await world.open(mark_delete_rate=EVERY_CHANGE)
+    cursor = await ledger.cursors.open("dedup", EARLIEST)
+    await fill(ledger, 3)
+    cursor.acknowledge_cumulative(at(ledger, 1), properties={"producer": 7})
+    await cursor.store.flush()
+    assert (await world.after_crash().open()).cursors.by_name["dedup"].acks.properties == {"producer": 7}
+    cursor.acknowledge_cumulative(at(ledger, 1), properties={"producer": 8})
+    await cursor.store.flush()
+    assert (await world.after_crash().open()).cursors.by_name["dedup"].acks.properties == {"producer": 8}
