@@ -72,7 +72,7 @@ def test_what_a_subscription_keeps_is_no_loss_and_what_was_trimmed_is(
     publish(topic, BODIES[140:170], batching_enabled=False)
     admin._ask("PUT", f"persistent/public/default/{topic}/unload")
     with pytest.raises(
-        Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic} has no more"
+        Exception, match=f"data loss, ledger trimmed: persistent://public/default/{topic} does not have"
     ):
         source.run(source.stream(**options), tmp_path)
     source.run(source.stream(**options, failOnDataLoss="false"), tmp_path)
