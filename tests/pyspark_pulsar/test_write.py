@@ -42,7 +42,7 @@ def messages(client: Any, topic: str, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", ["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"])
-def test_the_official_client_reads_what_was_written(
+def test_official_client_reads_the_written_messages(
     source: Source, client: Any, topic: str, codec: str
 ) -> None:
     frame = source.spark.range(0, 2500, 1, 1).selectExpr(
@@ -59,7 +59,7 @@ def test_the_official_client_reads_what_was_written(
         assert message.properties() == ({"n": str(number), "ü": "ö"} if number % 5 == 0 else {})
 
 
-def test_rows_that_name_their_topic(source: Source, client: Any, topic: str) -> None:
+def test_sink_writes_each_row_to_the_topic_it_names(source: Source, client: Any, topic: str) -> None:
     frame = source.spark.range(90).selectExpr(
         "cast(cast(id as string) as binary) as value", f"concat('{topic}-', id % 3) as __topic"
     )
@@ -69,7 +69,7 @@ def test_rows_that_name_their_topic(source: Source, client: Any, topic: str) -> 
         assert sorted(bodies) == sorted(b"%d" % value for value in range(90) if value % 3 == number)
 
 
-def test_partitions_are_chosen_as_the_java_client_does(
+def test_sink_chooses_partitions_as_the_java_client_does(
     source: Source, make_partitioned: Callable[[str, int], None], topic: str
 ) -> None:
     make_partitioned(topic, 3)
@@ -97,12 +97,12 @@ def test_partitions_are_chosen_as_the_java_client_does(
         ("käy", 110016),
     ],
 )
-def test_hashes_of_keys(key: str, expected: int) -> None:
+def test_java_hash_equals_string_hash_code(key: str, expected: int) -> None:
     assert java_hash(key) == java_hash(key.encode()) == expected
 
 
 @pytest.mark.parametrize("schema_type", ["AVRO", "JSON"])
-def test_records_come_back_as_columns(source: Source, topic: str, schema_type: str) -> None:
+def test_written_records_are_read_as_columns(source: Source, topic: str, schema_type: str) -> None:
     frame = source.spark.range(100).selectExpr(
         "id",
         "if(id % 4 = 0, null, concat('text \"', id, '\" \\n é')) as text",
@@ -141,7 +141,7 @@ def test_records_come_back_as_columns(source: Source, topic: str, schema_type: s
         ("concat('t', id)", "STRING"),
     ],
 )
-def test_plain_values_come_back(source: Source, topic: str, sql: str, schema_type: str) -> None:
+def test_written_plain_values_are_read_unchanged(source: Source, topic: str, sql: str, schema_type: str) -> None:
     frame = source.spark.range(0, 100, 1, 1).selectExpr(f"if(id = 3, null, {sql}) as value")
     write(source, frame, topic=topic)
     read = source.read(topic=topic, schemaType=schema_type, columns="value", numPartitions=1)
@@ -173,7 +173,7 @@ def dying(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_killed_tasks(source: Source, topic: str, tmp_path: Path, guarantee: str) -> None:
+def test_killed_tasks_double_rows_only_without_exactly_once(source: Source, topic: str, tmp_path: Path, guarantee: str) -> None:
     """Their rows had been sent in part. Without sequence ids the same accident doubles rows."""
     frame = source.spark.range(0, ROWS, 1, 2).selectExpr("cast(cast(id as string) as binary) as value")
     write(source, frame.mapInArrow(dying(tmp_path), "value binary"), topic=topic, deliveryGuarantee=guarantee)
@@ -214,7 +214,7 @@ def copy(spark: Any, url: str, source: str, sink: str, checkpoint: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_driver(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
+def test_rows_are_stored_once_when_the_driver_is_killed(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
     """A driver dies with its workers in the middle of a stream, and another one goes on from the checkpoint."""
     rows = 24_000
     publish(
@@ -246,7 +246,7 @@ def stored(url: str, topic: str) -> int:
             return -1
 
 
-def test_a_broker_that_does_not_deduplicate_is_refused(source: Source, topic: str, tmp_path: Path) -> None:
+def test_sink_refuses_a_broker_that_does_not_deduplicate(source: Source, topic: str, tmp_path: Path) -> None:
     if OTHER_BROKER in os.environ:
         pytest.skip("the other broker's settings are its own")
     with BrokerProcess(tmp_path, {"brokerDeduplicationEnabled": "false"}, memory=True) as broker:
@@ -268,7 +268,7 @@ def test_a_broker_that_does_not_deduplicate_is_refused(source: Source, topic: st
         ("cast('a' as binary) as value", {"topic": "a/b"}, "'a/b' is no topic name"),
     ],
 )
-def test_what_cannot_be_written_is_said_in_a_sentence(
+def test_sink_names_the_mistake_when_rows_cannot_be_written(
     source: Source, sql: str, options: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(Exception, match=r"Exception|Error") as caught:
