@@ -1,7 +1,10 @@
-"""`python -m bench.add_client HOST PORT VERSION ENTRY_BYTES OUTSTANDING SECONDS`: keeps adds to a bookie outstanding.
+"""How fast can a client keep adds to a bookie outstanding? The client process of `bench.bookie_adds`.
 
-One connection, one new ledger; prints what was answered in which time as JSON. As much as possible is prepared, and
-entry ids are written into many frames with one call for each of their bytes: the client is to cost less than the bookie.
+`python -m bench.add_client HOST PORT VERSION ENTRY_BYTES OUTSTANDING SECONDS`
+
+Uses one connection and one new ledger; VERSION is v2 or v3. Prints a JSON list: adds answered, seconds, seconds of CPU of
+this client. Law: the client must cost less CPU than the bookie. So frames are prepared, and entry ids are written into
+many frames with one slice assignment per byte.
 """
 
 from __future__ import annotations
@@ -26,16 +29,21 @@ _RECEIVED_BYTES = 1 << 20
 
 
 class Adds(NamedTuple):
+    """The result of one client."""
+
     answered: int
     seconds: float
     client_cpu_s: float
 
     @property
     def per_s(self) -> float:
+        """Adds answered per second."""
         return self.answered / self.seconds
 
 
 class Wire(Protocol):
+    """Frames of one wire version, all of equal length."""
+
     frame: bytes
     """Of the first add."""
     answer: bytes
@@ -44,11 +52,13 @@ class Wire(Protocol):
     """What all answers have in common, whatever their id, when they are good."""
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
-        """Give the `count` frames in `chunk` the ids from `first` on."""
+        """Gives the `count` frames in `chunk` the ids from `first` on."""
         ...
 
 
 class V2:
+    """BookKeeper's v2 frames: fixed binary headers."""
+
     def __init__(self, ledger_id: int, entry_bytes: int) -> None:
         entry = ledger_id.to_bytes(8, "big") + FIRST_ID.to_bytes(8, "big") + bytes(entry_bytes - 16)
         self.frame = encode_add_request(entry, KEY)
@@ -57,10 +67,13 @@ class V2:
         self._id_at = len(self.frame) - entry_bytes + 8
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
+        """Writes entry ids; nothing else differs between frames."""
         _write_ids(chunk, self._id_at, len(self.frame), first, count)
 
 
 class V3:
+    """BookKeeper's v3 frames: protobuf requests."""
+
     def __init__(self, ledger_id: int, entry_bytes: int) -> None:
         request = Request()
         request.header.version, request.header.operation = VERSION_THREE, ADD_ENTRY
@@ -76,6 +89,7 @@ class V3:
         self._entry_at = self.frame.index(b"\x10" + varint(FIRST_ID) + b"\x1a") + 1
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
+        """Writes entry ids into the body, the request and the transaction id."""
         stride = len(self.frame)
         _write_ids(chunk, self._id_at, stride, first, count)
         varints = b"".join(map(varint, range(first, first + count)))
@@ -93,7 +107,10 @@ WIRES: dict[str, Callable[[int, int], Wire]] = {"v2": V2, "v3": V3}
 
 
 def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) -> Adds:
-    """At most `outstanding` are unanswered. RuntimeError when one is refused."""
+    """Adds for so many seconds with at most `outstanding` adds unanswered.
+
+    RuntimeError where an add is refused or the bookie closes the connection.
+    """
     together = max(outstanding // 8, 1)
     chunk = bytearray(wire.frame * together)
     answer_bytes = len(wire.answer)
@@ -124,6 +141,7 @@ def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) 
 
 
 def main() -> int:
+    """Prints one result as JSON; the arguments are positional because only `bookie_adds` calls it."""
     host, port, version, entry_bytes, outstanding, seconds = sys.argv[1:]
     wire = WIRES[version](int(time.time() * 1000) % (1 << 30), int(entry_bytes))
     print(json.dumps(add_for(host, int(port), wire, int(outstanding), float(seconds))))

@@ -1,7 +1,7 @@
 """A client process of the bench: `python -m bench.worker`, one job as JSON on standard input.
 
-The worker connects and prepares, prints `ready`, waits for a line, does the job, prints one JSON result.
-Law of the place: official client only; times are `time.monotonic_ns`, which all processes of a machine share.
+The worker connects and prepares, prints `ready`, waits for a line, does the job, prints one JSON result. Law: official
+client only; times are `time.monotonic_ns`, which all processes of a machine share.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
 
 
 class Receipts:
-    """Counts receipts on the client's thread."""
+    """Counts receipts; called on the client's thread."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -96,12 +96,14 @@ class Receipts:
         self.latencies_us: list[int] = []
 
     def counted(self, result: object, _id: object) -> None:
+        """Notes a receipt."""
         if getattr(result, "name", "") == "Ok":
             self.done += 1
         else:
             self.failed += 1
 
     def timed(self, sent_ns: int, result: object, message_id: object) -> None:
+        """Notes a receipt and its latency."""
         self.latencies_us.append((time.monotonic_ns() - sent_ns) // 1000)
         self.counted(result, message_id)
 
@@ -143,7 +145,7 @@ def consume(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Resul
 
 
 class Reader:
-    """One consumer read to the end; gives up when nothing came for `idle_s`."""
+    """One consumer, read to the end; gives up after `idle_s` without a message."""
 
     def __init__(self, consumer: pulsar.Consumer, job: Job) -> None:
         self._consumer = consumer
@@ -156,6 +158,7 @@ class Reader:
         self.ended_ns = time.monotonic_ns()
 
     def run(self) -> None:
+        """Reads until complete or idle; on a thread of its own."""
         if self._bulk:
             self._run_bulk()
         else:
@@ -280,6 +283,7 @@ def _wait() -> None:
 
 
 def main() -> None:
+    """Reads one job, executes it and prints its result."""
     import pulsar
 
     job: Job = json.loads(sys.stdin.readline())
