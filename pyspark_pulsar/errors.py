@@ -44,6 +44,7 @@ class DataLoss(PulsarSourceError):
 
     def __init__(self, topic: str, reason: str, wanted: str, found: str) -> None:
         self.topic = topic
+        """Full name of the topic or partition."""
         self.reason = reason
         """Either "topic deleted" or "ledger trimmed"."""
         self.wanted = wanted

@@ -85,7 +85,9 @@ class Limits:
     bytes_max: int | None
     """Payload bytes as stored, compressed or not."""
     entries_max: int | None
+    """Entries over all topics; a batch counts as one."""
     rows_max: int | None
+    """Messages over all topics."""
 
     @property
     def any(self) -> bool:
@@ -108,8 +110,11 @@ class SourceOptions:
     """The options of a read, batch or stream. Pickled to the tasks."""
 
     cluster: ClusterSettings
+    """Address, security and timeout."""
     topics: TopicChoice
+    """The choice as given; the driver resolves it to topics and partitions."""
     start: PlaceChoice
+    """Begin of the query; a stream with a checkpoint ignores it."""
     end: PlaceChoice
     """Only used by batch queries."""
     columns: tuple[str, ...] | None
@@ -123,10 +128,13 @@ class SourceOptions:
     poll_timeout_s: float
     """Limit for the silence of a broker that still has messages to send."""
     wait_for_topics: bool
+    """True waits for missing topics; False raises OptionError."""
     subscription: str | None
     """Subscription of a stream; None builds the name from `subscription_prefix` and the query's id."""
     subscription_prefix: str
+    """Also the prefix of the short-lived subscriptions of driver and tasks."""
     limits: Limits
+    """Only used by streams."""
     schema: SchemaChoice | None
     """None uses the topics' schema."""
     offsets_location: str | None
@@ -138,6 +146,7 @@ class SinkOptions:
     """The options of a write, batch or stream. Pickled to the tasks."""
 
     cluster: ClusterSettings
+    """Address, security and timeout."""
     topic: str | None
     """Full name; None if each row names its topic in `__topic`."""
     exactly_once: bool
@@ -145,11 +154,13 @@ class SinkOptions:
     compression: str
     """Upper-case name of a codec, or NONE."""
     batch_messages_max: int
+    """Messages of an entry."""
     batch_bytes_max: int
     """Bytes of an entry before compression; a larger message is an entry of its own."""
     send_timeout_s: float
     """Limit for storing one entry, retries included."""
     schema: SchemaChoice | None
+    """None derives the schema from the columns."""
 
 
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname"})
@@ -167,9 +178,11 @@ class _Given:
                 raise OptionError(f"no option {_as_given(key, options)!r}{_nearest(key, self._names)}")
 
     def text(self, name: str) -> str | None:
+        """Returns an option as given; None without it."""
         return self._values.get(name.lower())
 
     def parsed(self, name: str, parse: Callable[[str], Any], expected: str, default: Any) -> Any:
+        """Returns `parse(value)`, or `default` without the option. OptionError says that `expected` is expected."""
         value = self.text(name)
         if value is None:
             return default
@@ -179,16 +192,20 @@ class _Given:
             raise OptionError(f"{name} is {value!r}: {expected} is expected") from None
 
     def flag(self, name: str, default: bool) -> bool:
+        """Returns an option that is true or false."""
         words = {"true": True, "false": False}
         return bool(self.parsed(name, lambda text: words[text.strip().lower()], "true or false", default))
 
     def count(self, name: str, default: int | None) -> Any:
+        """Returns a whole number from 1 on."""
         return self.parsed(name, _positive, "a whole number from 1 on", default)
 
     def seconds(self, name: str, default_ms: int) -> float:
+        """Returns an option in milliseconds as seconds."""
         return float(self.count(name, default_ms)) / 1000
 
     def one_of(self, name: str, words: Iterable[str], default: str) -> str:
+        """Returns one of `words`, in their spelling."""
         known = {word.lower(): word for word in words}
         return str(
             self.parsed(

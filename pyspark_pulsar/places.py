@@ -21,6 +21,7 @@ from pyspark_pulsar.position import EARLIEST, Position, before
 from pyspark_pulsar.topic_names import base_topic, full_topic_name
 
 LATEST: Final = "latest"
+"""The end of a topic at the time the query is planned."""
 Place = Position | Literal["latest"]
 """A position, or "latest": the end of the topic at the time the query is planned."""
 
@@ -35,10 +36,13 @@ class PlaceChoice:
     """
 
     default: Place
+    """Place for topics without an exception."""
     by_topic: Mapping[str, Place]
+    """Exceptions by full topic name."""
     time_ms: int | None = None
     """Publish time in milliseconds since 1970. `default` is then the widest place; tasks compare each message's time."""
     time_ms_by_topic: Mapping[str, int] = field(default_factory=dict)
+    """Exceptions to `time_ms` by full topic name."""
 
     def place(self, topic: str) -> Place:
         """Returns the place that holds for a topic or partition."""

@@ -53,8 +53,11 @@ class TopicRange(NamedTuple):
     """The part of one topic that a task reads: behind `start`, up to and including `end`."""
 
     topic: str
+    """Full name of a topic or partition."""
     start: Position
+    """Last position before the range."""
     end: Position
+    """Last position of the range."""
     retained: bool = False
     """True if a subscription has kept all ledgers behind `start`, so no check for trimmed ledgers is needed."""
     from_ms: int = 0

@@ -43,6 +43,7 @@ class ClusterSettings(NamedTuple):
     service_url: str
     """`pulsar://` or `pulsar+ssl://` and one or several `host:port`."""
     security: Security
+    """For every connection to the cluster."""
     timeout_s: float
     """Limit for each answer, and for the time that a lost broker is tried again."""
 
@@ -51,6 +52,7 @@ class ReaderStart(NamedTuple):
     """One topic and the entry from which a reader of it is to start."""
 
     topic: str
+    """Full name of a topic or partition."""
     entry: tuple[int, int]
     """(ledger, entry), included; (-1, -1) is the begin of the topic."""
     rollback_s: int = 0
@@ -61,7 +63,9 @@ class FirstEntry(NamedTuple):
     """The first entry that the broker sent to a reader."""
 
     ledger: int
+    """Ledger id."""
     entry: int
+    """Entry id."""
     messages: int
     """Messages in the entry, 1 if it is no batch."""
     payload_bytes: int
@@ -91,6 +95,7 @@ class TopicSchema(NamedTuple):
     """A topic's schema as the broker keeps it."""
 
     schema: Schema
+    """Type, and for records the definition as JSON text."""
     version: bytes
     """Opaque to clients; brokers use 8 bytes, big-endian, counted from 0."""
 
@@ -124,6 +129,7 @@ class Cluster:
     def __init__(self, settings: ClusterSettings) -> None:
         """Connects to nothing yet. OptionError where the service URL is no address."""
         self.settings = settings
+        """As given; the timeout also limits the retries of callers."""
         self._service = endpoints(settings.service_url)
         self._connections: dict[Endpoint, Connection] = {}
 
@@ -354,6 +360,7 @@ class _Lookup(NamedTuple):
     is_redirect: bool
     """Ask `broker` again; otherwise it serves the topic."""
     authoritative: bool
+    """True if the broker named by a redirect must decide by itself."""
 
 
 def _open_readers(connection: Connection, wanted: Sequence[ReaderStart], subscription: str) -> list[int]:

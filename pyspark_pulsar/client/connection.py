@@ -26,6 +26,7 @@ from pyspark_pulsar.cutting.messages import SLACK_BYTES, Messages
 from pyspark_pulsar.errors import BrokerLost, BrokerRefused
 
 CLIENT_VERSION = "pyspark-pulsar"
+"""Name of this client in brokers' logs and statistics."""
 _BUFFER_BYTES = 1 << 20
 _IN_FLIGHT_MAX = 512
 """Requests sent and not answered.
@@ -44,14 +45,18 @@ class Credentials(NamedTuple):
     method: str
     """Pulsar's name of the method; `token` is the only one that the options can give."""
     data: bytes
+    """The token itself, for the method `token`."""
 
 
 class Endpoint(NamedTuple):
     """Address of a broker or of a proxy in front of it."""
 
     host: str
+    """Name or address, without brackets."""
     port: int
+    """TCP port."""
     tls: bool = False
+    """True for `pulsar+ssl`."""
     behind_proxy: str | None = None
     """`host:port` of the broker that the proxy is to connect to; None without a proxy."""
 
@@ -60,16 +65,20 @@ class Security(NamedTuple):
     """How connections are encrypted and authenticated. Pickled to the tasks with the options."""
 
     credentials: Credentials | None = None
+    """None connects without authentication."""
     trust_file: str | None = None
     """PEM file of certificate authorities; None trusts the system's."""
     verify_host: bool = True
+    """False accepts a certificate for another host name."""
 
 
 class Request(NamedTuple):
     """A command that the broker answers, ready to send."""
 
     request_id: int
+    """From `next_id` of the connection that sends the request."""
     frame: bytes
+    """The whole frame, sizes included."""
     doing: str
     """What the request is for, as a participle ("looking up TOPIC"): the begin of the error text if it is refused."""
 
@@ -84,7 +93,9 @@ class Connection:
     def __init__(self, endpoint: Endpoint, security: Security, timeout_s: float) -> None:
         """Connects and waits for CONNECTED. BrokerLost; BrokerRefused where authentication fails."""
         self.endpoint = endpoint
+        """The address that this connection was opened to."""
         self.timeout_s = timeout_s
+        """Limit for connecting, for sending and for each group of answers."""
         self.message_bytes_max = 5 * 1024 * 1024
         """The broker's limit for an entry, from its CONNECTED; Pulsar's default until then."""
         self.closed_consumers: set[int] = set()

@@ -22,6 +22,7 @@ from pyspark_pulsar.errors import MalformedEntry
 class _Read(NamedTuple):
     column: pa.Array
     behind: Ints
+    """Index behind each value."""
 
 
 def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[str, pa.Array]:

@@ -52,8 +52,11 @@ class Rows(NamedTuple):
     """The messages that become rows, and the entries and topics that they come from."""
 
     entries: EntryTable
+    """All entries that were cut together, also those without wanted messages."""
     messages: MessageTable
+    """The wanted messages, one row each."""
     origin: Origin
+    """Topics of `entries`."""
 
     def per_message(self, per_entry: Ints) -> Ints:
         """Spreads a column with one element per entry to one element per message."""
@@ -207,6 +210,7 @@ class MetadataColumn(NamedTuple):
     """One column beside the value."""
 
     spark_type: DataType
+    """Type of the column in Spark's schema."""
     make: Callable[[Rows], pa.Array]
     """Returns one element per message; the caller casts it to the Arrow form of `spark_type`."""
 

@@ -55,7 +55,9 @@ class RawValue:
     """A column `value binary` with the payload as it is."""
 
     def spark_fields(self) -> StructType:
+        """A column `value binary`."""
         return StructType([StructField("value", BinaryType())])
 
     def read(self, rows: Rows, wanted: Sequence[str], schemas: SchemaSource) -> dict[str, pa.Array]:
+        """Never raises: any bytes are a value."""
         return {"value": value_bytes(rows)}

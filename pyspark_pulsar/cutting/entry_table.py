@@ -72,13 +72,19 @@ class EntryTable:
         self.data = data
         """The receive buffer as numpy bytes; starts, ends and spans are indexes into it."""
         self.consumer_ids = command.numbers(_CONSUMER_ID)
+        """Consumer that the broker sent the entry to; unique per connection."""
         self.redeliveries = command.numbers(_REDELIVERY_COUNT)
         """How often the broker has sent the entry before."""
         self.ledger_ids = message_id.numbers(_LEDGER_ID)
+        """Ledger of each entry."""
         self.entry_ids = message_id.numbers(_ENTRY_ID)
+        """Entry id within the ledger."""
         self.payload_ends = ends
+        """Index behind the payload, which is the end of the frame."""
         self.payload_starts: Ints
+        """Index of the payload's first byte."""
         self.metadata_starts: Ints
+        """Index of the first byte of MessageMetadata."""
         self.metadata: Fields
         """Fields of MessageMetadata, by the numbers in `EntryField`."""
 

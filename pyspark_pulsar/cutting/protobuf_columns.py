@@ -19,8 +19,11 @@ import numpy.typing as npt
 from pyspark_pulsar.errors import MalformedEntry
 
 Bytes = npt.NDArray[np.uint8]
+"""A buffer, or bytes to write."""
 Ints = npt.NDArray[np.int64]
+"""One number per row."""
 Flags = npt.NDArray[np.bool_]
+"""One truth value per row."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _VARINT_BYTES_MAX: Final = 10
@@ -56,7 +59,9 @@ class Spans:
         self.starts = starts
         """Index of the field's first byte; 0 where it is absent."""
         self.lengths = lengths
+        """Bytes of the field; 0 where it is absent."""
         self.present = present
+        """True for messages that have the field."""
 
     def take(self, rows: Ints) -> Spans:
         """Returns the spans at `rows`, in that order; a row may occur several times."""

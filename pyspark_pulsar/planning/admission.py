@@ -18,12 +18,14 @@ from pyspark_pulsar.cutting.protobuf_columns import Ints
 from pyspark_pulsar.options import Limits
 
 Floats = npt.NDArray[np.float64]
+"""One number per topic."""
 
 
 class Backlog(NamedTuple):
     """Unread entries of each topic, one array element per topic."""
 
     entries: Ints
+    """Entries behind the begin of the batch."""
     bytes_per_entry: Floats
     """Estimated payload bytes of one entry."""
     rows_per_entry: Floats

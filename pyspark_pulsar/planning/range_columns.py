@@ -20,13 +20,17 @@ class RangeColumns(NamedTuple):
     """The fields of `TopicRange` as columns, one row per range. Pickled to a task."""
 
     topics: Sequence[str]
+    """Full names, sorted."""
     starts: Ints
     """Two-dimensional: ledger, entry, batch index."""
     ends: Ints
     """Two-dimensional like `starts`."""
     retained: Flags
+    """True for ranges that need no check for trimmed ledgers."""
     from_ms: Ints
+    """Lowest publish time, in ms."""
     to_ms: Ints
+    """Highest publish time, in ms, included."""
 
     def __len__(self) -> int:
         return len(self.topics)

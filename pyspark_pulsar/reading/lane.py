@@ -17,10 +17,13 @@ from pyspark_pulsar.position import WHOLE, Position, TopicRange
 WINDOW_BYTES: Final = 16 << 20
 """Permits are messages; this many bytes of them, about, are granted to the head lane."""
 WINDOW_MESSAGES_MIN: Final = 1000
+"""Lower limit of the head lane's window, for large messages."""
 WINDOW_MESSAGES_MAX: Final = 500_000
+"""Upper limit of the head lane's window, for small messages."""
 AHEAD_BYTES: Final = 1 << 20
 """Bytes granted, about, to a lane behind the head."""
 AHEAD_MESSAGES_MAX: Final = 100
+"""Upper limit of the window of a lane behind the head."""
 FIRST_BYTES_PER_MESSAGE: Final = 16_384
 """Size of a message assumed before the first has come; large, so that the first grant is cautious."""
 
@@ -45,7 +48,9 @@ class Lane:
         self.number = number
         """Index of the range in its task."""
         self.range = topic_range
+        """The part of the topic to read."""
         self.state = LaneState.CLOSED
+        """Written by `opening`, `finish` and the reader, when the subscription is answered."""
         self.reached = topic_range.start
         """The last message whose row is built; a lane that reconnects continues behind it."""
         self.is_head = False
@@ -53,6 +58,7 @@ class Lane:
         self.connection: Connection | None = None
         """Shared with other lanes of the same broker; None before the first subscribe."""
         self.consumer_id = 0
+        """Id on `connection`; another one after each reconnect."""
         self.request_id = 0
         """Id of the pending SUBSCRIBE."""
         self.last_heard = 0.0

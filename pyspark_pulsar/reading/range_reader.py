@@ -43,6 +43,7 @@ OPEN_AHEAD: Final = 32
 CHUNK_BYTES: Final = 4 << 20
 """Bytes of messages that are cut together, if so many arrive: a numpy step costs the same for few and for many."""
 BUFFER_BYTES: Final = 2 * CHUNK_BYTES
+"""Size of a receive buffer; twice a chunk, so that a chunk rarely makes it grow."""
 QUIET_S: Final = 0.02
 """Silence, in seconds, after which fewer bytes are cut too."""
 IDLE_CHECK_S: Final = 1.0
@@ -52,12 +53,14 @@ ROWS_PER_BATCH: Final = 8192
 LOOK_BACK_ENTRIES: Final = 1000
 """Entries before a message's last chunk among which its first chunks are searched."""
 LOST_PAUSE_S: Final = 0.2
+"""Seconds between two attempts to subscribe again."""
 
 
 class ReadSettings(NamedTuple):
     """The options that matter while a task reads."""
 
     fail_on_data_loss: bool
+    """True raises DataLoss; False logs a warning and continues."""
     poll_timeout_s: float
     """Limit for the silence of a broker that still has messages in the range."""
     subscription: str

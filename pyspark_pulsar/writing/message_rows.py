@@ -41,6 +41,7 @@ class MessageRows(NamedTuple):
     """Encoded messages for one topic, in one buffer."""
 
     data: pa.Buffer
+    """The bytes of all messages of an Arrow batch; slices share them."""
     offsets: Ints
     """Index of each message in `data`, and behind the last one its end."""
     sequence_ids: Ints

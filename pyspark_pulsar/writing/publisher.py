@@ -37,6 +37,7 @@ class PublishSettings(NamedTuple):
     """How a task publishes."""
 
     entries: EntrySettings
+    """Borders and form of entries."""
     exactly_once: bool
     """True fails at the first entry if the broker does not deduplicate."""
     timeout_s: float

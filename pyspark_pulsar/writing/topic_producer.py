@@ -41,6 +41,7 @@ class Entry(NamedTuple):
     last: int
     """Sequence id of the last message."""
     messages: int
+    """Messages in the entry; its sequence ids may have gaps, if rows go to several topics."""
     body: bytes
     """Checksum, metadata and payload."""
 
@@ -49,6 +50,7 @@ class EntrySettings(NamedTuple):
     """What determines the borders and the form of entries; must stay the same while a batch is unfinished."""
 
     messages_max: int
+    """Messages of an entry, except the first, which has one."""
     bytes_max: int
     """Bytes before compression; an entry of one message may have more."""
     compression: int

@@ -55,9 +55,11 @@ class RawValue:
         self._text = text
 
     def pulsar_schema(self) -> Schema | None:
+        """STRING for text; none for bytes, so a topic keeps the schema that it has."""
         return Schema(name="String", schema_data=b"", type=Schema.String) if self._text else None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Returns the column itself."""
         return batch.column(batch.schema.get_field_index(self._column))
 
 
@@ -80,10 +82,12 @@ class PrimitiveValue:
         self._kind = kind
 
     def pulsar_schema(self) -> Schema | None:
+        """The schema type of the number."""
         _, name, number = _PRIMITIVES[self._kind]
         return Schema(name=name, schema_data=b"", type=number)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Converts all numbers to big-endian at once."""
         column = batch.column(batch.schema.get_field_index(self._column))
         missing = column.is_null().to_numpy(zero_copy_only=False)
         if column.null_count:
@@ -102,9 +106,11 @@ class AvroValue:
         self._definition = json.dumps(definition_of(schema))
 
     def pulsar_schema(self) -> Schema | None:
+        """AVRO with the definition of the columns."""
         return Schema(name="", schema_data=self._definition.encode(), type=Schema.Avro)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Encodes column by column."""
         return write_records(batch.select(self._schema.names))
 
 
@@ -119,9 +125,11 @@ class JsonValue:
         self._definition = json.dumps(definition_of(schema))
 
     def pulsar_schema(self) -> Schema | None:
+        """JSON with the definition of the columns."""
         return Schema(name="", schema_data=self._definition.encode(), type=Schema.Json)
 
     def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Encodes row by row."""
         rows = batch.select(self._schema.names).to_pylist(maps_as_pydicts="lossy")
         return binaries([_json_bytes(row) for row in rows])
 

@@ -127,7 +127,9 @@ class _Part(NamedTuple):
     """Rows of a batch that go to one topic."""
 
     topic: str
+    """Full name of a topic, or of a partition once the rows are routed."""
     rows: pa.RecordBatch
+    """All columns, metadata included."""
     row_numbers: Ints
     """Number of each row in its task, from 0."""
 

@@ -33,7 +33,9 @@ async def test_measured_disk_reads_equal_the_simulated_rule(tmp_path: Path) -> N
             assert each.device_bytes_per_byte > each.disk_reads_per_entry * 0.9
 
 
-async def test_measure_adds_times_adds_beside_each_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_measure_adds_times_adds_beside_each_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     await write_ledgers(tmp_path, 30)
     found = await measure_adds(tmp_path, 30, seconds=0.1, rounds=1)
     assert len(found) == 2 + len(POLICIES)

@@ -36,7 +36,7 @@ def test_batch_read_returns_every_message_once_and_in_order(
     assert values(source.read(topic=topic, columns="value")) == BODIES
 
 
-def test_batch_read_keeps_the_order_when_sizes_and_kinds_of_entries_alternate(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_keeps_the_order_when_entries_differ(source: Source, publish: Publish, topic: str) -> None:
     """Batches of messages of any size, entries without a batch and compressed ones between them."""
     expected = []
     for number in range(6):
@@ -107,9 +107,7 @@ METADATA = (
 )
 
 
-def test_default_columns_are_those_of_the_jvm_connector(
-    source: Source, publish: Publish, topic: str
-) -> None:
+def test_default_columns_are_those_of_the_jvm_connector(source: Source, publish: Publish, topic: str) -> None:
     publish(topic, BODIES[:1])
     assert [
         (field.name, field.dataType.simpleString()) for field in source.read(topic=topic).schema.fields
@@ -188,7 +186,9 @@ def test_batch_read_finds_topics_by_list_and_pattern_and_partitions(
     }
 
 
-def test_batch_read_returns_rows_in_the_same_order_when_repeated(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_returns_rows_in_the_same_order_when_repeated(
+    source: Source, publish: Publish, topic: str
+) -> None:
     """Whatever arrives first, a task gives its topics in one order."""
     for number in range(40):
         publish(

@@ -82,7 +82,9 @@ def test_stream_reports_trimmed_ledgers_only_when_its_cursor_did_not_retain_them
     assert not {BODIES[80], BODIES[100]} & set(found)
 
 
-def test_batch_read_reports_no_loss_when_a_topic_has_many_ledgers(source: Source, publish: Publish, topic: str) -> None:
+def test_batch_read_reports_no_loss_when_a_topic_has_many_ledgers(
+    source: Source, publish: Publish, topic: str
+) -> None:
     publish(topic, BODIES, batching_enabled=False)
     rows = source.read(topic=topic, columns="value,__ledger", numPartitions=4).collect()
     assert [bytes(row.value) for row in rows] == BODIES
@@ -100,7 +102,9 @@ def test_batch_read_reports_a_start_in_a_trimmed_ledger(source: Source, publish:
     assert values(query.collect()) == sorted(BODIES[:5])
 
 
-def test_task_reports_a_topic_deleted_after_planning(source: Source, publish: Publish, admin: Admin, topic: str) -> None:
+def test_task_reports_a_topic_deleted_after_planning(
+    source: Source, publish: Publish, admin: Admin, topic: str
+) -> None:
     """Planned and then gone: the task says so, or goes on with the other topics."""
     publish(f"{topic}-a", BODIES[:5], batching_enabled=False)
     publish(f"{topic}-b", BODIES[5:10], batching_enabled=False)

@@ -115,7 +115,9 @@ def test_parse_time_ms_understands_iso_and_milliseconds(text: str, expected: int
         ("a/b/x", "a/b", "persistent://a/b/xx", False),
     ],
 )
-def test_topics_pattern_is_split_into_namespace_and_names(pattern: str, namespace: str, name: str, fits: bool) -> None:
+def test_topics_pattern_is_split_into_namespace_and_names(
+    pattern: str, namespace: str, name: str, fits: bool
+) -> None:
     found, names = pattern_parts(pattern)
     assert found == namespace
     assert bool(names.fullmatch(name)) == fits

@@ -23,7 +23,9 @@ def values(rows: list[Any]) -> list[bytes]:
     return sorted(bytes(row.value) for row in rows)
 
 
-def test_stream_keeps_limits_reports_lag_and_continues_after_a_restart(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
+def test_stream_keeps_limits_and_continues_after_a_restart(
+    source: Source, publish: Publish, topic: str, tmp_path: Path
+) -> None:
     for number in range(3):
         publish(f"{topic}-{number}", BODIES[number * 40 : number * 40 + 40], batching_enabled=False)
     options = {

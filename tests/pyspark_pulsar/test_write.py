@@ -141,7 +141,9 @@ def test_written_records_are_read_as_columns(source: Source, topic: str, schema_
         ("concat('t', id)", "STRING"),
     ],
 )
-def test_written_plain_values_are_read_unchanged(source: Source, topic: str, sql: str, schema_type: str) -> None:
+def test_written_plain_values_are_read_unchanged(
+    source: Source, topic: str, sql: str, schema_type: str
+) -> None:
     frame = source.spark.range(0, 100, 1, 1).selectExpr(f"if(id = 3, null, {sql}) as value")
     write(source, frame, topic=topic)
     read = source.read(topic=topic, schemaType=schema_type, columns="value", numPartitions=1)
@@ -173,7 +175,9 @@ def dying(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
-def test_killed_tasks_double_rows_only_without_exactly_once(source: Source, topic: str, tmp_path: Path, guarantee: str) -> None:
+def test_killed_tasks_double_no_row_when_exactly_once(
+    source: Source, topic: str, tmp_path: Path, guarantee: str
+) -> None:
     """Their rows had been sent in part. Without sequence ids the same accident doubles rows."""
     frame = source.spark.range(0, ROWS, 1, 2).selectExpr("cast(cast(id as string) as binary) as value")
     write(source, frame.mapInArrow(dying(tmp_path), "value binary"), topic=topic, deliveryGuarantee=guarantee)
@@ -214,7 +218,9 @@ def copy(spark: Any, url: str, source: str, sink: str, checkpoint: str) -> None:
 
 
 @pytest.mark.slow
-def test_rows_are_stored_once_when_the_driver_is_killed(source: Source, publish: Publish, topic: str, tmp_path: Path) -> None:
+def test_rows_are_stored_once_when_driver_dies(
+    source: Source, publish: Publish, topic: str, tmp_path: Path
+) -> None:
     """A driver dies with its workers in the middle of a stream, and another one goes on from the checkpoint."""
     rows = 24_000
     publish(
