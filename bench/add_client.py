@@ -22,6 +22,7 @@ from protocol.bookkeeper_api_pb2 import ADD_ENTRY, VERSION_THREE, Request
 from protocol.varint import varint
 
 KEY = bytes.fromhex("850bf1071c5e3d8c24235676f8816ae0cbe2f14f")
+"""Master key of the ledger."""
 FIRST_ID = 1 << 21
 """From here to 2**28 an id has four bytes in protobuf, so all frames are equally long."""
 _ID_BYTES = 8
@@ -32,8 +33,11 @@ class Adds(NamedTuple):
     """The result of one client."""
 
     answered: int
+    """Successful adds."""
     seconds: float
+    """From the first add to the last answer."""
     client_cpu_s: float
+    """CPU of the client meanwhile."""
 
     @property
     def per_s(self) -> float:
@@ -45,11 +49,11 @@ class Wire(Protocol):
     """Frames of one wire version, all of equal length."""
 
     frame: bytes
-    """Of the first add."""
+    """Frame of the first add."""
     answer: bytes
-    """The one that is expected to it."""
+    """The expected answer to `frame`."""
     unchanged: slice
-    """What all answers have in common, whatever their id, when they are good."""
+    """The part of an answer that is equal in all successful answers."""
 
     def number(self, chunk: bytearray, first: int, count: int) -> None:
         """Gives the `count` frames in `chunk` the ids from `first` on."""
@@ -104,6 +108,7 @@ def _write_ids(chunk: bytearray, at: int, stride: int, first: int, count: int) -
 
 
 WIRES: dict[str, Callable[[int, int], Wire]] = {"v2": V2, "v3": V3}
+"""By the name in the command line; called with ledger id and bytes of an entry."""
 
 
 def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) -> Adds:

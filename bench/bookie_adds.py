@@ -36,7 +36,7 @@ CURVE = {128: (16, 64, 256, 1000, 4000), 1024: (16, 64, 256, 1000, 4000), 65536:
 _ALIGNMENT = 4096
 _STEP_BYTES = 16 << 20
 _RECEIVED_BYTES = 256 << 10
-"""What a connection receives at most in one go."""
+"""Most bytes that the bookie reads from a connection at once."""
 _FRAMING_ROUNDS = 300
 _WARM_UP_S = 0.5
 
@@ -45,21 +45,26 @@ class Point(NamedTuple):
     """One row of the table: what is added, and how."""
 
     wire: str
+    """v2 or v3."""
     size: int
+    """Bytes of an entry."""
     outstanding: int
+    """Unanswered adds that the client keeps."""
 
 
 class Measured(NamedTuple):
     """The result of our bookie at one point."""
 
     adds: Adds
+    """The client's result."""
     records: float
-    """Per group."""
+    """Records per group."""
     limit: float
-    """What the disk alone would take, in records a second."""
+    """Records a second of the disk alone."""
     cpu: float
-    """Of one core."""
+    """CPU of the bookie, as a share of one core."""
     checkpoints: int
+    """Checkpoints during the measurement."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -30,6 +30,7 @@ from bookie_stub.__main__ import SWITCH_INTERVAL_S
 from bookie_stub.disk.read_cache import POLICIES
 
 TURNS = (1, 10, 50)
+"""Entries in a row for the reader that is drawn, in the table of shares."""
 PARTS = ("curve", "shares", "adds")
 
 
@@ -38,14 +39,17 @@ class Scale:
     """How many cells are measured, and for how long."""
 
     readers: tuple[int, ...]
+    """Numbers of readers of the curve."""
     batches: tuple[int, ...]
+    """Sizes of readahead, in entries."""
     shares: tuple[float, ...]
+    """Sizes of the cache by the demand of all readers."""
     entries: int
-    """Of each of the LEDGERS ledgers."""
+    """Entries of each of the LEDGERS ledgers."""
     cell_s: float
-    """After which a cell that thrashes is ended."""
+    """Seconds after which a cell that thrashes is ended."""
     adds_s: float
-    """Per round and kind of readers."""
+    """Seconds per round and kind of readers."""
     adds_rounds: int
 
 

@@ -12,7 +12,7 @@ from bench.writer_beside import ADDS_PER_S, AddTimes
 from bookie_stub.disk.read_cache import POLICIES
 
 KNEE_READERS = 16
-"""The caches of the curve have room for so many readers, whatever the readahead."""
+"""Readers whose demand fits into the caches of the curve, for each readahead."""
 THRASHES_FROM = 2.0
 """Disk reads per entry from which on the knee counts as passed."""
 SHARE_READERS = 20
@@ -25,9 +25,9 @@ class Results:
 
     curve: list[Cell]
     shares: list[tuple[int, float, Cell]]
-    """Entries per turn, what the cache's rule alone gives, and what was measured."""
+    """Entries per turn, disk reads per entry by the cache's rule alone, and the measured cell."""
     adds: dict[str, AddTimes]
-    """By what was going on beside."""
+    """Latencies by the load beside the writer."""
 
     def tables(self) -> list[str]:
         """Returns the tables of the parts that were measured."""

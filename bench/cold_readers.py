@@ -28,7 +28,7 @@ WARM_BATCHES = 1.5
 """Read by each reader before counting begins: half a batch off, because all load at about the same time."""
 COUNTED_BATCHES = 2
 STOPPED_ABOVE = 10.0
-"""Disk reads per entry of a cell that is ended when its time is over; the others go on to their end."""
+"""Disk reads per entry of a cell that is ended when its time is over; the others are measured to their end."""
 _PAGE_BYTES = 4096
 _ADDS_AT_ONCE = 500
 
@@ -37,15 +37,19 @@ class Cell(NamedTuple):
     """The costs of a number of readers under one policy; `share` is the cache's size by their demand."""
 
     policy: str
+    """Of the read cache."""
     batch: int
+    """Readahead in entries."""
     readers: int
     share: float
     served: int
+    """Entries served while counting."""
     disk_reads_per_entry: float
     """Entries read from the logs by entries served."""
     device_bytes_per_byte: float
     """Bytes that the device delivered by bytes served; 0 where the file system has no device."""
     entries_per_s: float
+    """Entries served per second."""
 
 
 class UncachedFileSystem(FileSystem):
@@ -156,7 +160,7 @@ class Readers:
             self._current = self._rng.randrange(self._count)
             self._left = self._turn
         self._left -= 1
-        # A reader that is through with its ledger goes on with the next one that no other has.
+        # A reader at the end of its ledger continues with the next one that no other reader has.
         own = (LEDGERS - self._current - 1) // self._count + 1
         number, entry_id = divmod(self._places[self._current], self._entries)
         ledger = self._current + number % own * self._count

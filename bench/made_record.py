@@ -55,7 +55,7 @@ def _evenly_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
 
 
 def spread_behind(sub: int, topic: Ints, ts: Ints) -> Ints:
-    """Give each reader of each topic another lag every five seconds, so that no size of the cache is a cliff."""
+    """Gives each reader of each topic another lag every five seconds, so that no size of the cache is a cliff."""
     low, high = np.log(SPREAD_US)
     lags = np.random.default_rng(sub).uniform(low, high, (TOPICS + 1, 128))
     return np.exp(lags[topic, ts // 5_000_000 % 128]).astype(np.int64)

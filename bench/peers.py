@@ -77,6 +77,7 @@ class StartedPeer:
     def __init__(self, name: str) -> None:
         self.name = name
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{name}-"))
+        """Data and log; deleted by `close`."""
         self.port, self.http_port = free_port(), free_port()
         self.url = f"pulsar://127.0.0.1:{self.port}"
         self.metrics_url: str | None = f"http://127.0.0.1:{self.http_port}/metrics"
@@ -144,6 +145,7 @@ class Magnetar(StartedPeer):
         """`settings` are `key=value`, besides ports and policy."""
         super().__init__(name)
         self.settings = settings
+        """Applied after the ports and the policy."""
 
     def command(self) -> list[str]:
         """The settings of this peer come last, so they may name another policy."""
@@ -204,7 +206,7 @@ class AddressPeer:
         try:
             socket.create_connection((host, port), 5).close()
         except OSError as error:
-            raise PeerError(f"{self.name}: nothing answers at {self.url}: {error}") from error
+            raise PeerError(f"{self.name}: no broker listens at {self.url}: {error}") from error
 
     def stop(self) -> None:
         """Does nothing."""

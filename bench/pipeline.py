@@ -52,14 +52,14 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def gathered_per_second() -> float:
-    """Measure random reads from 64 MiB per second, so that results of different days can be compared."""
+    """Measures random reads from 64 MiB per second, so that results of different days can be compared."""
     table = np.arange(GATHERED, dtype=np.int64)
     places = np.random.default_rng(0).integers(0, GATHERED, GATHERED)
     return GATHERED / min(cpu(lambda: table[places].sum()) for _ in range(3))
 
 
 def measure_replay(run: BrokerLifetime) -> list[str]:
-    """Measure one core on all events of one broker, and the objects on the first part of the same rows."""
+    """Measures one core on all events of one broker, and the objects on the first part of the same rows."""
     from broker.recorder.record_reader import events
 
     accesses_of(run)  # Compiled from here on.
@@ -95,7 +95,7 @@ def measure_replay(run: BrokerLifetime) -> list[str]:
 
 
 def measure_sample(folder: Path, events: int, brokers: int) -> list[str]:
-    """Measure the error of a sample's hit ratio over all brokers, for readers with all lags."""
+    """Measures the error of a sample's hit ratio over all brokers, for readers with all lags."""
     from pipeline.replays.sampling import sampled
 
     if not folder.exists():
@@ -162,7 +162,7 @@ def measure_audits(folder: Path, master: str) -> list[str]:
 
 
 def measure_command(*words: str) -> str:
-    """Measure a job as a process of its own, with the memory of all its processes."""
+    """Measures a job as a process of its own, with the memory of all its processes."""
     with tempfile.TemporaryDirectory() as out:
         command = [sys.executable, "-m", "magnetar", "pipeline", *words, "--out", f"{out}/report"]
         began = time.perf_counter()

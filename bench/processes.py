@@ -16,7 +16,9 @@ class Memory(NamedTuple):
     """Resident and proportional set size in MiB."""
 
     rss: float
+    """Resident set size; pages shared by processes count in each."""
     pss: float
+    """Proportional set size; shared pages are divided among the processes."""
 
 
 def tree(pid: int) -> list[int]:

@@ -13,17 +13,24 @@ from bench.workloads import Numbers
 Rounds = dict[str, dict[str, list[Numbers]]]
 """Workload -> peer -> the numbers of each round."""
 SUMMED = ("lost", "doubled", "out_of_order", "failed")
+"""Figures that count errors."""
 UNKNOWN = "-"
+"""Cell without a value."""
 
 
 class Row(NamedTuple):
     """One line of the table: values of one workload, joined by ` · `, and the goal for them."""
 
     title: str
+    """First cell."""
     workload: str
+    """Key of `WORKLOADS`."""
     metrics: tuple[str, ...]
+    """Keys of the workload's numbers."""
     form: str
+    """Format of each value."""
     goal: str
+    """Text for the last column."""
 
 
 ROWS = (
@@ -76,6 +83,7 @@ ROWS = (
     ),
     Row("idle PSS, MiB", "start", ("idle_pss_mib",), "{:.0f}", "≤ 60"),
 )
+"""The table from top to bottom."""
 
 
 def median_of(rounds: list[Numbers]) -> Numbers:

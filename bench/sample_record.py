@@ -26,9 +26,9 @@ LAG_ROUNDS: Final[Mapping[str, int]] = {"tail": 0, "billing": 40, "archive": 160
 """The lag of each subscription, in rounds."""
 ROUND_S: Final = 0.05
 MESSAGES: Final = 5
-"""By topic and round."""
+"""Messages per topic and round."""
 BODY_BYTES: Final = (400, 1200, 2500, 5000)
-"""By topic."""
+"""Bytes of a message, by topic."""
 SETTINGS: Final[Mapping[str, str]] = {
     "entryCachePolicy": "pip430",
     "magnetarProfile": "4.2",

@@ -53,23 +53,31 @@ class Counts(NamedTuple):
     """Counters summed over all bookies since their start."""
 
     served: int
+    """Reads answered."""
     from_logs: int
+    """Entries read from entry logs, readahead included."""
     misses: int
+    """Reads that the read cache could not serve."""
 
 
 class Row(NamedTuple):
     """One row of the table."""
 
     cache_mb: int
+    """Read cache of one bookie in MiB."""
     share: float
     """One bookie's cache by the demand of all readers."""
     sticky: bool
+    """False reads each entry range from the next bookie in turn."""
     phase: str
     served: int
+    """Entries served in the phase."""
     reads_per_entry: float
     """Entries read from entry logs by entries served."""
     hit_ratio: float
+    """Of the bookies' read caches."""
     failed: int
+    """Reads that returned an error to the reader."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -29,20 +29,27 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 class Job(TypedDict):
-    """What to do; `kind` is the name of a function below."""
+    """A job; `kind` is a key of `JOBS`."""
 
     kind: str
     url: str
+    """Service URL."""
     topic: str
+    """Full name, or the prefix for many topics."""
     count: int
+    """Messages, or topics."""
     size: NotRequired[int]
+    """Bytes of a body."""
     batch: NotRequired[int]
     """Messages in a batch; 1: unbatched. Fixed, so that entries are alike whatever the timing."""
     rate: NotRequired[float]
+    """Messages a second; without it as fast as possible and without latencies."""
     subscriptions: NotRequired[list[str]]
+    """Names; a consumer and a thread for each."""
     bulk: NotRequired[bool]
     """Consume with batch_receive and cumulative acks instead of one by one."""
     idle_s: NotRequired[float]
+    """Silence after which a consumer gives up."""
 
 
 class Result(TypedDict, total=False):
@@ -51,11 +58,17 @@ class Result(TypedDict, total=False):
     started_ns: int
     ended_ns: int
     done: int
+    """Messages with a receipt, or delivered once."""
     failed: int
+    """Messages without a receipt."""
     entries: int
+    """Different entries delivered to the first subscription."""
     latencies_us: list[int]
+    """In order of arrival; empty without a rate."""
     verdict: list[int]
+    """Fields of `integrity.Verdict`."""
     create_s: float
+    """Seconds to create all topics."""
 
 
 def produce(client: pulsar.Client, job: Job, ready: Callable[[], None]) -> Result:
@@ -271,6 +284,7 @@ JOBS: dict[str, Callable[[pulsar.Client, Job, Callable[[], None]], Result]] = {
     "many_topics": many_topics,
     "first_message": first_message,
 }
+"""By the kind of a job."""
 
 
 def _say(value: object) -> None:

@@ -23,8 +23,11 @@ from bench.probe import StallProbe
 from bench.worker import Job, Result
 
 Numbers = dict[str, float]
+"""Figures of one round, by name."""
 LATENCY_RATE = 1000.0
+"""Messages a second."""
 LATENCY_WARM_SHARE = 0.1
+"""Share of the first latencies that is dropped."""
 DISK_WRITES = 2_000
 FAN_OUT_SUBSCRIPTIONS = 10
 BATCH = 10
@@ -37,13 +40,18 @@ IDLE_BEFORE_MEMORY_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of everything; `QUICK` is for a look, `FULL` for numbers to keep."""
+    """Numbers of messages, topics and rounds; `FULL` gives figures to keep, `QUICK` a first look."""
 
     unbatched: int
+    """Messages of the unbatched workloads."""
     batched: int
+    """Messages of the batched workloads."""
     fan_out: int
+    """Messages; each is delivered ten times."""
     catch_up: int
+    """Messages of the backlog."""
     latency: int
+    """Messages of the latency workload."""
     topics: int
     rounds: int
 
@@ -57,8 +65,10 @@ class Workload:
     """A row of work for `bench.__main__`; `rounds_max` limits slow ones."""
 
     name: str
+    """For `--only`, and the key in JSON."""
     title: str
     run: Callable[[Peer, Scale], Numbers]
+    """Executes one round on a started peer."""
     rounds_max: int = 3
 
 
@@ -231,6 +241,7 @@ WORKLOADS = (
     Workload("catch-up", "catch-up after restart", catch_up, rounds_max=2),
     Workload("topics", "many topics", many_topics, rounds_max=2),
 )
+"""In the order in which they are executed."""
 
 
 class Meter:

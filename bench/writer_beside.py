@@ -20,8 +20,11 @@ from bookie_stub.compose.bookie import Bookie
 from bookie_stub.disk.read_cache import POLICIES
 
 READERS = 16
+"""Cold readers beside the writer."""
 BATCH = 1000
+"""Readahead in entries."""
 SHARE = 0.5
+"""Size of the read cache by the demand of the readers."""
 ADDS_PER_S = 500
 LEDGER = 1 << 20
 """Id of the writer's ledger; the readers do not read it."""
@@ -31,13 +34,15 @@ class AddTimes(NamedTuple):
     """Latencies of synced adds, and the readers' speed meanwhile."""
 
     p50_ms: float
+    """Median from due to answered."""
     p99_ms: float
     highest_ms: float
     sync_p50_ms: float
-    """Of the journal's fdatasync alone."""
+    """Median of the journal's fdatasync alone."""
     read_per_s: float
     """Entries served to the readers meanwhile."""
     disk_reads_per_entry: float
+    """Entries read from the logs per entry served to the readers."""
 
 
 async def measure_adds(directory: Path, entries: int, seconds: float, rounds: int) -> dict[str, AddTimes]:

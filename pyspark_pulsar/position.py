@@ -1,4 +1,4 @@
-"""How far a reader has read a topic, and the range of a topic that one task reads.
+"""Positions of readers in a topic, and the range of a topic that one task reads.
 
 Law: a position names the last message that has been read, so a range is open at its start and closed at its end.
 Adjacent ranges then share a border without reading a message twice.

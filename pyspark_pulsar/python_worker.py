@@ -1,4 +1,4 @@
-"""What every task does once in the Python process that Spark runs it in."""
+"""Prepares the Python process in which Spark executes tasks."""
 
 from __future__ import annotations
 

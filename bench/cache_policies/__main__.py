@@ -23,6 +23,7 @@ from bench.cache_policies.workloads import WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = (0.25, 0.5, 1.0, 2.0)
+"""Sizes of the cache, in parts of a workload's base size."""
 CHOICES = (
     PolicyChoice("fifo-ttl", "fifo-ttl", counts=False),
     PolicyChoice("mark-delete", "fifo-ttl", counts=False, by_mark_delete=True),
@@ -31,6 +32,7 @@ CHOICES = (
     PolicyChoice("pip430 5.0", "pip430", profile="5.0", extend_recently_accessed=False),
     PolicyChoice("magnetar", "magnetar"),
 )
+"""The columns of the table: all policies, `pip430` with both profiles."""
 Task = tuple[str, float, str, int]
 """(workload, memory, policy, seed)"""
 

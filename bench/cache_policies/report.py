@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 BEGIN, END = "<!-- policies: begin -->", "<!-- policies: end -->"
 OVERSHOOT_SHOWN = 1.1
+"""Peak by size above which a cell says how far the size was exceeded."""
 
 
 class Cell(NamedTuple):
@@ -18,9 +19,10 @@ class Cell(NamedTuple):
 
     workload: str
     memory: float
-    """In parts of the workload's base size."""
+    """Size in parts of the workload's base size."""
     policy: str
     ratios: list[float]
+    """Hit ratio of each seed."""
     peak: float
     """Bytes held at most, in parts of the size."""
     held: list[float]

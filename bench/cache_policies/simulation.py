@@ -39,6 +39,7 @@ class CursorPlan:
     rate: float
     """Entries a second that its consumer can take."""
     ack_delay_s: float = 0.05
+    """Seconds from delivery to acknowledgement."""
     start_s: float = 0.0
     """When it first connects. It begins at the first entry."""
     down: tuple[tuple[float, float], ...] = ()
@@ -46,6 +47,7 @@ class CursorPlan:
     replay_share: float = 0.0
     """Share of the entries that is redelivered once, `replay_delay_s` later."""
     replay_delay_s: float = 0.0
+    """Seconds until the redelivery."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class TopicPlan:
     rate: float
     """Entries appended a second, on average."""
     entry_bytes: int
+    """Bytes of each entry."""
     cursors: tuple[CursorPlan, ...]
+    """One per subscription."""
     backlog: int = 0
     """Entries in the log when the run begins, none of them cached."""
     poll_s: float = 0.0
@@ -68,11 +72,14 @@ class Workload:
     """A named set of topics, for a number of simulated seconds."""
 
     name: str
+    """First column of the table."""
     about: str
     seconds: float
+    """Simulated seconds."""
     base_bytes: int
     """The cache size that the table calls 1."""
     topics: Callable[[np.random.Generator], list[TopicPlan]]
+    """Returns the topics; draws what differs between seeds."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,11 @@ class PolicyChoice:
     """A cache policy with the settings that it is compared under."""
 
     name: str
+    """Heading of the column."""
     policy: str
+    """`entryCachePolicy`."""
     profile: str = "4.2"
+    """`magnetarProfile`; only `pip430` depends on it."""
     extend_recently_accessed: bool = True
     counts: bool = True
     """`cacheEvictionByExpectedReadCount`."""
@@ -94,8 +104,11 @@ class Outcome:
     """The counters of one simulation."""
 
     consumed: int = 0
+    """Entries delivered, redeliveries included."""
     from_storage: int = 0
+    """Entries delivered after a storage read."""
     peak_bytes: int = 0
+    """Most bytes cached at the end of a step."""
     held: list[int] = field(default_factory=list)
     """Entries cached, once per tenth of a second."""
 
@@ -225,7 +238,7 @@ class _Log:
         self.simulation.at_next_step(lambda: done(entries, None))
 
     def _invalidate(self) -> None:
-        """Where reads are not counted, what the slowest active cursor has passed leaves at once."""
+        """Invalidates entries that the slowest active cursor has passed, under policies without counts."""
         if self.simulation.choice.counts or not self.cache.entries:
             return
         active = [cursor for cursor in self.cursors if cursor.connected]
@@ -330,7 +343,7 @@ class _Cursor:
         self._unacknowledged.append((self._now_s + self.plan.ack_delay_s, entries[-1].entry_id))
 
     def _keep_some_back(self, entries: list[Entry]) -> list[Entry]:
-        """As Key_Shared does with what its consumer cannot take now. The others."""
+        """Chooses entries to redeliver later, as Key_Shared does; returns the others."""
         chosen = self.log.simulation.random.random(len(entries)) < self.plan.replay_share
         back = [entry for entry, yes in zip(entries, chosen, strict=True) if yes]
         if back:

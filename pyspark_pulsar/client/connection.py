@@ -40,7 +40,7 @@ _Command = BaseCommand
 
 
 class Credentials(NamedTuple):
-    """What CONNECT carries to authenticate the client."""
+    """Authentication data that CONNECT carries."""
 
     method: str
     """Pulsar's name of the method; `token` is the only one that the options can give."""
@@ -80,7 +80,7 @@ class Request(NamedTuple):
     frame: bytes
     """The whole frame, sizes included."""
     doing: str
-    """What the request is for, as a participle ("looking up TOPIC"): the begin of the error text if it is refused."""
+    """Purpose as a participle ("looking up TOPIC"); an error text for a refusal begins with it."""
 
 
 class Connection:

@@ -47,7 +47,7 @@ class Node:
     logical: str = ""
     """Avro's logicalType, for example "timestamp-millis"; empty without one."""
     symbols: tuple[str, ...] = ()
-    """Of an enum."""
+    """Symbols of an enum, in the order of their numbers."""
     size: int = 0
     """Bytes of a fixed."""
     precision: int = 0

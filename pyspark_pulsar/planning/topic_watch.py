@@ -1,4 +1,4 @@
-"""What a stream's driver knows of its topics from batch to batch: the end of each, and the stream's cursor on it.
+"""Keeps the ends of a stream's topics, and its cursors on them, on the driver from batch to batch.
 
 One consumer per topic stays open, of a durable subscription. The consumer is sent no messages (it grants no permits);
 it serves two purposes. Its cursor keeps the topic's ledgers from being trimmed before the stream has read them, and

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class EntrySettings(NamedTuple):
-    """What determines the borders and the form of entries; must stay the same while a batch is unfinished."""
+    """Borders and form of entries; must stay the same while a batch is unfinished."""
 
     messages_max: int
     """Messages of an entry, except the first, which has one."""

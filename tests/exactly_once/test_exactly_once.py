@@ -1,4 +1,4 @@
-"""A small run; `python -m tests.exactly_once` is the large one."""
+"""A small execution; `python -m tests.exactly_once` is the large one."""
 
 from __future__ import annotations
 

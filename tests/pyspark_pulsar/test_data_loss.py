@@ -1,4 +1,4 @@
-"""What is not there any more: said in one sentence with the topic and the place, or passed over on request."""
+"""Data loss: reported with the topic and the position, or skipped with failOnDataLoss=false."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_batch_read_reports_a_start_in_a_trimmed_ledger(source: Source, publish:
 def test_task_reports_a_topic_deleted_after_planning(
     source: Source, publish: Publish, admin: Admin, topic: str
 ) -> None:
-    """Planned and then gone: the task says so, or goes on with the other topics."""
+    """A topic is deleted after planning: the task reports it, or continues with the other topics."""
     publish(f"{topic}-a", BODIES[:5], batching_enabled=False)
     publish(f"{topic}-b", BODIES[5:10], batching_enabled=False)
     given = {
@@ -134,7 +134,7 @@ def test_task_reports_a_topic_deleted_after_planning(
 
 
 def test_task_continues_where_it_stood_when_the_broker_restarts(tmp_path: Path) -> None:
-    """Killed while a task reads; the task finds it again and goes on where it stood."""
+    """The broker is killed while a task reads; the task reconnects and continues where it stood."""
     broker = DurableBroker(tmp_path)
     broker.start()
     try:

