@@ -1,7 +1,7 @@
 """The class that Spark finds: it checks the options, determines the columns, and creates readers and writers.
 
-Spark calls `schema` and `reader` in short-lived Python processes of the driver and pickles the results to where they are
-used, so nothing in here holds a connection.
+Spark calls it in Python worker processes beside the driver and pickles the results to the tasks, so no object in here
+holds a connection.
 """
 
 from __future__ import annotations

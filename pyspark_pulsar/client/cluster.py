@@ -417,6 +417,7 @@ def _peek(
             break
         if not connection.message_bytes:
             continue
+        # Each entry that comes renews the deadline: for many topics, all entries together may take longer than a second.
         deadline = time.monotonic() + _PEEK_QUIET_S
         entries = cut_entries(connection.take_messages())
         counts = entries.message_counts()

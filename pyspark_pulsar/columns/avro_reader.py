@@ -37,6 +37,7 @@ def read_records(data: Bytes, starts: Ints, ends: Ints, record: Node) -> dict[st
             columns[name], at = _read(data, at, part)
     except (IndexError, pa.ArrowInvalid, OverflowError) as error:
         raise MalformedEntry(f"a value is not of the topic's Avro schema: {error}") from None
+    # Avro has no marks between fields: bytes of another schema often parse as well, and only the end gives them away.
     wrong = np.flatnonzero(at != ends)
     if wrong.size:
         row = wrong[0]
@@ -146,6 +147,7 @@ def _union(data: Bytes, at: Ints, node: Node) -> _Read:
         raise MalformedEntry("a value is not of the topic's Avro schema: a union has no such branch")
     columns = []
     behind = behind.copy()
+    # Read each branch for the rows that chose it: a null has no bytes, and other branches differ in length.
     for number, branch in enumerate(branches):
         if branch.kind != "null":
             there: Flags = chosen == number
@@ -201,6 +203,7 @@ def _items(data: Bytes, at: Ints, parts: list[Node]) -> _Items:
             left[open_rows] -= 1
             taken_rows.append(open_rows)
     rows = np.concatenate(taken_rows) if taken_rows else np.zeros(0, np.int64)
+    # Items were read step by step: the first of every row, then the second. Sort them by row; stable keeps their order.
     order = numbers(np.argsort(rows, kind="stable"))
     columns = [
         pa.concat_arrays(pieces).take(order) if pieces else _read(data, at[:0], part).column

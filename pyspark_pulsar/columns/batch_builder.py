@@ -52,6 +52,7 @@ class BatchBuilder:
             return made[0][0], made[0][1].entry_rows
         entry_rows = np.concatenate([table.entry_rows for _, table in made])
         indexes = np.concatenate([table.batch_indexes for _, table in made])
+        # Up to four tables (batches or not, compressed or not) are interleaved here; lexsort's last key is its first.
         order = np.lexsort((indexes, entry_rows))
         together = pa.concat_batches([batch for batch, _ in made])
         return together.take(numbers(order)), entry_rows[order]
@@ -70,6 +71,7 @@ def _wanted(table: MessageTable, cuts: Cuts) -> Flags:
     behind, last = cuts.behind[table.entry_rows], cuts.last[table.entry_rows]
     wanted: Flags = (table.batch_indexes > behind) | (table.batch_indexes < 0)
     wanted &= table.batch_indexes <= last
+    # A batch that the topic's compaction has thinned out keeps its messages' slots, so that batch indexes stay the same.
     if table.fields is not None:
         wanted &= table.fields.numbers(MessageField.COMPACTED_OUT)[table.field_rows] == 0
     return wanted

@@ -90,6 +90,7 @@ def _from_base64(keys: pa.BinaryArray, encoded: Flags) -> pa.BinaryArray:
         if key is not None:
             try:
                 plain[row] = base64.b64decode(key, validate=True)
+            # The flag is the producer's claim; a key that is no base64 is passed on as it came.
             except binascii.Error:
                 plain[row] = key
     return binaries(plain)
@@ -145,6 +146,7 @@ def _properties(rows: Rows) -> pa.Array:
     else:
         data, source, wanted = entries.data, entries.metadata, messages.entry_rows
         found, starts, lengths = source.repeated(EntryField.PROPERTIES)
+    # The fields also hold messages that were dropped by `select`: map the rows of fields to rows of messages.
     row_of = np.full(source.count, -1, np.int64)
     row_of[wanted] = np.arange(len(wanted))
     kept = row_of[found] >= 0
@@ -178,6 +180,7 @@ def _producer(rows: Rows) -> pa.Array:
 
 
 def _sequence(rows: Rows) -> pa.Array:
+    # The entry has the id of its first message; clients leave it out of the messages of a batch where ids are consecutive.
     of_entry = rows.per_message(rows.entries.metadata.numbers(EntryField.SEQUENCE_ID))
     if rows.messages.fields is None:
         return numbers(of_entry)

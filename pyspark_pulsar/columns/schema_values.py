@@ -177,6 +177,7 @@ class RecordValue:
         topics = rows.per_message(rows.origin.topic_rows)
         there = ~is_null(rows)
         if self._fixed:
+            # One definition for all: a single group of messages, whatever their topics and versions.
             versions = np.zeros_like(versions)
             topics = versions
         kinds = np.stack([topics[there], versions[there]], axis=1)

@@ -138,6 +138,7 @@ def cut_messages(entries: EntryTable, rows: Ints, buffer: bytearray) -> Iterator
     _refuse_encrypted(entries, rows)
     compressed = entries.metadata.numbers(EntryField.COMPRESSION)[rows] != 0
     batched = entries.batched()[rows]
+    # Four groups, because each has one kind of metadata and one buffer that its spans are indexes into.
     for in_batches in (True, False):
         plain = rows[(batched == in_batches) & ~compressed]
         if plain.size:

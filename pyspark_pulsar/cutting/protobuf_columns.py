@@ -142,6 +142,7 @@ def read_fields(
     rows = np.flatnonzero(at < ends)
     while rows.size:
         tags, behind = read_varints(data, at[rows])
+        # The usual case first: all messages are at the same field, and no row must be selected.
         if (tags == tags[0]).all():
             at[rows] = _read_one(data, fields, int(tags[0]), rows, behind)
         else:
@@ -163,6 +164,7 @@ def _read_one(data: Bytes, fields: Fields, tag: int, rows: Ints, at: Ints) -> In
         return behind
     if wire_type == _LENGTH:
         lengths, behind = read_varints(data, at)
+        # Before the addition: a damaged length near 2**63 would wrap around and pass the check of the end.
         if ((lengths < 0) | (lengths > data.size)).any():
             raise MalformedEntry("a field of a message's metadata is longer than the message")
         fields.put(field, rows, behind, lengths)

@@ -47,6 +47,7 @@ def batch_ranges(
     """
     options.start.check_names("startingOffsets", topics)
     options.end.check_names("endingOffsets", topics)
+    # Read the ends first: messages that arrive while the starts are looked up must not make a range grow.
     newest = cluster.last_entries(topics, reader)
     starts = start_positions(cluster, topics, options.start, newest, reader)
     ends = _end_positions(cluster, topics, options.end, newest, reader)
@@ -75,6 +76,7 @@ def start_positions(
         place = choice.place(topic)
         if topic in by_time:
             found = by_time[topic]
+            # No entry from that time on: everything counts as read. Else stand before the entry that was found.
             starts.append(last if found is None else Position(found.ledger, found.entry - 1))
         elif isinstance(place, Position):
             starts.append(place)
@@ -110,6 +112,7 @@ def _by_time(
             back_s = int(time.time() - time_ms / 1000) + slack_s
             if back_s > 0:
                 wanted.append(ReaderStart(topic, (-1, -1), back_s))
+            # A start in the future still needs a look at the newest second; an end in the future needs no limit.
             elif slack_s > 0:
                 wanted.append(ReaderStart(topic, (-1, -1), 1))
     entries = cluster.first_entries(wanted, reader) if wanted else []

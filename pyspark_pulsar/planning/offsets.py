@@ -203,6 +203,7 @@ def _pack_names(topics: tuple[str, ...]) -> tuple[str, str]:
     """
     plain = "\n".join(topics).encode()
     packed = pa.Codec("zstd", compression_level=_LEVEL).compress(plain, asbytes=True)
+    # pyarrow's decompress wants to be given the plain size.
     block = len(plain).to_bytes(8, "big") + packed
     return base64.b64encode(block).decode(), f"names-{_digest(block)}"
 
@@ -255,6 +256,7 @@ def _pack_column(numbers: Ints) -> bytes:
     codec = pa.Codec("zstd", compression_level=_LEVEL)
     best = (_DELTAS, 0, len(plain), codec.compress(plain, asbytes=True))
     width = max(1, int(numbers.max() - least).bit_length())
+    # Only narrow columns: the table below has count x width numbers of 8 bytes.
     if width <= 32:
         bits = ((numbers - least)[:, None] >> np.arange(width)) & 1
         packed = np.packbits(bits.astype(np.uint8), bitorder="little").tobytes()

@@ -146,6 +146,7 @@ class TopicWatch:
             reply = answer.getLastMessageIdResponse
             last, mark = reply.last_message_id, reply.consumer_mark_delete_position
             ledger, entry = signed(last.ledgerId), signed(last.entryId)
+            # The entry is -1 for an empty topic, also if only its last ledger is empty: keep the end known before.
             if entry >= 0 and (ledger, entry) != (self.ledgers[row], self.entries[row]):
                 self.ledgers[row], self.entries[row] = ledger, entry
                 moved.append(row)

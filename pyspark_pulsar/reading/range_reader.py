@@ -174,6 +174,7 @@ class RangeReader:
         assert connection is not None
         self._grant(head)
         connection.expect_bytes(BUFFER_BYTES)
+        # Collect a chunk, but never delay rows for it: after the first message, `QUIET_S` of silence end the wait.
         wait = IDLE_CHECK_S
         while connection.message_bytes < CHUNK_BYTES and connection.poll(wait):
             if connection.message_bytes:
@@ -232,6 +233,7 @@ class RangeReader:
         self._bytes_per_message = _sizes(arrived) / max(1, int(counts.sum()))
         for lane in lanes:
             lane.heard(int(counts[lane.rows_of(arrived, connection)].sum()))
+        # Positions are taken from `arrived`, rows from `entries`: joining drops the frames of chunks but the last.
         whole = self._chunks.join(messages, arrived, partial(self._look_back, connection, arrived))
         entries = arrived if whole is messages else cut_entries(whole)
         cuts = Cuts(np.full(len(entries), -1, np.int64), np.full(len(entries), WHOLE, np.int64))
@@ -280,6 +282,7 @@ class RangeReader:
         )
         inside = new & ((ledgers < end.ledger) | ((ledgers == end.ledger) & (ids <= end.entry)))
         first = rows[(ledgers == start.ledger) & (ids == start.entry)]
+        # A range that begins inside a batch is sent the whole entry again.
         cuts.behind[first] = start.batch
         cuts.last[rows[(ledgers == end.ledger) & (ids == end.entry)]] = end.batch
         times = entries.metadata.numbers(EntryField.PUBLISH_TIME)[rows]
@@ -310,6 +313,7 @@ class RangeReader:
         if lane.has_reached_end and lane.state is not LaneState.DONE:
             connection = lane.connection
             assert connection is not None
+            # Messages that are still on their way to this consumer are then ignored: no lane has its id.
             self._by_consumer.pop((id(connection), lane.consumer_id), None)
             self._finish(lane)
             connection.send(requests.close_consumer(connection.next_id(), lane.consumer_id))
@@ -343,6 +347,7 @@ class RangeReader:
         for row in np.flatnonzero(np.diff(ledgers, prepend=previous.ledger)).tolist():
             found = Position(int(ledgers[row]), int(ids[row]))
             last = previous if row == 0 else Position(int(ledgers[row - 1]), int(ids[row - 1]))
+            # An entry that was sent again before the position (`found` <= `last`) is no gap.
             if last.ledger >= 0 and last < found and not self._is_there(lane.range.topic, last):
                 self._lost(lane, "ledger trimmed", str(found))
 

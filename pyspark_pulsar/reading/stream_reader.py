@@ -163,6 +163,7 @@ class StreamDriver:
             if self._stop_at is None:
                 watch.refresh(all_topics=True)
                 self._stop_at = self._ends(begin, watch)
+            # Ends are read once: a trigger "available now" must end however fast producers are.
             last = self._stop_at.aligned_to(watch.topics)
         else:
             self._drop(watch.refresh(), watch)
@@ -218,6 +219,7 @@ class StreamDriver:
             name = self._options.subscription or f"{self._options.subscription_prefix}-{begin.identity}"
             self._watch = TopicWatch(self.cluster, name)
             self._admission = Admission(self.cluster, f"{name}-peek")
+            # Before anything else: from here on the cursors keep what the query has still to read.
             self._watch.retain_from(begin)
         elif self._stop_at is not None or time.monotonic() - self._listed_at < NEW_TOPICS_S:
             return self._watch

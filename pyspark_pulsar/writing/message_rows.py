@@ -86,6 +86,7 @@ def message_rows(batch: pa.RecordBatch, payloads: pa.Array, sequence_ids: Ints) 
     sizes = _lengths(ends) + sum(
         (_lengths(part) for part in (properties, key_heads, keys) if part is not None), 0
     )
+    # The size field counts the metadata alone; the payload's size stands in the metadata.
     heads = np.ascontiguousarray(sizes.astype(">u4")).view(np.uint8)
     pieces = [from_rows(heads, np.full(count, 4)), properties, key_heads, keys, ends, plain]
     filled = [_filled(piece) for piece in pieces if piece is not None]
@@ -138,6 +139,7 @@ def _keys(batch: pa.RecordBatch) -> tuple[pa.BinaryArray | None, Flags]:
     if column is None or column.null_count == len(column):
         return None, nothing
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        # Nearly all keys are text: cast the column at once, and look at single keys only if that fails.
         try:
             return column.cast(pa.string()).cast(pa.binary()), nothing
         except pa.ArrowInvalid:

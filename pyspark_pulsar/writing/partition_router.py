@@ -52,8 +52,10 @@ class PartitionRouter:
         place = batch.schema.get_field_index(KEY)
         if place < 0:
             return turns
+        # The hash is a loop over characters in Python: compute it once per distinct key.
         keys = batch.column(place).dictionary_encode()
         hashes = np.array([*(java_hash(key) % count for key in keys.dictionary.to_pylist()), 0], np.int64)
+        # The additional 0 in `hashes` is the target of index -1, a null key, which `np.where` then replaces.
         indices = keys.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return np.where(indices < 0, turns, hashes[indices])
 

@@ -73,6 +73,7 @@ class Publisher:
             self._producers[topic] = TopicProducer(topic, self._name, self._settings.entries)
         self._again_until_open([self._producers[topic] for topic in new])
         for topic in new:
+            # A known id shows that the broker deduplicates, so only new names need the check after the first entry.
             self._producers[topic].is_new = self._producers[topic].stored < 0
 
     def publish(self, topic: str, rows: MessageRows) -> None:
@@ -238,6 +239,7 @@ class Publisher:
     def _receipt(self, connection: Connection, receipt: BaseCommand) -> None:
         failed = receipt.type == BaseCommand.SEND_ERROR
         answer = receipt.send_error if failed else receipt.send_receipt
+        # A receipt for a producer that was closed in between; its entries are pending again under a new id.
         producer = self._by_id.get((id(connection), answer.producer_id))
         if producer is None:
             return

@@ -90,6 +90,7 @@ class PrimitiveValue:
         """Converts all numbers to big-endian at once."""
         column = batch.column(batch.schema.get_field_index(self._column))
         missing = column.is_null().to_numpy(zero_copy_only=False)
+        # numpy has no null in integers: fill, convert, and put the nulls back as validity bits.
         if column.null_count:
             column = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
         wire = np.dtype(_PRIMITIVES[self._kind][0])
