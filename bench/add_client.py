@@ -103,6 +103,7 @@ class V3:
 
 def _write_ids(chunk: bytearray, at: int, stride: int, first: int, count: int) -> None:
     ids = b"".join([number.to_bytes(_ID_BYTES, "big") for number in range(first, first + count)])
+    # The upper four bytes stay 0 and are in the frame already. One strided assignment per byte renumbers all frames.
     for byte in range(4, _ID_BYTES):
         chunk[at + byte :: stride] = ids[byte::_ID_BYTES]
 
@@ -136,6 +137,7 @@ def add_for(host: str, port: int, wire: Wire, outstanding: int, seconds: float) 
                 return Adds(answered, time.perf_counter() - began, time.process_time() - cpu)
             data = rest + connection.recv(_RECEIVED_BYTES)
             whole = len(data) // answer_bytes
+            # Compare byte by byte over all answers at once: parsing each answer would cost more than the bookie does.
             for place, byte in enumerate(expected):
                 if data[place : whole * answer_bytes : answer_bytes].count(byte) != whole:
                     raise RuntimeError(f"an add was refused after {answered}: {data[:100].hex(' ')}")

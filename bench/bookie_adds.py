@@ -139,6 +139,7 @@ def _measure(point: Point, arguments: argparse.Namespace) -> Measured:
             adds = _in_process(bookie.host, bookie.port, point, arguments.seconds)
             cpu = (cpu_s(bookie.pid) - cpu) / adds.seconds
             after, checkpoints = bookie.groups(), bookie.checkpoints() - flushed
+        # The limit is measured after the bookie has stopped, on the same directory, so both never share the disk.
         records = (after[1] - before[1]) / (after[0] - before[0])
         limit = disk_limit(directory, int(records * (point.size + 4)), arguments.seconds / 2) * records
     return Measured(adds, records, limit, cpu, int(checkpoints))

@@ -48,6 +48,7 @@ class Client:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # After an error the worker may never end by itself: its job waits for messages that will not come.
         if kind is not None:
             self._process.kill()
         try:

@@ -173,6 +173,7 @@ class Readers:
             self._finished.set_exception(RuntimeError(f"a read was answered with {rc}, {len(entry)} bytes"))
             return
         self.served += 1
+        # Only readers that thrash end by time; the others are quick enough to read all that they should.
         late = time.perf_counter() >= self._ends_at
         if self.served >= self._served_max or (late and self._thrashes()):
             self._finished.set_result(None)

@@ -108,6 +108,7 @@ class StartedPeer:
                 return
             if self._process.poll() is not None:
                 raise PeerError(f"{self.name} exited with {self._process.returncode}: {self._log_end()}")
+            # A long pause would round up the time of a start, which is one of the figures.
             time.sleep(0.002)
         raise PeerError(f"{self.name} does not listen after {START_TIMEOUT_S:.0f} s: {self._log_end()}")
 

@@ -32,6 +32,7 @@ class StallProbe:
 
     def __init__(self, host: str, port: int) -> None:
         self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+        # Without it Nagle's algorithm would hold a PING back and be measured as the broker's wait.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._stop = threading.Event()
         self._worst_s = 0.0

@@ -121,6 +121,8 @@ async def _run(folder: Path, entries: int, caches: tuple[int, ...]) -> list[Row]
 
 
 class _Client(NamedTuple):
+    """A broker's ledger client, connected to the bookie processes."""
+
     ledgers: Ledgers
     bookies: BookieSet
 

@@ -310,6 +310,7 @@ def main() -> None:
 
     result = JOBS[job["kind"]](client, job, ready)
     _say(result)
+    # Closing may block on a broker that has ended; the result is printed already, so do not wait for ever.
     closer = threading.Thread(target=client.close, daemon=True)
     closer.start()
     closer.join(CLOSE_TIMEOUT_S)

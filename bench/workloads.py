@@ -156,6 +156,7 @@ def latency(peer: Peer, scale: Scale) -> Numbers:
         producer.go()
         sent, got = producer.result(), consumer.result()
         numbers = meter.per_message(count)
+    # The first messages meet new connections and cold code paths in client and broker.
     warm = int(count * LATENCY_WARM_SHARE)
     measured = {
         "receipt": sorted(sent["latencies_us"][warm:]),
@@ -207,6 +208,7 @@ def start(peer: Peer, _scale: Scale) -> Numbers:
         return {}
     job: Job = {"kind": "first_message", "url": another.url, "topic": new_topic("first"), "count": 1}
     try:
+        # The client process is started before, so that its imports do not count as the broker's start.
         with Client(job) as client:
             begun = time.monotonic_ns()
             another.spawn()

@@ -178,6 +178,8 @@ class Simulation:
 
 
 class _Log:
+    """One topic: its log, its cursors and its cache."""
+
     def __init__(self, simulation: Simulation, ledger_id: int, plan: TopicPlan) -> None:
         self.simulation = simulation
         self.ledger_id = ledger_id
@@ -252,6 +254,8 @@ class _Log:
 
 
 class _Cursor:
+    """One subscription of a topic."""
+
     def __init__(self, log: _Log, name: str, plan: CursorPlan) -> None:
         self.log = log
         self.name = name
