@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from magnetar.__main__ import COMMANDS, load
-from tests.test_tidy import HELPERS, PRODUCT, sources_in
+from tests.tidy.sources import HELPERS, PRODUCT, sources
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 WITH_CLASS_NAMES: Final = ("docs/tour.md", "docs/first_change.md", "docs/architecture.md")
@@ -139,13 +139,12 @@ def test_actions_of_commands_exist(command: str, action: str, capsys: pytest.Cap
 def class_members() -> dict[str, set[str]]:
     """Returns the names in the bodies of each class of ours and of its bases, by the class's name."""
     found, bases = dict[str, set[str]](), dict[str, set[str]]()
-    for folder in (*PRODUCT, *HELPERS):
-        for _, _, tree in sources_in(folder):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef):
-                    found.setdefault(node.name, set()).update(_members(node))
-                    own = {base.id for base in node.bases if isinstance(base, ast.Name)}
-                    bases.setdefault(node.name, set()).update(own)
+    for source in sources(*PRODUCT, *HELPERS):
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, set()).update(_members(node))
+                own = {base.id for base in node.bases if isinstance(base, ast.Name)}
+                bases.setdefault(node.name, set()).update(own)
     for _ in range(DEPTH_MAX):
         for name, names in bases.items():
             found[name].update(*(found[base] for base in names if base in found))

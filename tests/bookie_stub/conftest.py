@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,8 @@ class FaultyFileSystem(FileSystem):
         self.writes_half = False
         self.fails_once = False
         self.failures = 0
+        self.share: Callable[[Path], float] | None = None
+        """Share of the disk in use, by path; None: that of the real disk."""
         self.calls: list[str] = []
 
     def _check(self, operation: str) -> None:
@@ -97,8 +100,15 @@ class FaultyFileSystem(FileSystem):
         self._check("truncate")
         super().truncate(descriptor, length)
 
+    def share_taken(self, path: Path) -> float:
+        return super().share_taken(path) if self.share is None else self.share(path)
+
     def no_space(self) -> None:
         self.fails = dict.fromkeys(("write", "allocate", "create"), errno.ENOSPC)
+
+
+def _answer(answered: asyncio.Future[int], rc: int, _entry_id: int) -> None:
+    answered.set_result(rc)
 
 
 class Bench:
@@ -119,6 +129,12 @@ class Bench:
             file_system=self.file_system,
             metadata=self.metadata,
         )
+        return self.bookie
+
+    @property
+    def running(self) -> Bookie:
+        """The open bookie."""
+        assert self.bookie is not None
         return self.bookie
 
     def close(self) -> None:
@@ -156,13 +172,19 @@ class Bench:
         for entry in entries:
             answered: asyncio.Future[int] = self.loop.create_future()
             record = frame(signed(ledger, entry, payload))
-            self.bookie.add(
-                ledger, entry, record, MASTER_KEY, False, lambda rc, _, done=answered: done.set_result(rc)
-            )
+            self.bookie.add(ledger, entry, record, MASTER_KEY, False, partial(_answer, answered))
             assert await asyncio.wait_for(answered, 10) == 0
 
-    async def add(self, ledger: int, entry: int, payload: bytes = b"payload", **options: bool) -> int:
-        return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), 10)
+    async def add(
+        self,
+        ledger: int,
+        entry: int,
+        payload: bytes = b"payload",
+        *,
+        key: bytes = MASTER_KEY,
+        recovery: bool = False,
+    ) -> int:
+        return await asyncio.wait_for(self.start_add(ledger, entry, payload, key=key, recovery=recovery), 10)
 
     def start_read(self, ledger: int, entry: int) -> asyncio.Future[tuple[int, bytes]]:
         """(rc, payload)"""
@@ -200,7 +222,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> Iterator[Bench]:
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.file_system.fails.clear()

@@ -33,7 +33,8 @@ from protocol.ledger_path import ledger_path
 from tests.bookie_stub.bookie_process import Process, answer
 from tests.bookie_stub.conftest import MASTER_KEY, entry_of
 from tests.support.apache_bookie import ApacheBookie
-from tests.support.java import ZooKeeper, free_port
+from tests.support.java import ZooKeeper
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

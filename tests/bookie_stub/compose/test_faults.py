@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -106,10 +107,14 @@ async def test_adds_queued_behind_a_failed_group_fail(bench: Bench, tmp_path: Pa
     bench.open()
     answers: list[tuple[int, int]] = []
     acknowledged: set[int] = set()
+
+    def note(entry: int, done: asyncio.Future[int]) -> None:
+        answers.append((entry, done.result()))
+
     rng = random.Random(5)
     for entry in range(400):
         future = bench.start_add(1, entry, b"%d" % entry)
-        future.add_done_callback(lambda done, entry=entry: answers.append((entry, done.result())))
+        future.add_done_callback(partial(note, entry))
         if rng.random() < 0.05:
             bench.file_system.fails["write"] = errno.ENOSPC
             bench.file_system.writes_half = rng.random() < 0.5

@@ -194,9 +194,9 @@ async def _check(
     writer.close()
     client = await V3Client.connect(int(process.addresses["bookie"].split(":")[1]))
     for ledger, number in confirmed.items():
-        found = (await client.answer(client.read_lac(ledger))).readLacResponse
-        assert found.status == EOK
-        assert explicit_lac_of(found.lacBody) >= number, ledger
+        lac = (await client.answer(client.read_lac(ledger))).readLacResponse
+        assert lac.status == EOK
+        assert explicit_lac_of(lac.lacBody) >= number, ledger
     client.close()
 
 

@@ -330,7 +330,7 @@ async def test_reads_serve_the_newest_version_in_random_histories(
                 assert found == (OK, expected) if expected is not None else found[0] in (NO_ENTRY, NO_LEDGER)
         else:
             count = rng.randrange(1, 50)
-            expected_run = []
+            expected_run: list[bytes] = []
             while len(expected_run) < count and (ledger, entry + len(expected_run)) in newest:
                 expected_run.append(newest[ledger, entry + len(expected_run)])
             assert (await bench.batch(ledger, entry, count))[1] == expected_run

@@ -131,7 +131,7 @@ async def test_collection_deletes_ledgers_that_the_store_does_not_have(world: Wo
         world.store.remove(ledger_id)
     assert await world.left() == set()
     world.bench.reopen()
-    assert not world.bench.bookie.state.ledgers.by_id
+    assert not world.bench.running.state.ledgers.by_id
     await world.bench.checkpoint()
 
 

@@ -45,14 +45,14 @@ LINES = b"BookieMetadataFormatVersion\t1\n2\n3\n0\n0\tb:3181\n7\tCLOSED"
 
 
 def test_members_of_closed_returns_the_bookies_of_a_closed_ledger() -> None:
-    assert members_of_closed(closed((B, C), (C, HERE))) == {B, C, HERE}
-    assert members_of_closed(TEXT) == {C}
+    assert members_of_closed(closed((B, C), (C, HERE))) == frozenset({B, C, HERE})
+    assert members_of_closed(TEXT) == frozenset({C})
     assert members_of_closed(closed((B,), state=LedgerState.OPEN)) is None
     assert members_of_closed(closed((B,), state=LedgerState.IN_RECOVERY)) is None
     assert members_of_closed(TEXT.replace(b"CLOSED", b"OPEN")) is None
     assert members_of_closed(LINES.replace(b"CLOSED", b"b:3182")) is None
     assert members_of_closed(LINES.replace(b"\n7\t", b"\n-102\t")) is None
-    assert members_of_closed(LINES) == {C}
+    assert members_of_closed(LINES) == frozenset({C})
 
 
 DOUBTFUL = [

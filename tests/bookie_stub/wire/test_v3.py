@@ -30,6 +30,7 @@ from protocol.bookkeeper_api_pb2 import (
     READ_LAC,
     START_TLS,
     WRITE_LAC,
+    OperationType,
 )
 from protocol.entry_runs import encode_entry_runs
 from tests.bookie_stub.conftest import MASTER_KEY, Bench, FaultyFileSystem, entry_of
@@ -375,11 +376,11 @@ async def test_fence_of_an_unknown_ledger_refuses_its_first_add(setup: Setup) ->
     ],
 )
 async def test_v3_request_of_another_version_is_answered_bad_version(
-    setup: Setup, operation: int, part: str
+    setup: Setup, operation: OperationType.ValueType, part: str
 ) -> None:
     client = await setup.client()
     request = client.request(operation)
-    request.header.version = 2
+    request.header.version = 2  # type: ignore[assignment]  # no version that v3 knows
     answer = await client.answer(client.send(request))
     assert (answer.status, getattr(answer, part).status) == (EBADVERSION, EBADVERSION)
     assert (await client.answer(client.read(1, 0))).status == ENOLEDGER

@@ -107,7 +107,7 @@ async def test_tenants_are_created_updated_and_deleted(admin: ClientSession) -> 
     assert await call(admin, "GET /admin/v2/tenants/shop") == (200, tenant)
     assert await refusal(admin, "PUT /admin/v2/tenants/shop", tenant) == (409, "Tenant already exist")
     assert await refusal(admin, "PUT /admin/v2/tenants/x") == (412, "TenantInfo is null")
-    no_clusters = {"allowedClusters": []}
+    no_clusters: dict[str, list[str]] = {"allowedClusters": []}
     refused = await refusal(admin, "PUT /admin/v2/tenants/x", no_clusters)
     assert refused == (412, "Clusters cannot be empty or blank")
     assert (await call(admin, "PUT /admin/v2/namespaces/shop/orders"))[0] == 204
@@ -318,6 +318,6 @@ async def test_lookup_returns_the_address_of_the_listener(
 def test_message_id_has_the_form_that_clients_read() -> None:
     from broker.admin.answers import BadRequest, message_id, position_of
 
-    assert position_of(message_id(Position(3, 4))) == Position(3, 4)  # type: ignore[arg-type]
+    assert position_of(message_id(Position(3, 4))) == Position(3, 4)
     with pytest.raises(BadRequest):
         position_of({"ledgerId": "x"})

@@ -137,7 +137,10 @@ def test_evicted_for_want_of_room_shows_the_requeues_of_the_same_pass_first() ->
     )
     told = room.why(60)
     assert told.verdict is Verdict.CACHED
-    assert ops(told) == [Op.INSERT, *[Op.REQUEUE] * told.present.requeues]  # type: ignore[union-attr]
+    assert told.present is not None
+    requeues = told.present.requeues
+    assert requeues is not None
+    assert ops(told) == [Op.INSERT, *[Op.REQUEUE] * requeues]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -226,7 +227,7 @@ def test_of_ledgers_that_are_cached_no_more_the_logs_of_the_last_are_known(
 # What is otherwise
 
 
-def spoiled(record: list[Recorded], op: Op, **changes: int) -> list[Recorded]:
+def spoiled(record: list[Recorded], op: Op, **changes: Any) -> list[Recorded]:
     """With the first event of the kind changed, or left out."""
     at = next(place for place, event in enumerate(record) if event.op is op)
     changed = [record[at]._replace(**changes)] if changes else []

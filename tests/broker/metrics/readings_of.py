@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from broker.entry_cache.cache_stats import ReadStats
 from broker.entry_cache.compose import ComposedCache
@@ -20,7 +21,7 @@ class Connections:
     closed: int = 0
 
 
-def reading_of(**fields: object) -> BrokerReading:
+def reading_of(**fields: Any) -> BrokerReading:
     """Returns a reading in which everything is 0, but for the given fields."""
     reading = BrokerReading(
         cache=ComposedCache(EntryCacheSettings()),

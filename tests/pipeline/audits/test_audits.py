@@ -134,7 +134,7 @@ async def opened(url: str) -> MetadataStore:
         return SqliteMetadataStore(Path(url.removeprefix("file:")))
     from broker.metadata.zookeeper_metadata_store import ZookeeperMetadataStore
 
-    return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, read_timeout_s=30)
+    return await ZookeeperMetadataStore.open(zookeeper, session_timeout_s=30, timeout_s=30)
 
 
 def test_audit_text_names_the_findings_and_the_folder(

@@ -168,7 +168,7 @@ class Life:
         ) -> None:
             self.stage.soon.append(lambda: done(RC_IO_ERROR, []))
 
-        self.stage.ledgers.batch_read = self.read if answers else refuse  # type: ignore[method-assign]
+        self.stage.ledgers.batch_read = self.read if answers else refuse  # type: ignore[method-assign,assignment]  # storage that refuses
 
 
 @pytest.fixture
