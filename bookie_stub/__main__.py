@@ -188,6 +188,7 @@ def _leave(registration: Registration | None) -> None:
 
 def _on_signal(stop: asyncio.Event) -> None:
     if stop.is_set():
+        # The first signal already asked for an orderly stop; a sync that hangs on a broken disk would never let it end.
         os._exit(130)
     stop.set()
 

@@ -31,7 +31,10 @@ class TlsFiles:
 
 
 def tls_files(settings: Settings) -> TlsFiles | None:
-    """Returns the files, None when TLS is off. Raises SettingsError for other forms than PEM and missing names."""
+    """Returns the files, None when TLS is off.
+
+    Raises SettingsError for other forms than PEM and missing names.
+    """
     if not settings.str("tlsProviderFactoryClass"):
         return None
     _check_form(settings, "tlsKeyStoreType")

@@ -82,7 +82,10 @@ class StoredEntries:
         return Loaded(load.ids, load.entries, index_ns, logs_ns)
 
     def _read_rows(self, load: Load, rows: Rows) -> bool:
-        """Reads the entries of some rows into the load; returns whether the rows behind them may belong to it."""
+        """Reads the entries of some rows into the load.
+
+        Returns True when the rows behind them may belong to the load too.
+        """
         try:
             start = 0
             while start < len(rows.ids) and load.wants(rows.ids[start], rows.locations[start]):

@@ -19,6 +19,11 @@ from broker.ledger_client.digest import seal
 
 MASTER_KEY = b"k" * 20
 JAVA = Path(__file__).parent / "java"
+HANG_S = 60
+"""A condition that takes longer is taken for a hang.
+
+No test measures with it: one sync may take seconds on a disk that others keep busy.
+"""
 
 
 def entry_of(ledger: int, entry: int, payload: bytes = b"payload") -> bytes:
@@ -159,10 +164,10 @@ class Bench:
             self.bookie.add(
                 ledger, entry, record, MASTER_KEY, False, lambda rc, _, done=answered: done.set_result(rc)
             )
-            assert await asyncio.wait_for(answered, 10) == 0
+            assert await asyncio.wait_for(answered, HANG_S) == 0
 
     async def add(self, ledger: int, entry: int, payload: bytes = b"payload", **options: bool) -> int:
-        return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), 10)
+        return await asyncio.wait_for(self.start_add(ledger, entry, payload, **options), HANG_S)
 
     def start_read(self, ledger: int, entry: int) -> asyncio.Future[tuple[int, bytes]]:
         """(rc, payload)"""
@@ -172,20 +177,20 @@ class Bench:
         return answered
 
     async def read(self, ledger: int, entry: int) -> tuple[int, bytes]:
-        return await asyncio.wait_for(self.start_read(ledger, entry), 10)
+        return await asyncio.wait_for(self.start_read(ledger, entry), HANG_S)
 
     async def batch(self, ledger: int, first: int, count: int) -> tuple[int, list[bytes]]:
         assert self.bookie is not None
         answered: asyncio.Future[tuple[int, list[bytes]]] = self.loop.create_future()
         self.bookie.batch_read(ledger, first, count, 5 << 20, lambda rc, got: answered.set_result((rc, got)))
-        rc, entries = await asyncio.wait_for(answered, 10)
+        rc, entries = await asyncio.wait_for(answered, HANG_S)
         return rc, [entry[36:] for entry in entries]
 
     async def fence(self, ledger: int, key: bytes = MASTER_KEY) -> tuple[int, bytes]:
         assert self.bookie is not None
         answered: asyncio.Future[tuple[int, bytes]] = self.loop.create_future()
         self.bookie.fence(ledger, key, lambda rc, found: answered.set_result((rc, found[36:])))
-        return await asyncio.wait_for(answered, 10)
+        return await asyncio.wait_for(answered, HANG_S)
 
     async def checkpoint(self) -> None:
         """Start one and wait until everything added so far is in the entry logs."""
@@ -194,7 +199,7 @@ class Bench:
         await self.until(lambda: self.bookie is not None and not self.bookie.checkpoints.running)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(HANG_S):
             while not condition():  # noqa: ASYNC110 - what is waited for happens in other threads
                 await asyncio.sleep(0.001)
 
