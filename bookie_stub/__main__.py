@@ -1,4 +1,4 @@
-"""`python -m bookie_stub`: a bookie as a process of its own, on a TCP port.
+"""`python -m bookie_stub`: runs a bookie as a process of its own.
 
 SIGTERM or SIGINT stops it cleanly (sync, checkpoint, exit 0); a second signal exits at once (130). A bad setting
 prints one line and exits with 2; a data directory that cannot be opened logs one line and exits with 1. `magnetar

@@ -59,8 +59,8 @@ def find_java(cache: Path) -> Java:
     too_old = []
     for home in _homes():
         version = _java_version(home)
-        # The name has the path's checksum: a class archive fits only the very Java that wrote it.
         if version is not None and version >= JAVA_MIN:
+            # The name has the path's checksum, because a class archive fits only the Java that wrote it.
             return Java(home, version, f"java-{version}-{zlib.crc32(str(home).encode()):08x}")
         too_old.append(f"{home} is Java {version or 'unknown'}")
     bundled = _bundled(cache)

@@ -1,4 +1,4 @@
-"""Settings of the bookie's rooms: the keys of bookkeeper.conf with our names and units.
+"""Settings of the bookie's rooms, made of bookkeeper.conf's keys.
 
 `BookieSettings.of(settings)` reads all of them. Each field names its key, so its default stands in `keys.py` alone.
 """

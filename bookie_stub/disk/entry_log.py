@@ -1,4 +1,6 @@
-"""The bytes of an entry log, and a scan of one (BookKeeper: `DefaultEntryLogger`, `EntryLogMetadata`).
+"""The bytes of an entry log, and a scan of one.
+
+BookKeeper: `DefaultEntryLogger`, `EntryLogMetadata`.
 
 ```
 <hex id>.log

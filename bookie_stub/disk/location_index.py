@@ -1,4 +1,4 @@
-"""The location index: (ledger, entry) to the place in an entry log (BookKeeper: `EntryLocationIndex`).
+"""The location index: the log and the offset of each entry (BookKeeper: `EntryLocationIndex`).
 
 RocksDB directory `locations`. Key: ledger and entry, big-endian int64 each. Value: the location, big-endian int64; 0 and
 no key mean that there is no such entry.

@@ -1,4 +1,4 @@
-"""The file `lastMark`: the place in a journal from which a replay begins (BookKeeper: `LastLogMark`).
+"""The file `lastMark`: the place where a replay begins (BookKeeper: `LastLogMark`).
 
 ```
 lastMark     int64 journal id   int64 offset        BookKeeper reads these 16 bytes

@@ -1,4 +1,4 @@
-"""Readahead: which entries one load of a ledger brings, and where it stops.
+"""Readahead: the limits of one load, and the entries it brings.
 
 A load brings the entries that were asked for, and then goes on while all of this holds:
 

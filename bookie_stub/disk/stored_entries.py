@@ -1,4 +1,4 @@
-"""StoredEntries: reads a ledger's entries from index and entry logs, with what lies behind them.
+"""StoredEntries: reads a ledger's entries from index and logs, and ahead.
 
 Two laws. The index decides for every entry, also for one that is read ahead: that two entries lie side by side in a log
 proves nothing, because either may have been written again since. And a missing entry is reported only when the index was

@@ -1,4 +1,4 @@
-"""Journal: the thread that makes adds, fences and keys durable, a group at a time (BookKeeper: `Journal`).
+"""Journal: the thread that makes records durable in groups (BookKeeper: `Journal`).
 
 The law: an answer with RC_OK says that the record's bytes are synced (written only, with `journalSyncData=false`). A
 write or a sync that failed is never repeated, because a second sync of the same pages may succeed without having written

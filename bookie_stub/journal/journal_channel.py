@@ -1,4 +1,4 @@
-"""JournalChannel: the journal file that grows, and the next one when it is full (BookKeeper: `JournalChannel`).
+"""JournalChannel: writes one journal file after the other (BookKeeper: `JournalChannel`).
 
 Two laws. A file names the journal before it and that journal's end, so `mark` must be the end of the last group when a
 file begins. And behind a write that failed no further group goes into the same file: its reader takes an intact group

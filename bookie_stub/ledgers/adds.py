@@ -100,8 +100,8 @@ class Adds:
             self._hold_or_check(run)
             return
         active = self._caches.active
-        # First the write cache, then the journal's queue. In the other order a checkpoint could take marks that lie
-        # behind an entry which is in no cache that it flushes.
+        # First the write cache, then the journal's queue. In the other order a checkpoint could move the marks past an
+        # entry that none of its write caches has.
         active.put(ledger_id, entry_id, record)
         if entry_id > ledger.last:
             ledger.last = entry_id
@@ -210,6 +210,7 @@ class Adds:
             run = self._held.next()
             released += len(run.entry_ids)
             self._check(run)
+        # Only with an empty queue: an add that skipped the checks before would overtake the held ones.
         self._always_check = self._availability.refuses_some or self._closed
 
     def _expired(self, run: EntryRun) -> None:

@@ -1,4 +1,4 @@
-"""The rule for plain adds while disks are full or the bookie read-only.
+"""The rule for plain adds to a full or read-only bookie.
 
 Every ledger belongs to one ledger directory and cannot move. With `readOnlyModeOnAnyDiskFullEnabled` (the default)
 one full directory makes the whole bookie read-only, so that clients choose another bookie. Without it the bookie

@@ -137,6 +137,7 @@ class LedgerRecords:
         if ledger.fence_durable:
             self._answer(done, RC_OK, ledger_id)
             return
+        # Before the fence, or a replay by BookKeeper would take the fence for that of a deleted ledger and skip it.
         self.journal_key(ledger)
         journaled = partial(_fence_done, ledger, done)
         self._journals.of(ledger_id).append(fence_record(ledger_id), journaled, ledger_id)

@@ -130,6 +130,7 @@ class Reads:
 
         Running loads still answer theirs."""
         self._closed = True
+        # The queues are emptied and stay: a running load looks its queue up when it ends.
         for waiting in self._waiting.values():
             while waiting:
                 self._finish(waiting.popleft(), RC_IO_ERROR)

@@ -235,6 +235,7 @@ class GarbageCollectorThread:
                 self._round(force or ForcedRound(), complete=complete)
             except Exception:  # whatever it was, the next round is to come
                 log.exception("garbage collection failed, it goes on with the next round")
+            # From the end of the round, or one longer than its interval would be followed by the next at once.
             if complete:
                 self._next_s = time.monotonic() + self._settings.wait_s
             # A request that came during the round keeps `forced` true until its own round ends.
