@@ -107,7 +107,7 @@ def test_never_cached_and_read_from_storage_later(broker_with: BrokerWith, conne
     assert shape(printed) == shape(documented("magnetar cache why audit"))
     late = client.subscribe("audit", "late", initial_position=pulsar.InitialPosition.Earliest)
     receive(late, 1)
-    assert "asked of storage by late" in run(broker, "why", "audit", place(sent))
+    assert "read from storage for late" in run(broker, "why", "audit", place(sent))
 
 
 def test_which_topics_fill_the_cache(broker_with: BrokerWith, connected: Connected) -> None:
