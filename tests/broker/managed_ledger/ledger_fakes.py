@@ -262,7 +262,7 @@ async def fill(ledger: ManagedLedger, count: int, size: int = 10) -> None:
 
 
 def numbers(entries: list[Entry]) -> list[int]:
-    """What `fill` wrote into the bodies."""
+    """Returns the bodies that `fill` wrote."""
     return [int(bytes(entry.body)) for entry in entries]
 
 

@@ -125,7 +125,7 @@ async def test_waiting_reads_are_served_in_order():
 
 
 def estimate_of(entries: int) -> int:
-    """What that many of the entries of `a_full_log` are estimated at: 10 bytes and their metadata block."""
+    """Returns the estimate of so many entries of `a_full_log`: 10 bytes and their metadata block."""
     return entries * (10 + 15 + OVERHEAD_ESTIMATE_BYTES)
 
 
@@ -369,7 +369,7 @@ class Interleaving:
         ledgers.release(min(size, len(ledgers.held or ())))
 
     async def do_break_storage(self, cursor: ManagedCursor, size: int) -> None:
-        """What is asked for from now on comes to nothing."""
+        """Makes every later storage read fail."""
         self.world.ledgers.refuse_reads = 101
 
     async def do_mend_storage(self, cursor: ManagedCursor, size: int) -> None:
