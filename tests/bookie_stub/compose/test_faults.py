@@ -68,7 +68,7 @@ async def test_master_key_is_journaled_again_after_a_failed_group(bench: Bench, 
 
 
 async def test_add_fails_when_queued_before_the_failure_is_known(bench: Bench, tmp_path: Path) -> None:
-    """Its master key record was lost with the group before it."""
+    """The add's master key record was lost with the group before it."""
     bench.open()
     bench.file_system.fails_once = True
     bench.file_system.fails["sync_data"] = errno.EIO
@@ -322,7 +322,7 @@ async def test_start_refuses_when_an_index_is_missing(bench: Bench, index: str, 
 
 @pytest.mark.parametrize("made", [(), ("locations",), ("locations", "ledgers")])
 async def test_killed_first_start_is_done_again(bench: Bench, made: tuple[str, ...]) -> None:
-    """Between making its directories and its indexes, when there was nothing to forget."""
+    """The kill comes between directories and indexes, when nothing was kept yet."""
     bench.open()
     bench.close()
     current = bench.directory / "ledgers/current"

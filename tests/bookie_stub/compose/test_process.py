@@ -124,7 +124,10 @@ async def test_process_loses_nothing_acknowledged_when_killed_at_random(process:
 async def _add(
     process: Process, ledger: int, acknowledged: set[tuple[int, int]], fenced: set[int], rng: random.Random
 ) -> None:
-    """Until the process is gone. Halfway through the ledger is fenced, sometimes a ledger without entries too."""
+    """Until the process is gone.
+
+    Halfway through the ledger is fenced, sometimes a ledger without entries too.
+    """
     reader, writer = await process.connect()
 
     async def note_answers() -> None:

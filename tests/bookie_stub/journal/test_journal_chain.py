@@ -147,7 +147,7 @@ async def test_check_finds_no_damage_after_kills_and_stops(bench: Bench) -> None
 
 
 async def test_start_drops_a_torn_group_behind_the_durable_mark(bench: Bench) -> None:
-    """It lies behind the durable mark, so no client was told of it, whatever it looks like."""
+    """No client was told of a group behind the durable mark, so its bytes prove nothing."""
     image = await killed(bench, "torn")
     path = newest(journals_of(image))
     whole = JournalReader(path)

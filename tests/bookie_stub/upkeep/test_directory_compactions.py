@@ -69,7 +69,7 @@ async def test_index_compaction_runs_at_its_interval(bench: Bench) -> None:
     bookie = bench.open(collection=settings, disk=DiskSettings(interval_s=0.01))
     rounds = bookie.stats.collection.rounds.ok
     await bench.until(lambda: rounds.count >= 3)
-    assert bookie.stats.collection.indexes == 0, "there is no room for it"
+    assert bookie.stats.collection.indexes == 0, "the disk is too full for it"
     bench.file_system.share = lambda _path: 0.1
     await bench.until(lambda: bookie.stats.collection.indexes >= 2)
     bookie = bench.reopen(collection=replace(settings, index_interval_s=0))

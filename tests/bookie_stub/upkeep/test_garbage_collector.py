@@ -196,7 +196,7 @@ def test_collection_lists_neighbouring_ledgers_once() -> None:
 
 
 async def test_collection_keeps_a_ledger_created_during_the_round(world: World) -> None:
-    """It is in the store before it is here, and the bookie's list was made before the store was asked."""
+    """A new ledger is in the store before it is here, and the bookie lists its own ledgers first."""
     world.store.nodes[f"/ledgers/{ledger_path(77)}"] = b"metadata"
     await world.bench.add_all(77, range(3))
     assert 77 in await world.left()

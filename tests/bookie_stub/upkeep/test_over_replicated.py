@@ -148,7 +148,7 @@ async def test_emptied_ledger_refuses_its_old_writer_for_ever(world: World) -> N
 
 
 async def test_emptied_ledger_takes_entries_of_re_replication(world: World) -> None:
-    """Right behind the removal, before a checkpoint, and for good."""
+    """It takes them at once, before a checkpoint, and keeps them."""
     bench = world.bench
     await world.kept()
     world.store.nodes[PATH + ledger_path(1)] = closed((HERE, C))
@@ -164,7 +164,7 @@ async def test_emptied_ledger_takes_entries_of_re_replication(world: World) -> N
 
 
 async def test_entries_added_during_the_removal_stay(world: World) -> None:
-    """Added between the removal and the checkpoint that takes the old rows out."""
+    """The entries come before the checkpoint that takes the old rows out."""
     bench, bookie = world.bench, world.bookie
     done: list[bool] = []
     bench.file_system.may_sync.clear()

@@ -66,7 +66,7 @@ def read_v3(number: int) -> bytes:
 
 @pytest.mark.parametrize("kind", ["v2", "v2 batch", "v3"])
 async def test_slow_reader_costs_a_bounded_amount_of_memory(process: Process, kind: str) -> None:
-    """It asks for 8 GiB and takes nothing of it."""
+    """The reader requests 8 GiB and reads no answer."""
     reader, writer = await process.connect()
     for entry in range(8):
         writer.write(encode_add_request(entry_of(1, entry, bytes(4 * MIB)), MASTER_KEY))
