@@ -23,6 +23,7 @@ from broker.entry_cache.entry_cache_manager import EntryCacheManager
 from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.observe.cache_events import CAUSES_OF_REQUEUES, REASONS, Event, Op
 from broker.entry_cache.observe.explain import Kept, Present, explain, reason_of, was_expected
+from broker.entry_cache.observe.totals import inserted_entries
 from broker.entry_cache.observe.usage import SORTS, CacheUsage, usage_of
 from broker.managed_ledger.managed_ledger import ManagedLedger
 from broker.model.errors import BrokerError, NoSuchEntry, NoSuchLedger, TopicNotFound
@@ -59,12 +60,12 @@ async def levels(request: web.Request) -> web.Response:
             "policy": caches.settings.policy,
             "profile": broker.settings.profile,
             **_sizes(caches),
-            "queueLength": caches.queue_length,
-            "tombstones": caches.tombstones,
+            "queueLength": len(caches.policy),
+            "tombstones": len(caches.policy) - caches.entries,
             "pinnedBytes": cache.pinned_bytes,
             "topics": len(caches.caches),
             **_reads(caches.reads()),
-            "insertedEntries": caches.inserted_entries,
+            "insertedEntries": inserted_entries(caches),
             "evictedEntries": {reason.value: stats.evicted_entries[reason] for reason in REASONS},
             "evictedWithExpectedReads": {reason.value: still_expected[reason] for reason in REASONS},
             "requeuedEntries": dict(caches.policy.requeues),

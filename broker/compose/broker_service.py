@@ -203,7 +203,7 @@ class BrokerService:
             return
         delay = self.settings.int("managedLedgerCacheEvictionIntervalMs") / 1000
         try:
-            if not self.cache.manager.queue_length:
+            if not self.cache.manager.policy:
                 delay = IDLE_CACHE_LOOK_S
             elif self._run_slice("periodic", self.cache.tick, clock.monotonic_ns()):
                 delay = 0.0

@@ -13,6 +13,7 @@ from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.compose import ComposedCache
 from broker.entry_cache.observe.expected_level import ExpectedLevel, count_expected
 from broker.entry_cache.observe.pass_stats import TimeHistogram
+from broker.entry_cache.observe.totals import inserted_entries
 from broker.managed_ledger.environment import ManagedLedgerEnvironment
 from broker.metrics.exposition import ExpositionSettings
 from broker.metrics.scraper import Scraper
@@ -235,8 +236,8 @@ class MetricsSource:
             max_bytes=caches.settings.size_bytes_max,
             entries=caches.entries,
             pinned_bytes=self._broker.cache.pinned_bytes,
-            queue_length=caches.queue_length,
-            tombstones=caches.tombstones,
+            queue_length=len(caches.policy),
+            tombstones=len(caches.policy) - caches.entries,
             expected_entries=self._expected.entries,
             expected_bytes=self._expected.size_bytes,
             duplicates=stats.refused_entries,
@@ -246,7 +247,7 @@ class MetricsSource:
             miss_bytes=reads.miss_bytes,
             coalesced=reads.coalesced_entries,
             coalesced_bytes=reads.coalesced_bytes,
-            insertions=caches.inserted_entries,
+            insertions=inserted_entries(caches),
             evictions=_by_name(stats.evicted_entries),
             evicted_bytes=_by_name(stats.evicted_bytes),
             evicted_expected=_by_name(evictions.evicted_expected_entries),

@@ -18,6 +18,7 @@ from broker.entry_cache.listener import Obstacle
 from broker.entry_cache.observe.cache_events import NOT_COUNTED, REASONS, STILL_EXPECTED, Event, Op
 from broker.entry_cache.observe.decision_ring import DecisionRing
 from broker.entry_cache.observe.expectations import Expectations
+from broker.entry_cache.observe.reader_names import names_at_or_before
 from broker.model.entry import Entry
 from broker.model.position import Position
 from broker.model.spans import span
@@ -152,7 +153,7 @@ def _present(
         expected_reads=expectations.reads_left(cache, entry, now_ns),
         requeues=None if inserted is None else len(requeued),
         accessed=entry.accessed,
-        to_come=() if cursors is None else cursors.names_at_or_before(entry.position, len(cursors)),
+        to_come=() if cursors is None else names_at_or_before(cursors, entry.position, len(cursors)),
         to_return=expectations.expected_back(cache, entry, now_ns),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 
 from hypothesis import strategies
@@ -16,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.expected_reads import has_expected_reads
+from broker.entry_cache.listener import HitKind, Redelivery
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.reader import Reader
 from broker.entry_cache.settings import EntryCacheSettings
@@ -168,7 +170,9 @@ class PolicyMachine(RuleBasedStateMachine):
         assert taken == expected
         self.cursors[log].update(name, Position(log, first + max(1, len(taken))))
         if kept:
-            self.put_back(self.manager.postpone_delivery, log, name, taken)
+            self.expect_again(
+                partial(self.caches[log].listener.redelivery_changed, Redelivery.POSTPONED), log, name, taken
+            )
         else:
             self.manager.delivered(taken)
 
@@ -184,9 +188,9 @@ class PolicyMachine(RuleBasedStateMachine):
     def replay(self, log: int, name: str, entry: int) -> None:
         held = self.held.get((log, entry))
         if held is not None:
-            self.put_back(self.manager.expect_redelivery, log, name, [held])
+            self.expect_again(self.manager.expect_redelivery, log, name, [held])
 
-    def put_back(
+    def expect_again(
         self, tell: Callable[[Reader, list[Entry]], None], log: int, name: str, entries: list[Entry]
     ) -> None:
         reader = self.readers[log][name]
@@ -195,7 +199,7 @@ class PolicyMachine(RuleBasedStateMachine):
 
     @rule(log=logs, name=names, entry=entry_ids)
     def read_again(self, log: int, name: str, entry: int) -> None:
-        found = self.caches[log].get_for_redelivery(self.readers[log][name], log, entry)
+        found = self.caches[log].get(self.readers[log][name], log, entry, HitKind.REDELIVERY)
         assert found is self.held.get((log, entry))
         if found is not None:
             self.claims.discard((found, self.readers[log][name].number))
@@ -203,7 +207,9 @@ class PolicyMachine(RuleBasedStateMachine):
     @rule(log=logs, name=names, places=strategies.lists(entry_ids, max_size=3))
     def give_up(self, log: int, name: str, places: list[int]) -> None:
         reader = self.readers[log][name]
-        self.caches[log].drop_redeliveries(reader, [(log, entry_id) for entry_id in places])
+        cache = self.caches[log]
+        entries = cache.present([(log, entry_id) for entry_id in places])
+        cache.listener.redelivery_changed(Redelivery.DROPPED, reader, entries)
         gone = {self.held[log, entry_id] for entry_id in places if (log, entry_id) in self.held}
         self.claims = {claim for claim in self.claims if claim[0] not in gone or claim[1] != reader.number}
 

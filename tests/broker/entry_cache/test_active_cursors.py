@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, strategies
 
-from broker.entry_cache.active_cursors import ActiveCursors
+from broker.entry_cache.active_cursors import ActiveCursors, count_to
 from broker.model.position import Position
 
 names = strategies.sampled_from("abcdef")
@@ -36,7 +36,7 @@ def test_ranks_are_what_counting_gives(operations: list[tuple[str, str, Position
             assert cursors.rank(one) == (0 if own is None else sum(p <= own for p in tracked))
             assert cursors.position(one) == own
         assert cursors.slowest() == (tracked[0] if tracked else None)
-        assert cursors.rank_at(Position(1, 3)) == sum(p <= (1, 3) for p in tracked)
+        assert count_to(cursors.places, Position(1, 3)) == sum(p <= (1, 3) for p in tracked)
         assert len(cursors) == len(model)
 
 

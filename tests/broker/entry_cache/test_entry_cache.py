@@ -37,7 +37,7 @@ def test_the_byte_limit_lets_at_least_one_entry_through() -> None:
 
 def test_a_peek_leaves_no_trace() -> None:
     cache = new_manager().open("log")
-    cache.insert(entry := new_entry(7), 1, now_ns=0)
+    cache.insert_run([entry := new_entry(7)], 1, now_ns=0)
     assert cache.peek(1, 7) is entry
     assert cache.peek(1, 8) is None
     assert not entry.accessed
@@ -48,7 +48,7 @@ def test_a_peek_leaves_no_trace() -> None:
 def test_a_duplicate_is_refused_and_renews_the_count_in_5_0_only(profile: str, count: int) -> None:
     manager = new_manager(profile=profile)
     cache = manager.open("log")
-    cache.insert(standing := new_entry(0), 3, now_ns=1)
+    cache.insert_run([standing := new_entry(0)], 3, now_ns=1)
     run = [offered := new_entry(0), fresh := new_entry(1)]
     assert cache.insert_run(run, 5, now_ns=2) == 1
     assert cache.peek(1, 0) is standing
@@ -113,7 +113,7 @@ def test_invalidation_from_the_front_finds_what_was_inserted_below_later() -> No
 def test_reads_of_a_removed_cache_still_count() -> None:
     manager = new_manager()
     cache = manager.open("log")
-    cache.insert(new_entry(0), 1, now_ns=0)
+    cache.insert_run([new_entry(0)], 1, now_ns=0)
     cache.get(READER, 1, 0)
     cache.count_arrived(StorageRead.MISS, READER, new_run(0, 2))
     cache.count_arrived(StorageRead.COALESCED, READER, new_run(3, 4))
@@ -129,7 +129,7 @@ def test_reads_of_a_removed_cache_still_count() -> None:
 def test_without_a_size_nothing_is_cached() -> None:
     manager = new_manager(size_bytes_max=0)
     cache = manager.open("log")
-    assert not cache.insert(entry := new_entry(0), 1, now_ns=0)
+    assert not cache.insert_run([entry := new_entry(0)], 1, now_ns=0)
     assert not entry.cached
     assert (manager.entries, manager.queue_length, manager.eviction.size_checks_due) == (0, 0, 0)
 

@@ -19,8 +19,8 @@ def test_crossing_the_trigger_asks_for_one_check_that_frees_down_to_the_watermar
     cache = manager.open("log")
     cache.insert_run(new_run(0, 97), 0, now_ns=0)
     assert (asked, manager.eviction.size_checks_due) == ([], 0)  # 980 bytes are at the trigger, not above it.
-    cache.insert(new_entry(98), 0, now_ns=0)
-    cache.insert(new_entry(99), 0, now_ns=0)
+    cache.insert_run([new_entry(98)], 0, now_ns=0)
+    cache.insert_run([new_entry(99)], 0, now_ns=0)
     assert (manager.eviction.size_checks_due, asked) == (1, [990])
     assert manager.run_pending(now_ns=1) is False
     assert (manager.used_bytes, manager.stats.size_evictions) == (900, 1)
@@ -66,7 +66,7 @@ def test_slices_decide_as_the_whole_pass_does(profile: str, visits_max: int) -> 
         manager = new_manager(2000, profile=profile, watermark=0.4)
         cache = manager.open("log")
         for entry_id in range(300):
-            cache.insert(new_entry(entry_id), entry_id % 4, now_ns=entry_id)
+            cache.insert_run([new_entry(entry_id)], entry_id % 4, now_ns=entry_id)
         cache.read_run(READER, 1, 50, 120, 1 << 40)
         return manager
 
@@ -136,11 +136,11 @@ def test_pinned_bytes_are_the_rest_of_each_buffer_counted_once() -> None:
     manager = new_manager()
     cache = manager.open("log")
     one, two = memoryview(bytearray(100)), memoryview(bytearray(1000))
-    cache.insert(new_entry(0, one[:10]), 0, now_ns=0)
+    cache.insert_run([new_entry(0, one[:10])], 0, now_ns=0)
     assert manager.pinned_bytes == 90
-    cache.insert(new_entry(1, one[50:80]), 0, now_ns=1)
-    cache.insert(new_entry(2, two[:1]), 0, now_ns=2)
-    cache.insert(new_entry(3, b"bytes of its own"), 0, now_ns=3)
+    cache.insert_run([new_entry(1, one[50:80])], 0, now_ns=1)
+    cache.insert_run([new_entry(2, two[:1])], 0, now_ns=2)
+    cache.insert_run([new_entry(3, b"bytes of its own")], 0, now_ns=3)
     assert manager.pinned_bytes == 60 + 999
     manager.evict_bytes(1, now_ns=4)
     assert manager.pinned_bytes == 70 + 999
@@ -153,7 +153,7 @@ def test_pinned_bytes_are_the_rest_of_each_buffer_counted_once() -> None:
 def test_copied_entries_pin_nothing_and_keep_their_bytes() -> None:
     manager = new_manager(copy_entries=True)
     buffer = bytearray(b"abcdefgh" * 100)
-    manager.open("log").insert(entry := new_entry(0, memoryview(buffer)[8:16]), 0, now_ns=0)
+    manager.open("log").insert_run([entry := new_entry(0, memoryview(buffer)[8:16])], 0, now_ns=0)
     buffer[8] = 0
     assert entry.body == b"abcdefgh"
     assert manager.pinned_bytes == 0
@@ -176,7 +176,7 @@ def test_ours_counts_what_entries_pin_and_holds_no_more_than_its_size() -> None:
     cache = manager.open("log")
     for entry_id in range(100):
         buffer = memoryview(bytearray(1000))
-        cache.insert(new_entry(entry_id, buffer[:100]), 1, now_ns=entry_id)
+        cache.insert_run([new_entry(entry_id, buffer[:100])], 1, now_ns=entry_id)
         assert manager.used_bytes + manager.pinned_bytes <= 10_000
     assert manager.entries >= 8
 
@@ -185,8 +185,8 @@ def test_ours_takes_in_nobodys_entries_only_while_there_is_room() -> None:
     manager = new_manager(100, policy="magnetar")
     cache = manager.open("log")
     assert cache.insert_run(new_run(0, 9), 0, now_ns=0) == 10
-    assert cache.insert(new_entry(10), 0, now_ns=0) is False
-    assert cache.insert(new_entry(10), 1, now_ns=0) is True
+    assert cache.insert_run([new_entry(10)], 0, now_ns=0) == 0
+    assert cache.insert_run([new_entry(10)], 1, now_ns=0) == 1
     assert manager.used_bytes <= 100
 
 
@@ -206,7 +206,7 @@ def test_an_entry_larger_than_the_cache_is_held_no_longer_than_until_the_next_ch
     for policy in ("pip430", "pip430-stash", "fifo-ttl", "magnetar"):
         manager = new_manager(100, policy=policy)
         cache = manager.open("log")
-        cache.insert(new_entry(0, bytes(1000)), 0, now_ns=0)
+        cache.insert_run([new_entry(0, bytes(1000))], 0, now_ns=0)
         manager.run_pending(1)
         assert manager.used_bytes == 0, policy
 
@@ -214,9 +214,9 @@ def test_an_entry_larger_than_the_cache_is_held_no_longer_than_until_the_next_ch
 def test_invalidated_bytes_are_let_go_of_before_their_slots_reach_the_head() -> None:
     manager = new_manager(ttl_ns=3600 * SECOND)
     cache = manager.open("log")
-    cache.insert(new_entry(0, ledger_id=1), 0, now_ns=0)
+    cache.insert_run([new_entry(0, ledger_id=1)], 0, now_ns=0)
     for entry_id in range(20):
-        cache.insert(new_entry(entry_id, bytes(1 << 20), ledger_id=2), 0, now_ns=0)
+        cache.insert_run([new_entry(entry_id, bytes(1 << 20), ledger_id=2)], 0, now_ns=0)
     cache.invalidate_ledger(2)
     assert manager.tombstones == 20
     manager.tick(1)

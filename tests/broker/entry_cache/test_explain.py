@@ -408,7 +408,7 @@ def step(room: Room, what: str, entry_id: int, count: int) -> None:
 def is_cached_after(events: list[Op]) -> bool:
     cached = False
     for op in events:
-        assert op not in (Op.HIT, Op.REQUEUE, Op.REPLAY) or cached
+        assert op not in (Op.HIT, Op.REQUEUE, Op.REDELIVERY) or cached
         if op in (Op.INSERT, Op.EVICT):
             assert cached is (op is Op.EVICT)
             cached = not cached

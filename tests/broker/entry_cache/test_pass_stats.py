@@ -9,7 +9,7 @@ import pytest
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.cache_stats import Reason
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import StorageRead
+from broker.entry_cache.listener import Redelivery, StorageRead
 from broker.entry_cache.observe import expected_level as expected_level_module
 from broker.entry_cache.observe.cache_events import HIT_STAYS, REASONS, STILL_EXPECTED, Op
 from broker.entry_cache.observe.decisions import Decisions
@@ -73,9 +73,9 @@ def test_an_entry_that_returns_is_young_again() -> None:
     manager = new_manager()
     cache = manager.open("log")
     entry = new_entry(0)
-    cache.insert(entry, 0, now_ns=0)
+    cache.insert_run([entry], 0, now_ns=0)
     manager.evict_bytes(1, 100 * SECOND)
-    cache.insert(entry, 0, now_ns=100 * SECOND)
+    cache.insert_run([entry], 0, now_ns=100 * SECOND)
     manager.evict_bytes(1, 101 * SECOND)
     assert ages(manager.eviction_stats.passes[Reason.SIZE].age) == {1: 1, 600: 1}
 
@@ -157,8 +157,8 @@ def test_by_position_what_a_replay_waits_for_is_expected(by_position: WholeCache
     by_position.expect_redelivery(READER, entries[2:3])
     by_position.expect_redelivery(Reader("other", 2), entries[1:2])
     assert [reads_left(cache, entry, 0) for entry in entries] == [0, 2, 1, 0]
-    cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
-    cache.drop_redeliveries(READER, [(1, 1), (1, 2)])
+    cache.listener.redelivery_changed(Redelivery.DROPPED, READER, cache.present([(1, 1), (1, 2)]))
+    cache.listener.redelivery_changed(Redelivery.DROPPED, READER, cache.present([(1, 1), (1, 2)]))
     assert [reads_left(cache, entry, 0) for entry in entries] == [0, 1, 0, 0]
     cache.invalidate_ledger(1)
     assert expected_in(by_position, Reason.LEDGER) == (1, 20)
@@ -231,10 +231,10 @@ def test_usage_of_a_topic() -> None:
 def test_coalesced_reads_outlive_their_topic() -> None:
     manager = new_manager()
     cache = manager.open("log")
-    cache.pending_reads.not_read += 5
+    cache.eviction.stats.pending_reads.not_read += 5
     manager.remove("log")
-    cache.pending_reads.not_read += 3  # A read that was under way.
-    manager.open("log").pending_reads.not_read += 1
+    cache.eviction.stats.pending_reads.not_read += 3  # A read that was under way.
+    manager.stats.pending_reads.not_read += 1
     assert manager.stats.pending_reads.not_read == 9
 
 

@@ -23,7 +23,7 @@ def test_counts(profile: str, initial: int | None, down: int, up: int, counts: l
     manager = new_manager(profile=profile)
     policy = manager.policy
     assert isinstance(policy, RemovalQueue)
-    manager.open("log").insert(entry := new_entry(0), initial, now_ns=0)
+    manager.open("log").insert_run([entry := new_entry(0)], initial, now_ns=0)
     found = [entry.expected_reads]
     for step in ["down"] * down + ["up"] * up:
         if step == "down":

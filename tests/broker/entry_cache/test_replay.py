@@ -8,7 +8,7 @@ import pytest
 
 from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.entry_cache import EntryCache
-from broker.entry_cache.listener import CursorChange, StorageRead
+from broker.entry_cache.listener import CursorChange, Redelivery, StorageRead
 from broker.entry_cache.observe import ledger_logs as ledger_logs_module
 from broker.entry_cache.observe.cache_events import COUNTS_READS, Op, Row
 from broker.entry_cache.observe.decisions import Decisions
@@ -40,8 +40,10 @@ class Recording:
         self.cursors = ActiveCursors(continue_ns, 0)
         self.cache.attach_cursors(self.cursors, 0, COUNTS_READS)
         self.cursors.add("sub", Position(1, 0), lambda: Position(1, -1))
-        decisions.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
-        decisions.cursor_changed(CursorChange.ACKNOWLEDGED, self.cache, self.reader, Position(1, -1))
+        self.cache.listener.cursor_changed(CursorChange.ADDED, self.cache, self.reader, Position(1, 0))
+        self.cache.listener.cursor_changed(
+            CursorChange.ACKNOWLEDGED, self.cache, self.reader, Position(1, -1)
+        )
 
     def append(self, entries: list[Entry]) -> None:
         self.cache.listener.appended(self.cache, entries, self.now)
@@ -49,12 +51,12 @@ class Recording:
 
     def leave(self, *, delete: bool) -> None:
         self.cursors.remove("sub", self.now)
-        self.manager.decisions.cursor_changed(
+        self.cache.listener.cursor_changed(
             CursorChange.LEFT, self.cache, self.reader, Position(1, -1), self.now
         )
         if delete:
             self.cursors.forget("sub")
-            self.manager.decisions.cursor_changed(
+            self.cache.listener.cursor_changed(
                 CursorChange.FORGOTTEN, self.cache, self.reader, Position(1, -1)
             )
 
@@ -198,9 +200,11 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
             recording.cache, [new_entry(0, ledger_id=ledger_id)], -1, recording.now
         )
     recording.manager.expect_redelivery(recording.reader, [first])
-    recording.manager.postpone_delivery(recording.reader, [first])
+    listener = recording.cache.listener
+    listener.redelivery_changed(Redelivery.POSTPONED, recording.reader, [first])
     recording.manager.delivered([first])
-    recording.cache.drop_redeliveries(recording.reader, [(1, 0)])
+    dropped = recording.cache.present([(1, 0)])
+    listener.redelivery_changed(Redelivery.DROPPED, recording.reader, dropped)
     recording.cache.invalidate_before(Position(19, 0))
     record = recording.record()
     assert [event for event in record if not event.log and event.op is not Op.SETTINGS] == []

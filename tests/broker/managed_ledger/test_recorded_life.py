@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.entry_cache.listener import Redelivery
 from broker.entry_cache.observe.decisions import Decisions
 from broker.entry_cache.observe.replay import Replay
 from broker.entry_cache.observe.totals import totals_of
@@ -122,7 +123,8 @@ class Life:
         if rest and self.rng.random() < 0.5:
             cursor.give_back(rest[0].position, rest if self.rng.random() < 0.5 else ())
         elif rest:
-            self.caches.postpone_delivery(cursor.reader, rest)
+            listener = ledger.cache.listener
+            listener.redelivery_changed(Redelivery.POSTPONED, cursor.reader, rest)
             self.taken[ledger.name] += rest
 
     async def request(self, ledger: ManagedLedger, cursor: ManagedCursor) -> None:

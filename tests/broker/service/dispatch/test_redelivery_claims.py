@@ -218,7 +218,7 @@ async def test_redelivery_read_claims_nothing_when_all_consumers_have_left() -> 
     subscription.redeliver(consumer, port.keys, None)
     await stage.settle()
     subscription.remove_consumer(consumer)
-    topic.ledger.cache.insert(Entry(*port.keys[0], b"", b"of another reader", 1), 1, stage.now_ns)
+    topic.ledger.cache.insert_run([Entry(*port.keys[0], b"", b"of another reader", 1)], 1, stage.now_ns)
     await stage.consume(topic)
     assert held
     while held:
