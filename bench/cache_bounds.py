@@ -3,7 +3,7 @@
 Three situations under `magnetar`. Many topics of one entry each and a full cache, into which a turn brings more: the
 longest turn, of its inserts and its slice, and how far the size was exceeded. One topic with many cursors, all of which
 move between two slices: the longest slice of both kinds of passes. And receive buffers of which one entry survives a
-pass: what is pinned then, and what is left when room is wanted.
+pass: the pinned bytes then, and the cached bytes after a size pass.
 """
 
 from __future__ import annotations

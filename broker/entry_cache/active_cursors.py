@@ -78,7 +78,7 @@ class ActiveCursors:
         """
         positions = self._positions
         before = positions.get(name)
-        if before == position or name not in positions:
+        if before == position or (before is None and name not in positions):
             return
         positions[name] = position
         places = self.places
@@ -86,8 +86,9 @@ class ActiveCursors:
             del places[bisect_left(places, (before[0], before[1], name))]
         if position is not None:
             insort(places, (position[0], position[1], name))
-        if self.watcher is not None:
-            self.watcher.moved(name, before, position)
+        watcher = self.watcher
+        if watcher is not None:
+            watcher.moved(name, before, position)
 
     def remove(self, name: str, now_ns: int) -> bool:
         """Makes a cursor inactive. Returns True if it was active."""

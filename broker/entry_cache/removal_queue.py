@@ -108,11 +108,9 @@ class RemovalQueue:
     ) -> Removed:
         """Runs one pass, or a slice of it: the rules of the module's docstring.
 
-        One loop for both passes, with local names and without calls: it visits every entry at least once in its life.
-        For the same reason `has_expected_reads` is written out so that a count of 0, the usual one, costs one test.
+        One loop for both, with local names and without calls (`has_expected_reads`): it visits every entry ever cached.
         """
-        slots = self._slots
-        pop = slots.popleft
+        pop = (slots := self._slots).popleft
         removed: list[Entry] = []
         size_bytes = visits = requeued_accessed = requeued_expected = 0
         extend_accessed, requeues_max, done = self._extend_recently_accessed, self._requeues_max, True

@@ -75,13 +75,13 @@ REASONS = {
     "ttl": "its time was over",
     "size": "the cache was full",
     "ledger": "its ledger was deleted or could not be read",
-    "invalidate": "nobody needed it any more, or the topic was closed",
+    "invalidate": "no reader needed it, or the topic was closed",
 }
 OBSTACLES = {
     "disabled": "the cache is switched off",
     "no_active_cursor": "no cursor was active",
     "nobody_to_come": "no active cursor was known to read it again",
-    "full": "no room, and nobody was known to come for it",
+    "full": "the cache was full, and no reader was known to come for it",
     "too_large": "larger than the cache",
 }
 

@@ -161,7 +161,7 @@ def test_a_line_per_event_and_the_conclusion() -> None:
         "   1 h 2 min ago  asked of storage by a",
         "   1 min 2 s ago  asked for by b while it was being read from storage",
         "   1 min 1 s ago  the storage read for b failed",
-        "       1 min ago  not cached: no room, and nobody was known to come for it",
+        "       1 min ago  not cached: the cache was full, and no reader was known to come for it",
         "       9.0 s ago  inserted with 12:5 to 12:9, 2 reads expected: a, b",
         "       8.0 s ago  inserted, reads not counted",
         "       7.0 s ago  inserted, no reads expected",

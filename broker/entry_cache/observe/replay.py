@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from broker.entry_cache.active_cursors import ActiveCursors
 from broker.entry_cache.observe.cache_events import Op, Row
 from broker.entry_cache.observe.recorded import Difference, Recorded, add_up
 from broker.entry_cache.observe.repeated_inputs import RepeatedInputs, ReplayedObjects
@@ -86,6 +87,11 @@ class Replay:
         """Ends the replay. With `cut_off` the last input is not compared, because outputs of it may be missing."""
         if not cut_off:
             self._step()
+
+    @property
+    def cursors(self) -> dict[str, ActiveCursors]:
+        """The active cursors of the open logs, by log."""
+        return {name: log.cursors for name, log in self._objects.logs.items()}
 
     @property
     def totals(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What every policy owes: random operations, and after each one bytes, entries and slots equal a plain model.
+"""The law of every policy: after each random operation bytes, entries and slots equal a plain model.
 
 The model knows who is cached from what the cache told it, adds nothing up in advance, and leaves to a subclass what
 its policy may remove. It drives the caches as a broker does: cursors that read, go back, leave and return.
@@ -59,9 +59,9 @@ class PolicyMachine(RuleBasedStateMachine):
         self.now = 0
         self.size_max, self.ttl_ns = SIZE_MAX, TTL_NS
         self.bound = SIZE_MAX
-        """The size; or of a cache that was made smaller, what it held then."""
+        """The size, or the bytes held when the cache was made smaller."""
         self.last_run_bytes = 0
-        """With what it may pin."""
+        """The same with pinned bytes."""
         self.looked_since_change = True
         """Whether a periodic pass has run since the settings changed: an insert alone asks for none then."""
         self.manager = WholeCache(
@@ -82,18 +82,18 @@ class PolicyMachine(RuleBasedStateMachine):
         self.acknowledged: dict[tuple[int, str], Position] = {}
         self.came_ns: dict[tuple[int, str], int] = {}
         self.departed: dict[tuple[int, str], tuple[Position, int]] = {}
-        """What those that left had acknowledged, and until when they are expected back."""
+        """By departed cursor, its mark-delete position and the time until which it is expected back."""
         self.readers: list[dict[str, Reader]] = [
             {name: cache.reader(name) for name in NAMES} for cache in self.caches
         ]
         for cache, cursors in zip(self.caches, self.cursors, strict=True):
             cache.attach_cursors(cursors)
         self.held: dict[tuple[int, int], Entry] = {}
-        """What should be cached, by (ledger id, entry id); a log has the ledger of its number."""
+        """The entries of the model, by (ledger id, entry id); a log has the ledger of its number."""
         self.inserted = 0
         self.gone: list[Entry] = []
         self.claims: set[tuple[Entry, int]] = set()
-        """(cached entry, reader whose replay waits for it): once each, however often it was put back."""
+        """(cached entry, reader that waits for its redelivery), once each."""
         self.expected_gone = 0
 
     def left(self, entries: list[Entry], reason: Reason) -> None:
@@ -110,7 +110,7 @@ class PolicyMachine(RuleBasedStateMachine):
         return has_expected_reads(entry)
 
     def check_removal(self, entries: list[Entry], reason: Reason) -> None:
-        """What a policy must not do."""
+        """Fails if the policy removed an entry that its rules keep."""
 
     @rule(
         log=logs,
@@ -120,7 +120,7 @@ class PolicyMachine(RuleBasedStateMachine):
         slack=strategies.one_of(strategies.none(), strategies.integers(0, 60)),
     )
     def insert(self, log: int, first: int, sizes: list[int], expected: int, slack: int | None) -> None:
-        """`slack`: bytes of the receive buffer that are nobody's; None = each entry has its own bytes."""
+        """`slack`: unused bytes of the receive buffer; None = each entry has its own bytes."""
         run = [Entry(log, first + number, b"", body, 1) for number, body in enumerate(bodies(sizes, slack))]
         offered = list(run)
         if self.policy == "magnetar" and sum(sizes) > self.size_max > 0:
@@ -278,7 +278,7 @@ class PolicyMachine(RuleBasedStateMachine):
             self.manager.run_pending(self.now, visits)
 
     def after_pass(self) -> None:
-        """What must hold once a whole pass has run."""
+        """Checks the law after a whole pass."""
 
     @rule()
     def forget_invalidated_slots(self) -> None:

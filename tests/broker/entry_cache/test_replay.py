@@ -1,4 +1,4 @@
-"""The replay does what the record says, and names the first thing that the broker did otherwise."""
+"""A replay repeats the record and names the first difference."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def some_life(recording: Recording) -> None:
     ],
     ids=lambda settings: f"{settings.policy} {settings.profile}",
 )
-def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> None:
-    """What a refused entry does to the count of the present one differs from policy to policy."""
+def test_replay_refuses_the_recorded_duplicates(settings: EntryCacheSettings) -> None:
+    """A refused entry changes the count of the present one differently under each policy."""
     recording = Recording(settings)
     recording.append(new_run(0, 2))
     recording.fetch([new_entry(at) for at in (1, 2, 3, 4)], 3)
@@ -132,7 +132,7 @@ def test_duplicates_are_refused_as_they_were(settings: EntryCacheSettings) -> No
     assert replay.totals["refused"] == 2
 
 
-def test_settings_that_change_are_applied_in_their_place() -> None:
+def test_replay_applies_changed_settings_in_order() -> None:
     recording = Recording()
     recording.append(new_run(0, 4))
     recording.manager.reconfigure(replace(SETTINGS, ttl_ns=100 * MS))
@@ -144,7 +144,7 @@ def test_settings_that_change_are_applied_in_their_place() -> None:
     assert replay.manager.entries == 5
 
 
-def test_a_cursor_that_was_deleted_is_waited_for_no_more() -> None:
+def test_replay_forgets_deleted_cursors() -> None:
     """Only the policy that looks at positions waits for one that has left."""
     settings = replace(SETTINGS, policy="magnetar")
     recording = Recording(settings, continue_ns=100 * MS)
@@ -158,8 +158,8 @@ def test_a_cursor_that_was_deleted_is_waited_for_no_more() -> None:
     assert replay_of(spoiled(record, Op.CURSOR_FORGOTTEN), settings).manager.entries == 5
 
 
-def test_what_entries_pin_is_taken_from_the_record() -> None:
-    """The bodies are not there, and the policy goes by what they keep alive."""
+def test_replay_takes_pinned_bytes_from_the_record() -> None:
+    """The replay has no bodies, so it takes the pinned bytes from the record."""
     settings = replace(SETTINGS, policy="magnetar", size_bytes_max=40_000, pinned_ratio_max=0)
     recording = Recording(settings)
     for first in range(0, 40, 2):
@@ -172,7 +172,7 @@ def test_what_entries_pin_is_taken_from_the_record() -> None:
     assert replay.totals == totals_of(recording.manager)
 
 
-def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
+def test_replay_ignores_reads_that_end_after_the_log_closed() -> None:
     recording = Recording()
     cache = recording.cache
     cache.listener.asked_storage(StorageRead.MISS, cache, recording.reader, 1, 0, 3)
@@ -185,10 +185,8 @@ def test_a_read_that_ended_after_its_log_was_closed_counts_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("policy", ["magnetar", "pip430"])
-def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since(
-    policy: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A record names no log where it is forgotten; only what is not cached can do without."""
+def test_ledger_logs_keep_ledgers_with_cached_entries(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of cached entries must name their log; those of others may lack it."""
     monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
     settings = replace(SETTINGS, size_bytes_max=10_000, policy=policy)
     recording = Recording(settings)
@@ -213,7 +211,7 @@ def test_the_log_of_what_is_cached_is_known_however_many_ledgers_were_seen_since
     assert replay.totals == replay.recorded_totals == totals_of(recording.manager)
 
 
-def test_of_ledgers_that_are_cached_no_more_the_logs_of_the_last_are_known(
+def test_ledger_logs_keep_the_newest_closed_ledgers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ledger_logs_module, "CLOSED_LEDGERS_MAX", 3)
@@ -238,7 +236,7 @@ def spoiled(record: list[Recorded], op: Op, **changes: int) -> list[Recorded]:
 
 
 @pytest.mark.parametrize("op", [Op.INSERT, Op.EVICT, Op.REQUEUE, Op.TICK, Op.SIZE_CHECK, Op.HIT, Op.APPEND])
-def test_an_event_that_is_left_out_is_noticed(op: Op) -> None:
+def test_replay_reports_a_missing_event(op: Op) -> None:
     recording = Recording()
     some_life(recording)
     record = recording.record()
@@ -256,13 +254,13 @@ def test_an_event_that_is_left_out_is_noticed(op: Op) -> None:
         (Op.APPEND, {"size_bytes": 100}),
     ],
 )
-def test_an_event_that_is_not_as_it_was_is_noticed(op: Op, changes: dict[str, int]) -> None:
+def test_replay_reports_a_changed_event(op: Op, changes: dict[str, int]) -> None:
     recording = Recording()
     some_life(recording)
     assert replay_of(spoiled(recording.record(), op, **changes)).difference is not None
 
 
-def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
+def test_replay_shows_the_first_difference_with_events_before_it() -> None:
     recording = Recording()
     some_life(recording)
     replay = replay_of(spoiled(recording.record(), Op.EVICT, entries=1, size_bytes=10))
@@ -277,7 +275,7 @@ def test_the_first_difference_is_shown_with_what_led_to_it() -> None:
     assert any("EVICT 1:0 +8 (80 bytes) detail 9" in line for line in text[repeated:])
 
 
-def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:
+def test_replay_reports_a_recorded_miss_of_a_cached_entry() -> None:
     recording = Recording()
     recording.append(new_run(0, 4))
     record = recording.record()
@@ -287,7 +285,7 @@ def test_a_miss_of_what_the_replay_has_is_a_difference() -> None:
     assert difference.problems == ("in the replay 1 of its entries are cached",)
 
 
-def test_a_record_that_does_not_begin_at_the_beginning_is_refused() -> None:
+def test_replay_refuses_a_record_without_its_beginning() -> None:
     recording = Recording()
     recording.append(new_run(0, 4))
     record = [event for event in recording.record() if event.op is not Op.OPEN]
@@ -295,6 +293,6 @@ def test_a_record_that_does_not_begin_at_the_beginning_is_refused() -> None:
         replay_of(record)
 
 
-def test_settings_of_another_version_of_the_cache_are_refused() -> None:
+def test_replay_refuses_settings_of_another_version() -> None:
     with pytest.raises(ValueError, match=r"not the settings of this cache: .*'gone'"):
         EntryCacheSettings.from_text('{"size_bytes_max": 1, "gone": 2}')

@@ -246,9 +246,9 @@ def check(life: Life, replay: Replay) -> None:
     assert str(replay.difference) == "None"
     assert replay.totals == replay.recorded_totals == totals_of(life.caches)
     found = {
-        (name, cursor): ledger.cursors.position(cursor)
-        for name, ledger in replay.logs.items()
-        for cursor in ledger.cursors
+        (name, cursor): cursors.position(cursor)
+        for name, cursors in replay.cursors.items()
+        for cursor in cursors
     }
     assert found == life.positions()
     assert slots(replay.manager) == slots(life.caches)
